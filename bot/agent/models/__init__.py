@@ -1,0 +1,160 @@
+"""The seam between a turn and whatever writes the reply.
+
+A `Model` streams one reply to one `Request`; the tool loop is the turn's, so every model, the
+offline one too, uses the same tools the same way. `anthropic` speaks the Messages API, `offline`
+needs nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "paused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words, by either side."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The model asks for a tool; `input` is its JSON arguments, not yet validated."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool answered, as text for the model."""
+
+    tool_use_id: str
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A block only the model's own service understands (thinking, say), sent back untouched."""
+
+    data: Mapping[str, Any]
+
+
+Block = Text | ToolUse | ToolResult | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One side's contribution to the conversation."""
+
+    role: Literal["user", "assistant"]
+    blocks: tuple[Block, ...]
+
+    @property
+    def text(self) -> str:
+        """The words of this message, without tools."""
+        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it; `schema` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything a model needs for one reply.
+
+    `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
+    the person's ("en", "zh"); a real model takes it from the prompt, the offline one from here.
+    """
+
+    model: str
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int = 8192
+    language: str = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call, as the service reported them."""
+
+    input_tokens: int = 0  # not counting the two cache figures
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    @property
+    def context_tokens(self) -> int:
+        """What this call put into the model's window, its reply included."""
+        return (
+            self.input_tokens
+            + self.cache_read_tokens
+            + self.cache_write_tokens
+            + self.output_tokens
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More words of the reply being written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The whole reply; always the last event of a stream."""
+
+    message: Message
+    stop: StopReason
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much a model takes and gives, in tokens."""
+
+    max_input_tokens: int
+    max_output_tokens: int
+
+
+class Model(Protocol):
+    """Something that writes replies."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name, such as "anthropic"."""
+        ...
+
+    def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        """Write one reply: any number of `TextDelta`, then exactly one `Reply`.
+
+        Raises:
+            ModelError: one of its subclasses for everything that can go wrong.
+        """
+        ...
+
+    async def window(self, model: str) -> Window:
+        """The sizes of a model, from the service or the best known; never raises."""
+        ...
+
+    async def names(self) -> tuple[str, ...]:
+        """The model names this provider is known to take, for `/model`; never raises."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...

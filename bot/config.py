@@ -1,0 +1,255 @@
+"""The configuration's models: every option, its type, its default and one line about it.
+
+`bot.settings` reads them from TOML, the environment and `.env`. Nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from bot.channel import ChannelConfig, ChatType
+
+
+class Section(BaseModel):
+    """A table of the configuration file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class AgentConfig(Section):
+    """`[agent]`: who answers."""
+
+    model: str = Field(
+        default="claude-sonnet-5-5",
+        description='The model that answers; "offline" needs no key. Without a key the offline '
+        "model answers whatever is set here.",
+    )
+    name: str = Field(default="Confidant", description="What the bot calls itself.")
+    language: str = Field(
+        default="auto",
+        description='"en", "zh", or "auto": the language each person\'s app reports.',
+    )
+    timezone: str = Field(
+        default="", description='IANA name such as "Europe/Berlin"; empty is this machine\'s own.'
+    )
+    max_tokens: int = Field(default=8192, ge=256, description="Longest reply, in tokens.")
+    max_steps: int = Field(default=16, ge=1, le=100, description="Most model calls in one turn.")
+    turn_timeout: float = Field(default=600.0, gt=0, description="Longest turn, in seconds.")
+
+
+class AnthropicConfig(Section):
+    """`[models.anthropic]`: any endpoint that speaks the Messages API."""
+
+    base_url: str = Field(
+        default="", description="Another endpoint with the same API (Ollama, vLLM, LiteLLM, …)."
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="Better kept out of this file: set ANTHROPIC_API_KEY."
+    )
+    timeout: float = Field(
+        default=120.0, gt=0, description="Longest silence of the service, in seconds."
+    )
+
+
+class ModelsConfig(Section):
+    """`[models]`: where replies come from."""
+
+    anthropic: AnthropicConfig = Field(default_factory=AnthropicConfig)
+
+
+class ChannelsConfig(Section):
+    """`[channels]`: one table for each installed channel; `bot.settings` adds them."""
+
+    def get(self, name: str) -> ChannelConfig:
+        """The section of one channel.
+
+        Raises:
+            KeyError: no such channel is installed.
+        """
+        value = getattr(self, name, None)
+        if not isinstance(value, ChannelConfig):
+            raise KeyError(name)
+        return value
+
+
+class QueueConfig(Section):
+    """`[session.queue]`: what happens to messages that arrive while a turn runs."""
+
+    mode: Literal["followup", "collect"] = Field(
+        default="followup",
+        description='"followup": each message gets its own turn. "collect": what waits is '
+        "answered together.",
+    )
+    debounce: float = Field(
+        default=0.5, ge=0, le=60, description='In "collect", wait this long for more, in seconds.'
+    )
+    cap: int = Field(
+        default=20,
+        ge=1,
+        le=1000,
+        description="More waiting messages than this are answered together.",
+    )
+
+
+class ResetPolicy(Section):
+    """When a conversation ends by itself."""
+
+    mode: Literal["daily", "idle", "none"] = Field(
+        default="daily", description='"daily" at at_hour, "idle" after idle_minutes, or "none".'
+    )
+    at_hour: int = Field(default=4, ge=0, le=23, description="Hour of the daily reset, local time.")
+    idle_minutes: int = Field(
+        default=0,
+        ge=0,
+        description="Minutes of silence that end a conversation, in either mode; 0 never.",
+    )
+
+    @model_validator(mode="after")
+    def _idle_needs_minutes(self) -> ResetPolicy:
+        if self.mode == "idle" and self.idle_minutes == 0:
+            raise ValueError('mode = "idle" needs idle_minutes above 0')
+        return self
+
+
+class ResetConfig(ResetPolicy):
+    """`[session.reset]`: the default policy, and others by chat type and by channel."""
+
+    by_type: Mapping[ChatType, ResetPolicy] = Field(
+        default_factory=dict[ChatType, ResetPolicy], description="A policy for one chat type."
+    )
+    by_channel: Mapping[str, ResetPolicy] = Field(
+        default_factory=dict[str, ResetPolicy],
+        description="A policy for one channel; beats by_type.",
+    )
+
+
+class SessionConfig(Section):
+    """`[session]`: which messages belong to one conversation, and when a new one starts."""
+
+    dm_scope: Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"] = Field(
+        default="per-channel-peer",
+        description='How direct chats become conversations; "main" puts everyone who may write '
+        "into one, so use it only when that is you alone.",
+    )
+    owner: tuple[str, ...] = Field(
+        default=(), description='Who owns the main memory, as "<channel>:<id>", e.g. "telegram:42".'
+    )
+    identity_links: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict[str, tuple[str, ...]],
+        description='People with several accounts: ada = ["telegram:42", "discord:77"].',
+    )
+    reset: ResetConfig = Field(default_factory=ResetConfig)
+    queue: QueueConfig = Field(default_factory=QueueConfig)
+    max_turns: int = Field(default=64, ge=1, le=10_000, description="Most turns at the same time.")
+
+
+class ContextConfig(Section):
+    """`[context]`: how much of a conversation the model sees."""
+
+    context_tokens: int = Field(
+        default=120_000,
+        ge=4_000,
+        description="Use at most this much of the model's window, in tokens.",
+    )
+
+
+class MemoryConfig(Section):
+    """`[memory]`: where the Markdown lives."""
+
+    workspace: Path | None = Field(
+        default=None, description="Folder of the notes; empty is `workspace` in the storage folder."
+    )
+
+
+class Rule(Section):
+    """One rule. Every field that is given must match; a rule with no field matches everything."""
+
+    action: Literal["allow", "deny"] = Field(description="What a match means.")
+    channel: str = Field(default="", description="Channel name.")
+    account: str = Field(default="", description="Account id of the channel.")
+    chat_type: str = Field(default="", description="direct, group, channel or thread.")
+    chat: str = Field(default="", description="Chat id.")
+    sender: str = Field(default="", description="The person's id in that channel.")
+    key_prefix: str = Field(default="", description="Beginning of the session key.")
+
+
+class ScopeConfig(Section):
+    """`[scope]`: may a session see memory and past conversations?"""
+
+    default: Literal["allow", "deny"] = Field(
+        default="deny", description="When no rule matches. Private files stay private either way."
+    )
+    rules: tuple[Rule, ...] = Field(
+        default=(Rule(action="allow", chat_type="direct"),),
+        description="Checked in order; the first that matches decides.",
+    )
+
+
+class DashboardConfig(Section):
+    """`[dashboard]`: the web page and the health endpoints."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8420, ge=0, le=65535, description="Port; 0 takes any free one.")
+    token: SecretStr | None = Field(
+        default=None,
+        description="Needed to open the page from anywhere but this machine; better set as "
+        "CONFIDANT_DASHBOARD__TOKEN.",
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        default=(),
+        description="Origins of a reverse proxy that may open the page, e.g. "
+        '"https://bot.example.org".',
+    )
+
+
+class StorageConfig(Section):
+    """`[storage]`: where everything is kept."""
+
+    dir: Path = Field(
+        default=Path("~/.confidant"), description="Folder of the database and transcripts."
+    )
+    url: str = Field(default="", description="Empty: one SQLite file in `dir`.")
+    backup_hours: float = Field(
+        default=24.0, ge=0, description="Hours between verified backups; 0 makes none."
+    )
+    backups_kept: int = Field(default=7, ge=1, le=1000, description="How many backups are kept.")
+
+    @property
+    def folder(self) -> Path:
+        """The storage folder, with `~` resolved."""
+        return self.dir.expanduser()
+
+
+class LogConfig(Section):
+    """`[log]`: what is told on standard error, never with message text."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least serious event told."
+    )
+    format: Literal["auto", "json", "console"] = Field(
+        default="auto", description='"auto" is console on a terminal and JSON elsewhere.'
+    )
+
+
+class Config(Section):
+    """The whole configuration, checked and frozen."""
+
+    agent: AgentConfig = Field(default_factory=AgentConfig)
+    models: ModelsConfig = Field(default_factory=ModelsConfig)
+    channels: ChannelsConfig = Field(default_factory=ChannelsConfig)
+    session: SessionConfig = Field(default_factory=SessionConfig)
+    context: ContextConfig = Field(default_factory=ContextConfig)
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    scope: ScopeConfig = Field(default_factory=ScopeConfig)
+    dashboard: DashboardConfig = Field(default_factory=DashboardConfig)
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+    log: LogConfig = Field(default_factory=LogConfig)
+
+    @property
+    def workspace(self) -> Path:
+        """The folder of the notes."""
+        return (self.memory.workspace or self.storage.folder / "workspace").expanduser()

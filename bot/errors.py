@@ -1,0 +1,171 @@
+"""Every error the engine raises: one root, one tree.
+
+The docstring of a class is its default message, so a class that needs no details is raised bare.
+An error a person will read names an i18n key in `key`; `bot.i18n` turns it into a sentence in
+their language.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+
+class ConfidantError(Exception):
+    """Something in Confidant went wrong."""
+
+    key = "error.unexpected"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.cleandoc(self.__doc__ or ""))
+
+
+class ConfigError(ConfidantError):
+    """The configuration cannot be used."""
+
+
+# --- storage -------------------------------------------------------------------------------------
+
+
+class StorageError(ConfidantError):
+    """The database could not store or read this."""
+
+    key = "error.storage"
+
+
+class StorageFull(StorageError):
+    """The disk is full: nothing new can be stored until there is space again."""
+
+
+class StorageCorrupt(StorageError):
+    """The database is damaged."""
+
+
+class StorageBusy(StorageError):
+    """Another process is using this data directory."""
+
+
+class StorageClosed(StorageError):
+    """The database is closed."""
+
+
+# --- channels ------------------------------------------------------------------------------------
+
+
+class ChannelError(ConfidantError):
+    """A channel could not do this."""
+
+
+class SendTransient(ChannelError):
+    """The platform could not be reached, or failed; the same send may work later."""
+
+
+class SendLater(ChannelError):
+    """The platform asks to wait before sending again."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the platform asks to wait {seconds:g} s")
+        self.seconds = seconds
+
+
+class SendRefused(ChannelError):
+    """The platform will never accept this send: the chat is gone, or the bot is blocked."""
+
+
+class ChatMoved(ChannelError):
+    """The chat has another id now; what was meant for it goes there."""
+
+    def __init__(self, chat: str) -> None:
+        super().__init__("the chat has another id now")
+        self.chat = chat
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+class ModelError(ConfidantError):
+    """The model could not answer."""
+
+    key = "error.model.unexpected"
+
+
+class ModelAuth(ModelError):
+    """The model's service does not accept the key."""
+
+    key = "error.model.auth"
+
+
+class ModelNotFound(ModelError):
+    """The model's service does not know this model."""
+
+    key = "error.model.not_found"
+
+
+class ModelBilling(ModelError):
+    """The account at the model's service cannot pay for this request."""
+
+    key = "error.model.billing"
+
+
+class ModelRateLimited(ModelError):
+    """The model's service asks to slow down."""
+
+    key = "error.model.rate_limited"
+
+
+class ModelOverloaded(ModelError):
+    """The model's service is overloaded or failing."""
+
+    key = "error.model.overloaded"
+
+
+class ModelUnreachable(ModelError):
+    """The model's service cannot be reached."""
+
+    key = "error.model.unreachable"
+
+
+class ModelTimeout(ModelUnreachable):
+    """The model's service did not answer in time."""
+
+    key = "error.model.timeout"
+
+
+class ModelTooLarge(ModelError):
+    """The request is larger than the model's service takes."""
+
+    key = "error.model.too_large"
+
+
+class ModelContextFull(ModelTooLarge):
+    """The conversation no longer fits the model's window."""
+
+    key = "error.model.context_full"
+
+
+class ModelRefused(ModelError):
+    """The model declined to answer."""
+
+    key = "error.model.refused"
+
+
+class ModelRejected(ModelError):
+    """The model's service rejected the request as malformed."""
+
+    key = "error.model.rejected"
+
+
+class ModelBadReply(ModelError):
+    """The model's reply could not be understood."""
+
+    key = "error.model.bad_reply"
+
+
+# --- tools ---------------------------------------------------------------------------------------
+
+
+class ToolError(ConfidantError):
+    """A tool could not do what the model asked; the model is told why."""
+
+
+class NotVisible(ToolError):
+    """Nothing by that name can be read here."""

@@ -1,0 +1,50 @@
+"""What the bot itself says, in the person's language: one TOML catalog per language.
+
+Keys are dotted words (`command.new.description`), the same in every catalog; values are
+`str.format` templates.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+LANGUAGES = ("en", "zh")
+DEFAULT_LANGUAGE = "en"
+
+
+def language_of(*preferences: str) -> str:
+    """The first preference we speak, as a catalog name: "zh-Hans-CN" is "zh"; else English."""
+    for preference in preferences:
+        base = preference.lower().replace("_", "-").split("-")[0]
+        if base in LANGUAGES:
+            return base
+    return DEFAULT_LANGUAGE
+
+
+def text(language: str, key: str, **values: object) -> str:
+    """The sentence for a key, with its values filled in.
+
+    Raises:
+        KeyError: no such key: a mistake in the program, found by its tests.
+    """
+    return catalog(language_of(language))[key].format(**values)
+
+
+@cache
+def catalog(language: str) -> dict[str, str]:
+    """All templates of a language, by dotted key."""
+    raw = resources.files("bot.i18n").joinpath(f"{language}.toml").read_text("utf-8")
+    return dict(_flatten(tomllib.loads(raw)))
+
+
+def _flatten(table: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    flat: list[tuple[str, str]] = []
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat.extend(_flatten(cast("dict[str, Any]", value), f"{prefix}{name}."))
+        else:
+            flat.append((f"{prefix}{name}", str(value)))
+    return flat

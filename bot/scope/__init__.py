@@ -1,0 +1,10 @@
+"""What a session may see: pure rules, and the `MemoryView` they build.
+
+Everything that reads memory, notes or past conversations takes a `MemoryView`; there is no other
+way in. The default is to see nothing, and only direct chats are let in.
+"""
+
+from bot.scope.rules import Subject, allows
+from bot.scope.view import MAIN_SPACE, MemoryView, view_for
+
+__all__ = ["MAIN_SPACE", "MemoryView", "Subject", "allows", "view_for"]

@@ -1,0 +1,56 @@
+"""One durable home for everything: `Database` is the seam, `sqlite` the engine behind it.
+
+Work is a plain function over a `Transaction`; the engine runs it on its writer, commits it
+together with whatever else is waiting, and resumes the caller only when it is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Value = str | int | float | bytes | None
+Row = tuple[Any, ...]
+
+
+class Transaction(Protocol):
+    """SQL inside one transaction. Parameters are `?`; both engines speak the same SQL."""
+
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """Run one statement and return all its rows."""
+        ...
+
+    def index_text(self, entry: int, text: str) -> None:
+        """Make an entry findable by its words; `entry` is its sequence number."""
+        ...
+
+    def forget_text(self, entry: int) -> None:
+        """Take an entry out of the full-text index."""
+        ...
+
+    def search_text(self, query: str, limit: int, sessions: Sequence[str]) -> list[Row]:
+        """Entries of these session keys that match, best first: (entry, score); score in (0, 1)."""
+        ...
+
+
+class Database(Protocol):
+    """A database that survives crashes; `write` returns only when the work is on disk."""
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction of its own kind: all of it is stored, or none.
+
+        Raises:
+            StorageFull: no space; nothing of this work was stored.
+            StorageCorrupt: the file is damaged.
+            StorageError: anything else the engine says.
+        """
+        ...
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on a snapshot of what is committed."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is queued, then release the files."""
+        ...

@@ -1,0 +1,194 @@
+"""Public doubles: they pass the same contract suites as the real parts.
+
+`InMemoryChannel` is a channel without a platform, `ScriptedModel` a model that says what it is
+told, `RecordingEngine` an engine for testing a channel alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from bot.agent.models import (
+    Message,
+    Reply,
+    Request,
+    StopReason,
+    Text,
+    TextDelta,
+    ToolUse,
+    Usage,
+    Window,
+)
+from bot.channel import (
+    Address,
+    Capabilities,
+    Command,
+    Engine,
+    Health,
+    HistoryItem,
+    Inbound,
+    Outbound,
+)
+from bot.errors import StorageError
+
+
+@dataclass
+class RecordingEngine:
+    """An engine that keeps what a channel gives it; `failures` makes `receive` fail so often."""
+
+    received: list[Inbound] = field(default_factory=list)
+    health: dict[tuple[str, str], tuple[Health, str]] = field(default_factory=dict)
+    lines: list[HistoryItem] = field(default_factory=list)
+    failures: int = 0
+    attempts: int = 0
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def receive(self, inbound: Inbound) -> None:
+        """Keep it, or fail like a full disk."""
+        async with self._changed:
+            self.attempts += 1
+            if self.failures > 0:
+                self.failures -= 1
+                self._changed.notify_all()
+                raise StorageError("the disk is full")
+            self.received.append(inbound)
+            self._changed.notify_all()
+
+    async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
+        """The lines set on this double."""
+        return self.lines[-limit:]
+
+    def commands(self, locale: str) -> Sequence[Command]:
+        """Two commands, enough to fill a menu."""
+        chinese = locale.startswith("zh")
+        return (
+            Command("new", "开始新对话" if chinese else "Start a new conversation", "[model]"),
+            Command("status", "状态" if chinese else "Status"),
+        )
+
+    def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
+        """Keep the latest state of each connection."""
+        self.health[channel, account] = (health, detail)
+
+    async def wait_until(self, ready: Callable[[RecordingEngine], bool]) -> None:
+        """Return once something received makes `ready` true."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: ready(self))
+
+
+@dataclass
+class InMemoryChannel:
+    """A channel without a platform: tests push messages in and read what was sent."""
+
+    name: str = "memory"
+    capabilities: Capabilities = field(
+        default_factory=lambda: Capabilities(max_length=4000, typing=True, drafts=True)
+    )
+    sent: list[Outbound] = field(default_factory=list)
+    drafts: list[str] = field(default_factory=list)
+    typed: list[Address] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)  # raised by the next sends, in order
+    engine: Engine | None = None
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def start(self, engine: Engine) -> None:
+        """Remember the engine and report up."""
+        self.engine = engine
+        engine.report(self.name, "default", Health.UP)
+
+    async def push(self, inbound: Inbound) -> None:
+        """Deliver a message as the platform would."""
+        if self.engine is None:
+            raise RuntimeError("the channel is not started")
+        await self.engine.receive(inbound)
+
+    async def send(self, outbound: Outbound) -> str:
+        """Keep it, or raise the next planned error."""
+        async with self._changed:
+            if self.errors:
+                raise self.errors.pop(0)
+            self.sent.append(outbound)
+            self._changed.notify_all()
+            return f"sent-{len(self.sent)}"
+
+    async def typing(self, address: Address) -> None:
+        """Keep that it was shown."""
+        self.typed.append(address)
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """Keep what was shown."""
+        self.drafts.append(text)
+
+    async def stop(self) -> None:
+        """Forget the engine."""
+        self.engine = None
+
+    async def wait_until(self, ready: Callable[[list[Outbound]], bool]) -> None:
+        """Return once what was sent makes `ready` true."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: ready(self.sent))
+
+    async def wait_sent(self, count: int) -> list[Outbound]:
+        """Return once `count` pieces were sent."""
+        await self.wait_until(lambda sent: len(sent) >= count)
+        return self.sent
+
+
+Script = Callable[[Request], "str | Reply | Exception"]
+
+
+@dataclass
+class ScriptedModel:
+    """A model that says what its script says; by default it repeats the person's last words.
+
+    `gate`, when set, holds every reply back after its first delta until the event is set.
+    """
+
+    script: Script = lambda request: f"You said: {request.messages[-1].text}"
+    name: str = "scripted"
+    input_window: int = 200_000
+    requests: list[Request] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        """Stream the scripted answer word by word."""
+        self.requests.append(request)
+        answer = self.script(request)
+        if isinstance(answer, Exception):
+            raise answer
+        reply = answer if isinstance(answer, Reply) else says(answer)
+        words = reply.message.text.split(" ")
+        for index, word in enumerate(words):
+            if reply.message.text:
+                yield TextDelta(word if index == 0 else f" {word}")
+            if index == 0:
+                self.started.set()
+                if self.gate is not None:
+                    await self.gate.wait()
+        yield reply
+
+    async def window(self, model: str) -> Window:
+        """The window set on this double."""
+        return Window(self.input_window, 8192)
+
+    async def names(self) -> tuple[str, ...]:
+        """Two names."""
+        return ("scripted", "scripted-two")
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def says(text: str, *, stop: StopReason = "end") -> Reply:
+    """A reply of words only, with usage a real service might report."""
+    message = Message("assistant", (Text(text),) if text else ())
+    return Reply(message, stop, Usage(input_tokens=len(text) + 10, output_tokens=len(text) // 4))
+
+
+def calls(name: str, /, **arguments: object) -> Reply:
+    """A reply that asks for one tool."""
+    use = ToolUse(f"call-{name}", name, arguments)
+    return Reply(Message("assistant", (use,)), "tool_use", Usage(10, 5))
