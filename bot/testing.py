@@ -7,7 +7,7 @@ told, `RecordingEngine` an engine for testing a channel alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from bot.agent.models import (
@@ -153,7 +153,7 @@ class ScriptedModel:
     gate: asyncio.Event | None = None
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Stream the scripted answer word by word."""
         self.requests.append(request)
         answer = self.script(request)

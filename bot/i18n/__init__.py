@@ -24,7 +24,7 @@ def language_of(*preferences: str) -> str:
     return DEFAULT_LANGUAGE
 
 
-def text(language: str, key: str, **values: object) -> str:
+def text(language: str, key: str, /, **values: object) -> str:
     """The sentence for a key, with its values filled in.
 
     Raises:

@@ -7,7 +7,7 @@ needs nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -16,9 +16,14 @@ StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full",
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words, by either side."""
+    """Words, by either side.
+
+    `note` marks what the engine put beside a person's words (the time, a quoted message): the
+    model reads it, but the person did not write it.
+    """
 
     text: str
+    note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,8 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The words of this message, without tools."""
-        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+        """The words of this message, without tools and the engine's notes."""
+        return "".join(b.text for b in self.blocks if isinstance(b, Text) and not b.note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ class Model(Protocol):
         """The provider's name, such as "anthropic"."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Write one reply: any number of `TextDelta`, then exactly one `Reply`.
 
         Raises:

@@ -28,7 +28,7 @@ class Tool(Protocol):
         """How the model sees it; the same bytes every time."""
         ...
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext, /) -> str:
         """Do it and answer in text for the model.
 
         Raises:

@@ -1,0 +1,85 @@
+"""Messages as JSON blocks and back, as transcripts keep them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bot.agent.models import Block, Message, Opaque, Text, ToolResult, ToolUse
+from bot.sessions.entries import Entry, NewEntry
+
+
+def new_entry(message: Message, *, text: str | None = None) -> NewEntry:
+    """The entry of a message; `text` is what the person wrote when it is not the message's own."""
+    words = message.text if text is None else text
+    return NewEntry("message", message.role, words, tuple(to_json(b) for b in message.blocks))
+
+
+def message_of(entry: Entry) -> Message:
+    """The message of an entry."""
+    return Message(entry.role, tuple(from_json(block) for block in entry.content))
+
+
+def to_json(block: Block) -> Mapping[str, Any]:
+    """One block as JSON; the shapes are those of the Messages API."""
+    match block:
+        case Text(text, note):
+            return {"type": "text", "text": text, **({"note": True} if note else {})}
+        case ToolUse(id_, name, arguments):
+            return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
+        case ToolResult(id_, text, is_error):
+            return {
+                "type": "tool_result",
+                "tool_use_id": id_,
+                "content": text,
+                **({"is_error": True} if is_error else {}),
+            }
+        case Opaque(data):
+            return data
+
+
+def from_json(data: Mapping[str, Any]) -> Block:
+    """The block of its JSON; a type nobody here knows stays as it is."""
+    match data:
+        case {"type": "text", "text": str(text)}:
+            return Text(text, note=bool(data.get("note")))
+        case {"type": "tool_use", "id": str(id_), "name": str(name)}:
+            return ToolUse(id_, name, data.get("input") or {})
+        case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
+            return ToolResult(id_, text, is_error=bool(data.get("is_error")))
+        case _:
+            return Opaque(data)
+
+
+def repaired(messages: Iterable[Message]) -> list[Message]:
+    """The messages with every tool call answered and every answer asked for.
+
+    A turn that was stopped between a call and its result leaves a call no model accepts; a window
+    that begins in mid-turn leaves a result without its call.
+    """
+    found: list[Message] = []
+    for message in messages:
+        asked = _calls(found[-1]) if found else ()
+        answered = {b.tool_use_id for b in message.blocks if isinstance(b, ToolResult)}
+        blocks = [
+            b for b in message.blocks if not isinstance(b, ToolResult) or b.tool_use_id in asked
+        ]
+        missing = [id_ for id_ in asked if id_ not in answered]
+        if missing:
+            results = tuple(ToolResult(id_, "(stopped)", is_error=True) for id_ in missing)
+            if message.role == "user":
+                blocks = [*results, *blocks]
+            else:
+                found.append(Message("user", results))
+        if blocks:
+            found.append(Message(message.role, tuple(blocks)))
+    if found and (left := _calls(found[-1])):
+        results = tuple(ToolResult(id_, "(stopped)", is_error=True) for id_ in left)
+        found.append(Message("user", results))
+    return found
+
+
+def _calls(message: Message) -> tuple[str, ...]:
+    if message.role != "assistant":
+        return ()
+    return tuple(block.id for block in message.blocks if isinstance(block, ToolUse))

@@ -1,0 +1,307 @@
+"""The composition root: the only place that wires everything together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import structlog
+import tzlocal
+
+from bot import housekeeping
+from bot.agent.models import Model
+from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.offline import OfflineModel
+from bot.agent.select import Models
+from bot.agent.tools.memory_write import MemoryWrite
+from bot.agent.tools.toolbox import Toolbox
+from bot.agent.tools.transcript_search import TranscriptSearch
+from bot.channel import Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
+from bot.clock import Clock, system_clock
+from bot.commands.menu import menu
+from bot.commands.registry import handlers
+from bot.config import Config
+from bot.dashboard.health import Check, Readiness
+from bot.dashboard.server import DashboardServer, Listening
+from bot.delivery.delivery import Delivery
+from bot.errors import StorageCorrupt, StorageError
+from bot.gateway.commander import Commander
+from bot.gateway.desk import GatewayDesk
+from bot.gateway.gateway import Gateway
+from bot.gateway.health import HealthBoard
+from bot.gateway.inbox import Waiting
+from bot.gateway.lanes import Lanes
+from bot.gateway.ledger import Ledger
+from bot.gateway.live import LiveSessions
+from bot.gateway.people import People
+from bot.gateway.running import RunningTurns
+from bot.gateway.turns import TurnRunner
+from bot.i18n import LANGUAGES, text
+from bot.memory.notes import Notes
+from bot.metrics import Metrics
+from bot.sessions import recover
+from bot.sessions.mirror import Mirror
+from bot.sessions.search import TranscriptIndex
+from bot.storage import Database, backup
+from bot.storage.datadir import DataDirLock
+from bot.storage.meta import MetaStore
+from bot.storage.sqlite import SqliteDatabase
+
+DATABASE_NAME = "confidant.db"
+TRANSCRIPTS = "sessions"
+STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
+SEND_GRACE = 5.0  # seconds their replies may then take to go out
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal."""
+
+    clock: Clock = system_clock
+    remote: Model | None = None
+    channels: Mapping[str, Channel] | None = None
+    dashboard: bool = True
+
+
+class App:
+    """One running Confidant. `async with` starts and stops it; `address` is where the page is."""
+
+    def __init__(
+        self, config: Config, plugins: Mapping[str, ChannelPlugin], parts: Parts | None = None
+    ) -> None:
+        self._config = config
+        self._plugins = plugins
+        self._parts = parts or Parts()
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.metrics = Metrics()
+        self.address: Listening | None = None
+        self.channels: dict[str, Channel] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        config, clock = self._config, self._parts.clock
+        folder = config.storage.folder
+        self._stack.enter_context(DataDirLock(folder))
+        database = await open_database(folder, clock)
+        self._stack.push_async_callback(database.close)
+        mirror = Mirror(database, folder / TRANSCRIPTS)
+        await mirror.start()
+        self._stack.push_async_callback(mirror.stop)
+        models = self._models(MetaStore(database, clock))
+        self._stack.push_async_callback(models.close)
+        self.channels = dict(self._make_channels())
+        delivery = Delivery(database, self.channels, clock, self._sent)
+        health = HealthBoard()
+        gateway, lanes = self._gateway(database, mirror, models, delivery, health)
+        await delivery.look()
+        server = self._server(database, health) if self._parts.dashboard else None
+        if server is not None:
+            self._stack.push_async_callback(server.stop)
+        for channel in self.channels.values():
+            self._stack.push_async_callback(channel.stop)
+        await self._start_channels(gateway, pages=True)
+        if server is not None:
+            self.address = await server.start()
+        self._stack.push_async_callback(delivery.stop, SEND_GRACE)
+        self._stack.push_async_callback(lanes.stop, STOP_GRACE)
+        await self._start_channels(gateway, pages=False)
+        await lanes.recover()
+        delivery.open()
+        self._stack.push_async_callback(self._stop_tasks)
+        self._background(database, delivery, mirror, models)
+
+    def _gateway(
+        self,
+        database: Database,
+        mirror: Mirror,
+        models: Models,
+        delivery: Delivery,
+        health: HealthBoard,
+    ) -> tuple[Gateway, Lanes]:
+        config, clock = self._config, self._parts.clock
+        people = People(config, local_zone(config))
+        running = RunningTurns()
+        live = LiveSessions(database)
+        ledger = Ledger(database, delivery, mirror, live)
+        desk = GatewayDesk(running, health, models, config.context.context_tokens)
+        commander = Commander(people, handlers(desk), running, ledger, clock)
+        toolbox = Toolbox(
+            (MemoryWrite(Notes(config.workspace)), TranscriptSearch(TranscriptIndex(database)))
+        )
+        turns = TurnRunner(
+            config=config,
+            people=people,
+            models=models,
+            toolbox=toolbox,
+            channels=self.channels,
+            running=running,
+            ledger=ledger,
+            live=live,
+            clock=clock,
+            metrics=self.metrics,
+        )
+
+        async def overflowed(waiting: Waiting) -> None:
+            words = text(
+                people.language(waiting.inbound), "turn.waiting", count=config.session.queue.cap
+            )
+            await ledger.write(
+                clock(), lambda draft: draft.say(waiting.inbound.address, words, "notice")
+            )
+
+        lanes = Lanes(
+            config=config.session.queue,
+            max_turns=config.session.max_turns,
+            database=database,
+            commander=commander,
+            run_turn=turns.run,
+            overflowed=overflowed,
+        )
+        gateway = Gateway(
+            people=people,
+            commander=commander,
+            lanes=lanes,
+            health=health,
+            database=database,
+            ledger=ledger,
+            clock=clock,
+            metrics=self.metrics,
+        )
+        return gateway, lanes
+
+    def _models(self, store: MetaStore) -> Models:
+        anthropic = self._config.models.anthropic
+        remote = self._parts.remote
+        if remote is None and (anthropic.api_key is not None or anthropic.base_url):
+            remote = AnthropicModel(anthropic, window_store=store)
+        return Models(OfflineModel(), remote, self._config.agent.model)
+
+    def _make_channels(self) -> Mapping[str, Channel]:
+        if self._parts.channels is not None:
+            return self._parts.channels
+        made: dict[str, Channel] = {}
+        for name, plugin in self._plugins.items():
+            section = self._config.channels.get(name)
+            if section.enabled and plugin.ready(section):
+                made[name] = plugin.create(section)
+            else:
+                log.info("channel.off", channel=name)
+        return made
+
+    async def _start_channels(self, gateway: Gateway, *, pages: bool) -> None:
+        """Start those that serve pages, or the others: pages first, so that they can be listed."""
+        menus: dict[str, Sequence[Command]] = {
+            "": menu("en"),
+            **{language: menu(language) for language in LANGUAGES},
+        }
+        for channel in self.channels.values():
+            if isinstance(channel, HttpRoutes) is pages:
+                await channel.start(gateway)
+                if channel.capabilities.command_menu and isinstance(channel, CommandMenu):
+                    self._spawn(channel.publish_commands(menus))
+
+    def _server(self, database: Database, health: HealthBoard) -> DashboardServer:
+        pages = [channel for channel in self.channels.values() if isinstance(channel, HttpRoutes)]
+
+        async def readiness() -> Readiness:
+            return await _readiness(database, health, self._parts.clock)
+
+        return DashboardServer(
+            self._config.dashboard,
+            readiness=readiness,
+            registry=self.metrics.registry,
+            channels=pages,
+        )
+
+    def _background(
+        self, database: Database, delivery: Delivery, mirror: Mirror, models: Models
+    ) -> None:
+        config, clock = self._config, self._parts.clock
+        path = config.storage.folder / DATABASE_NAME
+        self._spawn(housekeeping.repair_mirror(mirror))
+        self._spawn(housekeeping.look_outside(database, delivery))
+        self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
+        self._spawn(housekeeping.watch_loop(self.metrics))
+        if isinstance(models.remote, AnthropicModel):
+            self._spawn(models.remote.warm_up())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(_told_if_failed)
+        self._tasks.append(task)
+
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _sent(self, channel: str, seconds: float) -> None:
+        self.metrics.outbox_seconds.labels(channel).observe(seconds)
+
+
+async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
+    """The database of a storage folder; a damaged one is restored from its newest backup.
+
+    Raises:
+        StorageCorrupt: it is damaged and there is no sound backup; nothing was changed.
+        StorageError: it cannot be opened.
+    """
+    path = folder / DATABASE_NAME
+    is_new = not path.exists()
+    try:
+        await asyncio.to_thread(backup.check, path)
+        database = await SqliteDatabase.open(path)
+    except StorageCorrupt:
+        await asyncio.to_thread(backup.restore, path, clock())
+        database = await SqliteDatabase.open(path)
+        is_new = True
+    if is_new and (folder / TRANSCRIPTS).is_dir():
+        await recover.read_back(database, folder / TRANSCRIPTS)
+    return database
+
+
+def local_zone(config: Config) -> ZoneInfo:
+    """The configured time zone, or this machine's own."""
+    if config.agent.timezone:
+        return ZoneInfo(config.agent.timezone)
+    try:
+        return tzlocal.get_localzone()
+    except (ZoneInfoNotFoundError, ValueError):
+        log.warning("clock.no_zone", used="UTC")
+        return ZoneInfo("UTC")
+
+
+async def _readiness(database: Database, health: HealthBoard, clock: Clock) -> Readiness:
+    checks: list[Check] = []
+    try:
+        await MetaStore(database, clock).set("readyz", "")
+        checks.append(Check("storage", "ok"))
+    except StorageError as exc:
+        checks.append(Check("storage", "down", str(exc)))
+    for channel, account, state, detail in health.all():
+        name = channel if account == "default" else f"{channel}/{account}"
+        checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
+    return Readiness(tuple(checks))
+
+
+def _told_if_failed(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("background.failed", error=type(error).__name__, exc_info=error)

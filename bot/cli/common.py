@@ -1,0 +1,73 @@
+"""What the commands share: reading the configuration, opening the database, the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from bot import logs
+from bot.config import Config, LogConfig
+from bot.errors import StorageError
+from bot.settings import Loaded
+from bot.settings import load as load_settings
+from bot.storage import Transaction
+from bot.storage.sqlite import SqliteDatabase
+
+DATABASE_NAME = "confidant.db"
+
+T = TypeVar("T")
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration file; see config/confidant.toml.", dir_okay=False),
+]
+
+
+def load(config: Path | None, *, quiet: bool = False) -> Loaded:
+    """Read the configuration and set up logging.
+
+    Raises:
+        ConfigError: it has mistakes; the message lists them all.
+    """
+    loaded = load_settings(config, os.environ, Path.cwd())
+    logs.configure(LogConfig(level="error") if quiet else loaded.config.log)
+    for warning in () if quiet else loaded.warnings:
+        typer.echo(f"confidant: {warning}", err=True)
+    return loaded
+
+
+def with_database(config: Config, work: Callable[[Transaction], T]) -> T:
+    """Run one transaction on the database of a bot that may be running meanwhile.
+
+    Raises:
+        StorageError: there is no database yet, or it cannot be used.
+    """
+    path = config.storage.folder / DATABASE_NAME
+    if not path.exists():
+        raise StorageError(
+            f"There is no database in {path.parent} yet: start `confidant run` once."
+        )
+
+    async def once() -> T:
+        database = await SqliteDatabase.open(path)
+        try:
+            return await database.write(work)
+        finally:
+            await database.close()
+
+    return asyncio.run(once())
+
+
+def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
+    """What runs the program's event loop: uvloop, where there is one."""
+    if sys.platform == "win32":
+        return asyncio.run
+    import uvloop  # noqa: PLC0415 - absent on Windows
+
+    return uvloop.run

@@ -1,0 +1,60 @@
+"""`confidant`: the tree of commands, and how errors are told."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from bot import __version__
+from bot.cli import configuration, pairing, sessions
+from bot.cli.common import ConfigOption, load, loop_runner
+from bot.errors import ConfidantError
+
+cli = typer.Typer(
+    name="confidant",
+    help="A chat bot that never forgets you and never tells.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+cli.add_typer(pairing.cli, name="pairing")
+cli.add_typer(sessions.cli, name="sessions")
+cli.add_typer(configuration.cli, name="config")
+
+
+@cli.command()
+def run(config: ConfigOption = None) -> None:
+    """Run the bot: every channel that is configured, and the page."""
+    from bot.cli.serve import serve  # noqa: PLC0415 - other commands need none of it
+
+    loaded = load(config)
+    loop_runner()(serve(loaded))
+
+
+@cli.command()
+def chat(config: ConfigOption = None) -> None:
+    """Chat in this terminal; with a running bot, join its page's conversation."""
+    from bot.cli.serve import chat_here  # noqa: PLC0415 - other commands need none of it
+
+    loaded = load(config)
+    loop_runner()(chat_here(loaded))
+
+
+@cli.callback()
+def _options(
+    *, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
+) -> None:
+    if version:
+        typer.echo(f"confidant {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """The entry point: an error a person can do something about is told without a trace."""
+    try:
+        cli()
+    except ConfidantError as exc:
+        typer.echo(f"confidant: {exc}", err=True)
+        sys.exit(1)

@@ -1,0 +1,67 @@
+"""`confidant run` and `confidant chat`: the program itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import structlog
+import typer
+
+from bot.app import App, Parts
+from bot.channel import Interactive, reveal
+from bot.errors import ConfigError, StorageBusy
+from bot.settings import Loaded
+
+log = structlog.get_logger(__name__)
+
+
+async def serve(loaded: Loaded) -> None:
+    """Run until told to stop.
+
+    Raises:
+        ConfidantError: it could not start; the message says what to do.
+    """
+    stop = _stop_signal()
+    async with App(loaded.config, loaded.plugins) as app:
+        if app.address is not None:
+            typer.echo(f"Confidant is at {app.address.url}")
+        await stop.wait()
+        typer.echo("Stopping: replies being written are finished first.", err=True)
+
+
+def _stop_signal() -> asyncio.Event:
+    """Set by the first SIGINT or SIGTERM; the second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked)
+    return stop
+
+
+async def chat_here(loaded: Loaded) -> None:
+    """Talk in this terminal: with a bot of its own, or with the one that runs already.
+
+    Raises:
+        ConfidantError: neither could be reached; the message says what to do.
+    """
+    config = loaded.config
+    plugin = loaded.plugins["console"]
+    console = plugin.create(config.channels.get("console"))
+    if not isinstance(console, Interactive):
+        raise ConfigError("The installed console channel cannot be used by `confidant chat`.")
+    try:
+        parts = Parts(channels={"console": console}, dashboard=False)
+        async with App(config, loaded.plugins, parts):
+            await console.finished()
+    except StorageBusy as busy:
+        url = f"http://{config.dashboard.host}:{config.dashboard.port}/"
+        if not await console.attach(url, reveal(config.dashboard.token)):
+            raise busy from None

@@ -1,0 +1,104 @@
+"""`confidant sessions`: look at conversations and take them along."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from bot.cli.common import ConfigOption, load, with_database
+from bot.errors import ConfidantError
+from bot.sessions import entries, store
+from bot.sessions.store import Session
+
+cli = typer.Typer(help="Look at conversations and take them along.", no_args_is_help=True)
+
+INDEX_NAME = "sessions.json"
+
+
+@cli.command("list")
+def list_(config: ConfigOption = None) -> None:
+    """Show every conversation, newest first; * marks those that go on."""
+    loaded = load(config, quiet=True)
+    found, pointers = with_database(
+        loaded.config, lambda tx: (store.all_sessions(tx), store.pointers(tx))
+    )
+    if not found:
+        typer.echo("There is no conversation yet.")
+    for session in found:
+        mark = "*" if pointers.get(session.key) == session.id else " "
+        typer.echo(
+            f"{mark} {session.id}  {_time(session.last_user_at)}  "
+            f"{session.entry_count:>5} entries  {session.key}"
+        )
+
+
+@cli.command()
+def show(session_id: str, config: ConfigOption = None) -> None:
+    """Show what was said in a conversation."""
+    loaded = load(config, quiet=True)
+
+    def work(tx: store.Transaction) -> list[str] | None:
+        return store.lines(tx, session_id) if store.get(tx, session_id) else None
+
+    lines = with_database(loaded.config, work)
+    if lines is None:
+        raise ConfidantError(f"There is no session {session_id}: see `confidant sessions list`.")
+    for line in lines[1:]:
+        entry = entries.parse(line)
+        if entry.text:
+            who = "you" if entry.role == "user" else "bot"
+            typer.echo(f"{_time(entry.at)}  {who}: {entry.text}")
+
+
+@cli.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="Where to; made if it is not there.")],
+    config: ConfigOption = None,
+) -> None:
+    """Write every transcript and an index of them, sessions.json, into a folder."""
+    loaded = load(config, quiet=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def work(tx: store.Transaction) -> int:
+        found = store.all_sessions(tx)
+        for session in found:
+            lines = store.lines(tx, session.id)
+            _write(folder / f"{session.id}.jsonl", "".join(f"{line}\n" for line in lines).encode())
+        index = _index(found, store.pointers(tx))
+        _write(folder / INDEX_NAME, orjson.dumps(index, option=orjson.OPT_INDENT_2))
+        return len(found)
+
+    count = with_database(loaded.config, work)
+    typer.echo(f"{count} conversations are in {folder}.")
+
+
+def _index(found: list[Session], pointers: dict[str, str]) -> dict[str, Any]:
+    """The current session of every key, in the shape other tools know."""
+    by_id = {session.id: session for session in found}
+    return {
+        key: {
+            "sessionId": id_,
+            "updatedAt": by_id[id_].last_user_at,
+            "chatType": by_id[id_].chat_type,
+            "channel": by_id[id_].channel,
+            "inputTokens": by_id[id_].input_tokens,
+            "outputTokens": by_id[id_].output_tokens,
+            "model": by_id[id_].model,
+        }
+        for key, id_ in pointers.items()
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(data)
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"

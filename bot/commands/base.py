@@ -1,0 +1,81 @@
+"""What a command is given and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from bot.channel import Health, Inbound
+from bot.sessions.store import Place, Session
+from bot.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One command from one person. `now` is in ms since the epoch."""
+
+    name: str
+    rest: str
+    inbound: Inbound
+    place: Place
+    person: str
+    is_owner: bool
+    language: str
+    now: int
+
+
+class Draft(Protocol):
+    """The part of the command's one transaction that a command may use."""
+
+    @property
+    def tx(self) -> Transaction:
+        """The transaction itself."""
+        ...
+
+    def start(self, place: Place, *, by: Literal["new"], previous: Session, model: str) -> Session:
+        """Begin a new session; the one before stays, and `/undo` goes back to it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command says, in Markdown, and what is left of its text as a first message."""
+
+    text: str
+    message: str = ""
+
+
+Apply = Callable[[Draft, Session], Answer]
+"""Runs inside the command's one transaction; the session is the caller's current one."""
+
+Handler = Callable[[Call], Awaitable[Apply]]
+
+
+class Desk(Protocol):
+    """What commands may ask of the running program."""
+
+    def stop_turn(self, key: str) -> bool:
+        """Stop the running turn of a key; False when none runs."""
+        ...
+
+    def health(self) -> list[tuple[str, str, Health, str]]:
+        """Each connection: channel, account, health, one sentence."""
+        ...
+
+    def default_model(self) -> str:
+        """The model that answers when a session chose none."""
+        ...
+
+    async def model_names(self) -> tuple[str, ...]:
+        """Models that can be chosen."""
+        ...
+
+    async def context_window(self, model: str) -> int:
+        """How many tokens of a conversation that model is shown at most."""
+        ...
+
+
+def saying(words: str) -> Apply:
+    """A command that changes nothing and only answers."""
+    return lambda _draft, _session: Answer(words)

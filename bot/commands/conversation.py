@@ -1,0 +1,80 @@
+"""Commands that change which conversation goes on, and with which model."""
+
+from __future__ import annotations
+
+from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
+from bot.i18n import text
+from bot.sessions import store
+from bot.sessions.store import Session
+
+
+class ConversationCommands:
+    """`/new`, `/reset`, `/undo`, `/stop`, `/model`."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def new(self, call: Call) -> Apply:
+        """Begin a new conversation; the old one stays, and `/undo` goes back to it.
+
+        A first word that is a model's name chooses that model; the rest is the first message.
+        """
+        first, _, rest = call.rest.partition(" ")
+        known = await self._desk.model_names() if first else ()
+        chosen = _match(first, known)
+        message = rest.strip() if chosen else call.rest
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            draft.start(call.place, by="new", previous=session, model=chosen or session.model)
+            key = "command.new.done_model" if chosen else "command.new.done"
+            return Answer(text(call.language, key, model=chosen), message)
+
+        return apply
+
+    async def undo(self, call: Call) -> Apply:
+        """Go back to the conversation before the last `/new` or reset."""
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            before = store.get(draft.tx, session.previous) if session.previous else None
+            if before is None:
+                return Answer(text(call.language, "command.undo.nothing"))
+            store.point(draft.tx, session.key, before.id, call.now)
+            return Answer(text(call.language, "command.undo.done", count=before.entry_count))
+
+        return apply
+
+    async def stop(self, call: Call) -> Apply:
+        """Stop the reply being written; what was written so far is kept."""
+        stopped = self._desk.stop_turn(call.place.key)
+        return saying(text(call.language, f"command.stop.{'done' if stopped else 'nothing'}"))
+
+    async def model(self, call: Call) -> Apply:
+        """Show the model, or choose another for this conversation."""
+        known = await self._desk.model_names()
+        chosen = _match(call.rest, known)
+        default = self._desk.default_model()
+
+        names = ", ".join(f"`{name}`" for name in known)
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            if not call.rest:
+                now = session.model or default
+                return Answer(text(call.language, "command.model.now", model=now, names=names))
+            if call.rest.lower() != "default" and not chosen:
+                return Answer(text(call.language, "command.model.unknown", names=names))
+            store.set_model(draft.tx, session.id, chosen)
+            return Answer(text(call.language, "command.model.done", model=chosen or default))
+
+        return apply
+
+
+def _match(word: str, known: tuple[str, ...]) -> str:
+    """The model a word names: exactly, or as the only one that contains it ("opus"); or empty."""
+    wanted = word.strip().lower()
+    if not wanted:
+        return ""
+    for name in known:
+        if name.lower() == wanted:
+            return name
+    close = [name for name in known if wanted in name.lower().split("-")]
+    return close[0] if len(close) == 1 else ""

@@ -1,0 +1,22 @@
+"""The commands as people see them: in menus, in completion and in `/help`."""
+
+from __future__ import annotations
+
+from bot.channel import Command
+from bot.i18n import language_of, text
+
+# In the order of menus; each has i18n keys `command.<name>.description` and `.usage`.
+NAMES = ("new", "reset", "undo", "stop", "status", "model", "whoami", "help")
+
+
+def menu(locale: str) -> tuple[Command, ...]:
+    """Every command, described in the person's language."""
+    language = language_of(locale)
+    return tuple(
+        Command(
+            name,
+            text(language, f"command.{name}.description"),
+            text(language, f"command.{name}.usage"),
+        )
+        for name in NAMES
+    )

@@ -1,0 +1,1 @@
+"""From a message to its turn: store, dedupe, access, routing, lanes."""

@@ -1,0 +1,100 @@
+"""Runs commands: one transaction changes, answers, notes it in the transcript, and is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from bot.channel import Inbound
+from bot.clock import Clock
+from bot.commands.base import Apply, Call, Handler, saying
+from bot.commands.parse import Parsed, is_abort, parse
+from bot.gateway import inbox
+from bot.gateway.inbox import Waiting
+from bot.gateway.ledger import Draft, Ledger
+from bot.gateway.people import People
+from bot.gateway.running import RunningTurns
+from bot.i18n import text
+from bot.sessions.entries import NewEntry
+
+log = structlog.get_logger(__name__)
+
+
+class Commander:
+    """Recognises commands and runs them."""
+
+    def __init__(
+        self,
+        people: People,
+        handlers: Mapping[str, Handler],
+        running: RunningTurns,
+        ledger: Ledger,
+        clock: Clock,
+    ) -> None:
+        self._people = people
+        self._handlers = handlers
+        self._running = running
+        self._ledger = ledger
+        self._clock = clock
+
+    def parse(self, waiting: Waiting) -> Parsed | None:
+        """The command a message is; "stop" alone is one while a reply is being written."""
+        return self._parsed(waiting.inbound, waiting.key)
+
+    def is_command(self, inbound: Inbound, key: str) -> bool:
+        """Whether a message of a key is for the bot itself."""
+        return self._parsed(inbound, key) is not None
+
+    def _parsed(self, inbound: Inbound, key: str) -> Parsed | None:
+        if inbound.edit_of:
+            return None  # correcting an old command does not give it again
+        if is_abort(inbound.text) and key in self._running:
+            return Parsed("stop")
+        return parse(inbound.text)
+
+    async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
+        """Answer a command; what remains to be said to the model is returned as a message."""
+        handler = self._handlers.get(parsed.name, self._unknown)
+        inbound = waiting.inbound
+        call = Call(
+            name=parsed.name,
+            rest=parsed.rest,
+            inbound=inbound,
+            place=self._people.place(inbound),
+            person=self._people.person(inbound),
+            is_owner=self._people.is_owner(inbound),
+            language=self._people.language(inbound),
+            now=self._clock(),
+        )
+        apply = await handler(call)
+        rest = await self._ledger.write(
+            call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
+        )
+        log.info("command.done", command=parsed.name, channel=inbound.channel)
+        return rest
+
+    async def _unknown(self, call: Call) -> Apply:
+        return saying(text(call.language, "command.unknown", name=call.name))
+
+
+def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Waiting | None:
+    before, _ = draft.current(call.place)
+    answer = apply(draft, before)
+    # The conversation that goes on is where the command and its answer are noted.
+    after, _ = draft.current(call.place)
+    notes = (
+        NewEntry("command", "user", f"/{call.name} {call.rest}".strip()),
+        NewEntry("notice", "assistant", answer.text),
+    )
+    draft.append(after.id, notes)
+    draft.say(call.inbound.address, answer.text)
+    for session_id in (before.id, after.id):
+        draft.touch(session_id)
+    if not answer.message:
+        inbox.done(draft.tx, [waiting.id], call.now)
+        return None
+    message = replace(call.inbound, text=answer.message)
+    inbox.bind(draft.tx, waiting.id, after.id, message)
+    return Waiting(waiting.id, waiting.key, after.id, message)

@@ -1,0 +1,110 @@
+"""The inbox table: what people said, until its turn is committed. Functions over a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+import orjson
+
+from bot.channel import Inbound, Media, ReplyTo
+from bot.storage import Row, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A stored message that has no answer yet, bound to the session it was said in."""
+
+    id: int
+    key: str
+    session_id: str
+    inbound: Inbound
+
+
+def store(tx: Transaction, inbound: Inbound, key: str, now: int) -> int | None:
+    """Store a message; None when a copy of it is there already."""
+    rows = tx.execute(
+        "INSERT INTO inbox(channel, account, chat, thread, message_id, state, key, body, "
+        "received_at) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?) "
+        "ON CONFLICT(channel, account, chat, thread, message_id) DO NOTHING RETURNING id",
+        (
+            inbound.channel,
+            inbound.account,
+            inbound.chat,
+            inbound.thread,
+            inbound.message_id,
+            key,
+            orjson.dumps(inbound).decode(),
+            now,
+        ),
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def bind(tx: Transaction, row: int, session_id: str, inbound: Inbound | None = None) -> None:
+    """Say which session a message belongs to; with `inbound`, what is left of it to answer."""
+    if inbound is None:
+        tx.execute("UPDATE inbox SET session_id = ? WHERE id = ?", (session_id, row))
+    else:
+        tx.execute(
+            "UPDATE inbox SET session_id = ?, body = ? WHERE id = ?",
+            (session_id, orjson.dumps(inbound).decode(), row),
+        )
+
+
+def done(tx: Transaction, rows: Sequence[int], now: int) -> None:
+    """These messages have their answer; their words are in the transcript."""
+    for row in rows:
+        tx.execute(
+            "UPDATE inbox SET state = 'done', body = '', done_at = ? WHERE id = ?", (now, row)
+        )
+
+
+def refuse(tx: Transaction, row: int, now: int) -> None:
+    """This message is not for us; only that it came is kept."""
+    tx.execute(
+        "UPDATE inbox SET state = 'refused', body = '', done_at = ? WHERE id = ?", (now, row)
+    )
+
+
+def waiting(tx: Transaction, key: str, limit: int) -> list[Waiting]:
+    """A key's messages that have no answer yet, in order."""
+    rows = tx.execute(
+        "SELECT id, key, session_id, body FROM inbox WHERE key = ? AND state = 'waiting' "
+        "ORDER BY id LIMIT ?",
+        (key, limit),
+    )
+    return [_waiting(row) for row in rows]
+
+
+def waiting_count(tx: Transaction, key: str) -> int:
+    """How many messages of a key have no answer yet."""
+    return int(
+        tx.execute("SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key,))[0][0]
+    )
+
+
+def waiting_keys(tx: Transaction) -> list[str]:
+    """Every key with a message that has no answer yet."""
+    return [row[0] for row in tx.execute("SELECT DISTINCT key FROM inbox WHERE state = 'waiting'")]
+
+
+def prune(tx: Transaction, before: int) -> None:
+    """Forget that messages came before a moment; platforms do not offer them again so late."""
+    tx.execute("DELETE FROM inbox WHERE state <> 'waiting' AND done_at < ?", (before,))
+
+
+def revived(body: str | bytes) -> Inbound:
+    """The message of its stored JSON; fields a newer version added are left out."""
+    data = cast("dict[str, Any]", orjson.loads(body))
+    known = {field.name for field in fields(Inbound)}
+    plain = {name: value for name, value in data.items() if name in known}
+    reply = plain.get("reply_to")
+    plain["reply_to"] = ReplyTo(**reply) if reply else None
+    plain["media"] = tuple(Media(**item) for item in plain.get("media", ()))
+    return Inbound(**plain)
+
+
+def _waiting(row: Row) -> Waiting:
+    return Waiting(row[0], row[1], row[2] or "", revived(row[3]))

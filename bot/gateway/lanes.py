@@ -1,0 +1,105 @@
+"""One lane for each session key: its messages are answered one turn at a time, in order.
+
+Different lanes run side by side, up to a cap for the whole program. In "collect" mode, and when
+more waits than fits in memory, what waits is answered together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from bot.config import QueueConfig
+from bot.gateway import inbox
+from bot.gateway.commander import Commander
+from bot.gateway.inbox import Waiting
+from bot.storage import Database
+from bot.workers import Backlog, Workers
+
+RunTurn = Callable[[str, Sequence[Waiting]], Awaitable[None]]
+
+
+class Lanes:
+    """Hands each lane's messages to `run_turn`.
+
+    `overflowed` is called once each time a lane fills up, with the message that did not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: QueueConfig,
+        max_turns: int,
+        database: Database,
+        commander: Commander,
+        run_turn: RunTurn,
+        overflowed: Callable[[Waiting], Awaitable[None]],
+    ) -> None:
+        self._config = config
+        self._slots = asyncio.Semaphore(max_turns)
+        self._database = database
+        self._commander = commander
+        self._run_turn = run_turn
+        self._overflowed = overflowed
+        self._full: set[str] = set()  # lanes with more waiting than fits in memory
+        self._workers = Workers[str, Waiting](self._handle, self._load, config.cap)
+
+    async def put(self, waiting: Waiting) -> None:
+        """Queue a stored message in the lane of its key."""
+        fits = self._workers.put(waiting.key, waiting)
+        if not fits and waiting.key not in self._full:
+            self._full.add(waiting.key)
+            await self._overflowed(waiting)
+
+    async def recover(self) -> int:
+        """Queue everything that has no answer yet from before a restart; how many lanes."""
+        keys = await self._database.read(inbox.waiting_keys)
+        for key in keys:
+            self._workers.look(key)
+        return len(keys)
+
+    async def stop(self, grace: float) -> None:
+        """Let running turns finish for up to `grace` seconds; the rest is answered next time."""
+        await self._workers.stop(grace)
+
+    async def _load(self, key: str, limit: int) -> Sequence[Waiting]:
+        return await self._database.read(lambda tx: inbox.waiting(tx, key, limit))
+
+    async def _handle(self, key: str, backlog: Backlog[Waiting]) -> None:
+        full = key in self._full
+        if self._config.mode == "collect" and not full:
+            await self._debounce(backlog)
+        collect = full or self._config.mode == "collect"
+        rows = self._next(backlog, self._config.cap if collect else 1)
+        if not backlog.more:
+            self._full.discard(key)
+        parsed = self._commander.parse(rows[0])
+        if parsed is not None:
+            rest = await self._commander.run(rows[0], parsed)
+            if rest is None:
+                return
+            rows = [rest]
+        async with self._slots:
+            await self._run_turn(key, rows)
+
+    def _next(self, backlog: Backlog[Waiting], most: int) -> list[Waiting]:
+        """The first message and those that can be answered with it: plain, and of its session."""
+        rows = backlog.take()
+        if self._commander.parse(rows[0]) is not None:
+            return rows
+        while len(rows) < most and backlog.rows:
+            following = backlog.rows[0]
+            if following.session_id != rows[0].session_id or self._commander.parse(following):
+                break
+            rows.extend(backlog.take())
+        return rows
+
+    async def _debounce(self, backlog: Backlog[Waiting]) -> None:
+        """Wait until nothing has arrived for a while."""
+        while True:
+            backlog.arrived.clear()
+            try:
+                async with asyncio.timeout(self._config.debounce):
+                    await backlog.arrived.wait()
+            except TimeoutError:
+                return

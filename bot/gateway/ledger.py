@@ -1,0 +1,104 @@
+"""One transaction over sessions, inbox and outbox, and what is handed on once it is committed.
+
+Everything the gateway writes goes through here, so that nothing is sent, mirrored or kept in
+memory before it is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from bot.channel import Address, OutboundKind
+from bot.delivery import outbox
+from bot.delivery.delivery import Delivery
+from bot.gateway.live import LiveSessions
+from bot.sessions import store
+from bot.sessions.entries import NewEntry
+from bot.sessions.mirror import Mirror
+from bot.sessions.store import Counted, Place, Session, StartedBy
+from bot.storage import Database, Transaction
+from bot.storage.insist import insist
+
+T = TypeVar("T")
+
+
+class Draft:
+    """A transaction being written, and its consequences. `now` is in ms since the epoch."""
+
+    __slots__ = ("letters", "mirror", "now", "sessions", "tx")
+
+    def __init__(self, tx: Transaction, now: int) -> None:
+        self.tx = tx
+        self.now = now
+        self.letters: list[outbox.Letter] = []
+        self.mirror: list[store.Appended] = []
+        self.sessions: dict[str, Session] = {}
+
+    def current(self, place: Place) -> tuple[Session, bool]:
+        """The session a place's next message belongs to, and whether it was made just now."""
+        session, header = store.ensure(self.tx, place, self.now)
+        if header is not None:
+            self.mirror.append(header)
+        self.sessions[session.id] = session
+        return session, header is not None
+
+    def start(self, place: Place, *, by: StartedBy, previous: Session, model: str) -> Session:
+        """Begin a new session; the one before stays, and `/undo` goes back to it."""
+        session, header = store.start(
+            self.tx, place, self.now, by=by, previous=previous.id, model=model
+        )
+        self.mirror.append(header)
+        self.sessions[session.id] = session
+        return session
+
+    def append(
+        self, session_id: str, news: Sequence[NewEntry], counted: Counted | None = None
+    ) -> None:
+        """Add to a transcript."""
+        self.mirror.append(store.append(self.tx, session_id, news, self.now, counted))
+
+    def say(self, address: Address, words: str, kind: OutboundKind = "reply") -> None:
+        """Put a text into the outbox."""
+        self.letters.append(outbox.add(self.tx, address, words, self.now, kind=kind))
+
+    def touch(self, session_id: str) -> None:
+        """Let memory know how a session's row looks now."""
+        session = store.get(self.tx, session_id)
+        if session is not None:
+            self.sessions[session_id] = session
+
+
+class Ledger:
+    """Runs drafts and hands on what they came to."""
+
+    def __init__(
+        self, database: Database, delivery: Delivery, mirror: Mirror, live: LiveSessions
+    ) -> None:
+        self._database = database
+        self._delivery = delivery
+        self._mirror = mirror
+        self._live = live
+
+    async def write(self, now: int, work: Callable[[Draft], T], *, must: bool = False) -> T:
+        """Run `work` in one transaction, then send, mirror and remember what it left.
+
+        With `must` it is tried until the disk takes it: for what has already happened.
+
+        Raises:
+            StorageError: nothing of it was stored.
+        """
+
+        def run(tx: Transaction) -> tuple[T, Draft]:
+            draft = Draft(tx, now)
+            return work(draft), draft
+
+        if must:
+            result, draft = await insist(self._database, run)
+        else:
+            result, draft = await self._database.write(run)
+        self._mirror.add(draft.mirror)
+        self._delivery.post(draft.letters)
+        for session in draft.sessions.values():
+            self._live.note(session)
+        return result

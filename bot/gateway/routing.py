@@ -1,0 +1,108 @@
+"""Which conversation a message belongs to: session keys and identity links. Pure.
+
+Keys are lower-case and made of parts joined by ":". Two different chats or people never get the
+same key: a ":" inside an id is written "%3a", and an id that lower-casing would change keeps a
+digest of its exact spelling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from bot.channel import Inbound
+from bot.config import SessionConfig
+from bot.sessions.store import Place
+
+AGENT = "main"
+OWNER = "main"  # the canonical identity of whoever owns the main memory
+# Channels that only reach the machine's owner: the page on loopback or behind its token, and the
+# terminal.
+OWNER_CHANNELS = frozenset({"web", "console"})
+GENERAL_TOPIC = "1"  # what a forum's messages without a topic belong to
+
+
+def place_of(config: SessionConfig, inbound: Inbound) -> Place:
+    """The conversation of a message, with its session key and person."""
+    direct = inbound.chat_type == "direct"
+    return Place(
+        key=session_key(config, inbound),
+        person=person_of(config, inbound.channel, inbound.sender) if direct else "",
+        channel=inbound.channel,
+        account=inbound.account,
+        chat=inbound.chat,
+        thread=inbound.thread,
+        chat_type=inbound.chat_type,
+    )
+
+
+def session_key(config: SessionConfig, inbound: Inbound) -> str:
+    """The session key; see the table in docs/architecture.md."""
+    base = f"agent:{AGENT}"
+    channel = part(inbound.channel)
+    if inbound.chat_type == "direct":
+        key = _direct_key(config, inbound, base, channel)
+        return f"{key}:thread:{part(inbound.thread)}" if inbound.thread else key
+    # A chat of a kind nobody knows counts as a group: the least that can be shown there.
+    kind = "channel" if inbound.chat_type in {"channel", "thread"} else "group"
+    key = f"{base}:{channel}:{kind}:{part(inbound.chat)}"
+    return f"{key}:topic:{part(inbound.thread)}" if inbound.thread else key
+
+
+def _direct_key(config: SessionConfig, inbound: Inbound, base: str, channel: str) -> str:
+    if config.dm_scope == "main":
+        return f"{base}:main"
+    link = linked(config.identity_links, inbound.channel, inbound.sender)
+    # A linked person's name is marked, so that nobody's id can spell it.
+    peer = f"@{part(link)}" if link else part(inbound.sender)
+    if config.dm_scope == "per-peer":
+        # Ids of two platforms may be equal without being the same person.
+        return f"{base}:dm:{peer}" if link else f"{base}:dm:{channel}.{peer}"
+    if config.dm_scope == "per-channel-peer":
+        return f"{base}:{channel}:dm:{peer}"
+    return f"{base}:{channel}:{part(inbound.account)}:dm:{peer}"
+
+
+def person_of(config: SessionConfig, channel: str, sender: str) -> str:
+    """The canonical identity of a sender: the owner, a linked name, or "<channel>:<id>"."""
+    if is_owner(config, channel, sender):
+        return OWNER
+    link = linked(config.identity_links, channel, sender)
+    return link or f"{channel}:{sender}"
+
+
+def is_owner(config: SessionConfig, channel: str, sender: str) -> bool:
+    """Whether a sender owns the main memory.
+
+    That is the page and the terminal of this machine, whoever `[session] owner` names, and every
+    other place an identity link joins to one of those.
+    """
+    if channel in OWNER_CHANNELS or _names(config.owner, channel, sender):
+        return True
+    link = linked(config.identity_links, channel, sender)
+    if not link:
+        return False
+    places = config.identity_links[link]
+    owners = {owner.lower() for owner in config.owner} | {f"{c}:owner" for c in OWNER_CHANNELS}
+    return link in config.owner or any(place.lower() in owners for place in places)
+
+
+def linked(links: Mapping[str, Sequence[str]], channel: str, sender: str) -> str:
+    """The canonical name of a sender whom an identity link names, or empty."""
+    for name, places in links.items():
+        if _names(places, channel, sender):
+            return name
+    return ""
+
+
+def _names(places: Sequence[str], channel: str, sender: str) -> bool:
+    return f"{channel}:{sender}" in places
+
+
+def part(id_: str) -> str:
+    """An id as one part of a key: lower-case, without ":", and still distinct from every other."""
+    safe = id_.replace("%", "%25").replace(":", "%3a").replace("@", "%40").replace("~", "%7e")
+    lowered = safe.lower()
+    if lowered == safe and lowered:
+        return lowered
+    return f"{lowered}~{hashlib.sha256(id_.encode()).hexdigest()[:12]}"

@@ -1,0 +1,81 @@
+"""What the program does beside answering: backups, pruning, looking around. Each is one loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from bot.clock import Clock
+from bot.config import StorageConfig
+from bot.delivery import outbox
+from bot.delivery.delivery import Delivery
+from bot.errors import StorageClosed, StorageError
+from bot.gateway import inbox
+from bot.metrics import Metrics
+from bot.sessions.mirror import Mirror
+from bot.storage import Database, backup
+
+LOOK_SECONDS = 2.0  # how soon an approval given on the command line is noticed
+LAG_SECONDS = 5.0
+FIRST_BACKUP_SECONDS = 30.0  # a start has better things to do
+RETRY_SECONDS = 600.0  # after a backup that failed
+KEPT_MS = 30 * 24 * 60 * 60_000  # answered messages are remembered this long, for copies of them
+HOUR_MS = 60 * 60_000
+
+log = structlog.get_logger(__name__)
+
+
+async def repair_mirror(mirror: Mirror) -> None:
+    """Bring the transcript files in step with the database, once."""
+    try:
+        await mirror.repair()
+    except (OSError, StorageError) as exc:
+        log.warning("mirror.repair_failed", error=type(exc).__name__)
+
+
+async def look_outside(database: Database, delivery: Delivery) -> None:
+    """Send what another process put into the outbox."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            if await database.changed_outside():
+                await delivery.look()
+        except StorageClosed:
+            return
+        except StorageError as exc:
+            log.warning("storage.look_failed", error=type(exc).__name__)
+
+
+async def keep_backups(config: StorageConfig, path: Path, database: Database, clock: Clock) -> None:
+    """Prune what is no longer needed and make a verified backup, every `backup_hours`."""
+    await asyncio.sleep(FIRST_BACKUP_SECONDS)
+    while config.backup_hours > 0:
+        due = _newest_ms(path) + config.backup_hours * HOUR_MS
+        wait = (due - clock()) / 1000
+        # Bounded both ways: a clock that jumped must not put it off for years.
+        await asyncio.sleep(min(max(wait, 0), config.backup_hours * 3600))
+        try:
+            before = clock() - KEPT_MS
+            await database.write(lambda tx, t=before: (inbox.prune(tx, t), outbox.prune(tx, t)))
+            await asyncio.to_thread(backup.make, path, config.backups_kept, clock())
+        except StorageClosed:
+            return
+        except StorageError as exc:
+            log.warning("storage.backup_failed", error=type(exc).__name__)
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def watch_loop(metrics: Metrics) -> None:
+    """Measure how late the event loop is."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_SECONDS
+        await asyncio.sleep(LAG_SECONDS)
+        metrics.loop_lag.set(max(0.0, loop.time() - due))
+
+
+def _newest_ms(path: Path) -> float:
+    newest = backup.newest_first(path)[:1]
+    return newest[0].stat().st_mtime * 1000 if newest else 0.0

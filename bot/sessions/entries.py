@@ -1,0 +1,100 @@
+"""Transcript entries: values, and their line in a JSONL file. Pure.
+
+A transcript is a header line, then one line an entry, each with its id and its parent's. `line`
+is what the database keeps and the mirror file holds, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import orjson
+
+FORMAT_VERSION = 1
+
+Kind = Literal["message", "command", "notice"]
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """Something to append. `text` is what a person reads and finds again by its words.
+
+    "message" goes to the model; "command" and "notice" (what a person typed to the bot itself, and
+    what the bot answered) are kept but never sent. `content` is what the model saw or said, as
+    JSON blocks; empty for the other kinds.
+    """
+
+    kind: Kind
+    role: Role
+    text: str
+    content: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a transcript. `at` is in ms since the epoch."""
+
+    id: str
+    parent_id: str | None
+    kind: Kind
+    role: Role
+    at: int
+    text: str
+    content: tuple[Mapping[str, Any], ...]
+
+
+def entry_id(session_id: str, number: int) -> str:
+    """The id of a session's n-th entry, counted from 1."""
+    return f"{session_id}.{number}"
+
+
+def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
+    """The entry's line, without the line break."""
+    message: dict[str, Any] = {"role": new.role, "text": new.text}
+    if new.content:
+        message["content"] = new.content
+    record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
+    return orjson.dumps(record).decode()
+
+
+def parse(line: str | bytes) -> Entry:
+    """The entry of a line.
+
+    Raises:
+        ValueError: it is not a line this program wrote.
+    """
+    try:
+        record = cast("dict[str, Any]", orjson.loads(line))
+        message = cast("dict[str, Any]", record["message"])
+        content = cast("list[dict[str, Any]]", message.get("content", []))
+        return Entry(
+            id=str(record["id"]),
+            parent_id=record["parentId"],
+            kind=record["type"],
+            role=message["role"],
+            at=int(record["at"]),
+            text=str(message["text"]),
+            content=tuple(content),
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError("not a transcript entry") from exc
+
+
+def header_line(facts: Mapping[str, str | int | None]) -> str:
+    """The first line of a session's file, without the line break: what the session began as."""
+    return orjson.dumps({"type": "session", "version": FORMAT_VERSION, **facts}).decode()
+
+
+def parse_header(line: str | bytes) -> dict[str, Any] | None:
+    """The facts of a session's first line, or None when it is none."""
+    try:
+        record: object = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    header = cast("dict[str, Any]", record)
+    return header if header.get("type") == "session" else None

@@ -1,0 +1,57 @@
+"""How text becomes words for the full-text index, in every script. Pure.
+
+SQLite's tokenizer takes a run of Chinese, Japanese or Korean characters for one word, so nothing
+inside it is ever found. Here every such character stands alone, both when text is indexed and, as
+a phrase, when it is searched; other scripts keep their words.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_QUERY_TERMS = 64
+
+_CJK = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u3100-\u312f\u3130-\u318f\u31a0-\u31bf"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff"
+)
+_CJK_CHARACTER = re.compile(f"([{_CJK}])")
+_TERM = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+")
+_STARTS_CJK = re.compile(f"[{_CJK}]")
+
+# Words so common that a query made of other words too is better without them.
+_STOP_WORDS = frozenset(
+    """a about am an and are as at be been but by can could did do does for from had has have he her
+    him his how i if in is it its me my of on or our she so that the their them then there they
+    this to was we were what when where which who whom why will with would you your""".split()  # noqa: SIM905
+)
+
+
+def spaced(text: str) -> str:
+    """The text with a space around every CJK character, as the index stores it."""
+    return _CJK_CHARACTER.sub(r" \1 ", text)
+
+
+def match_query(query: str) -> str:
+    """An FTS5 query: any of the content words, or any two neighbouring CJK characters.
+
+    Empty when the query has no word at all. A single CJK character stands for itself; a longer run
+    is asked for as overlapping pairs, so that a sentence finds the words inside it.
+    """
+    terms: list[str] = []
+    for term in _TERM.findall(query):
+        if _STARTS_CJK.match(term):
+            pairs = [term[i : i + 2] for i in range(len(term) - 1)] or [term]
+            terms.extend(f'"{" ".join(pair)}"' for pair in pairs)
+        else:
+            terms.append(f'"{term.lower()}"')
+    unique = list(dict.fromkeys(terms))
+    content = [term for term in unique if term.strip('"') not in _STOP_WORDS]
+    return " OR ".join((content or unique)[:MAX_QUERY_TERMS])
+
+
+def score(bm25: float) -> float:
+    """FTS5's bm25 (negative, lower is better) as a score from 0 to 1, higher is better."""
+    strength = abs(bm25)
+    return strength / (1.0 + strength)

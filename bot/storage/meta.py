@@ -1,0 +1,36 @@
+"""Small facts worth keeping across restarts, by key."""
+
+from __future__ import annotations
+
+from bot.clock import Clock
+from bot.storage import Database
+
+
+class MetaStore:
+    """Texts in the `meta` table."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def get(self, key: str) -> str | None:
+        """The text of a key, if there is one."""
+        rows = await self._database.read(
+            lambda tx: tx.execute("SELECT value FROM meta WHERE key = ?", (key,))
+        )
+        return str(rows[0][0]) if rows else None
+
+    async def set(self, key: str, text: str) -> None:
+        """Keep a text.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        now = self._clock()
+        await self._database.write(
+            lambda tx: tx.execute(
+                "INSERT INTO meta(key, value, updated_at) VALUES (?, ?, ?) ON CONFLICT(key) "
+                "DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
+                (key, text, now),
+            )
+        )

@@ -1,0 +1,145 @@
+"""One worker for each key, in order, over rows that are safe in the database.
+
+The window in memory is bounded: what does not fit stays in its table and is loaded again when the
+worker gets there. Starting up is the same thing: every key with rows waiting begins empty-handed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+
+class Numbered(Protocol):
+    """A row: its id grows in the order in which rows were stored."""
+
+    @property
+    def id(self) -> int:
+        """The row's id."""
+        ...
+
+
+RETRY_DELAY = 1.0  # seconds
+
+log = structlog.get_logger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Numbered)
+
+
+class Backlog(Generic[R]):
+    """What waits for one key: a window in memory, and a mark when the table holds more."""
+
+    __slots__ = ("arrived", "more", "rows")
+
+    def __init__(self) -> None:
+        self.rows: deque[R] = deque()
+        self.more = False
+        self.arrived = asyncio.Event()
+
+    def take(self, most: int = 1) -> list[R]:
+        """Remove and return up to `most` rows, oldest first."""
+        return [self.rows.popleft() for _ in range(min(most, len(self.rows)))]
+
+
+class Workers(Generic[K, R]):
+    """Runs `handle(key, backlog)` again and again while a key has rows, one at a time a key.
+
+    `handle` takes what it wants from the backlog and returns when its table no longer shows that
+    as waiting. `load` returns up to `limit` waiting rows of a key, oldest first.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[K, Backlog[R]], Awaitable[None]],
+        load: Callable[[K, int], Awaitable[Sequence[R]]],
+        window: int,
+    ) -> None:
+        self._handle = handle
+        self._load = load
+        self._window = window
+        self._backlogs: dict[K, Backlog[R]] = {}
+        self._tasks: dict[K, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    def put(self, key: K, row: R) -> bool:
+        """Hand over a stored row; False when the window is full and it waits in its table."""
+        backlog = self._backlog(key)
+        fits = not backlog.more and len(backlog.rows) < self._window
+        if fits:
+            backlog.rows.append(row)
+            backlog.arrived.set()
+        else:
+            backlog.more = True
+        return fits
+
+    def look(self, key: K) -> None:
+        """Let the key's worker look into the table, as at a start."""
+        self._backlog(key).more = True
+
+    def waiting(self, key: K) -> int:
+        """How many rows wait in memory for a key."""
+        backlog = self._backlogs.get(key)
+        return len(backlog.rows) if backlog else 0
+
+    @property
+    def active(self) -> int:
+        """How many keys have a worker now."""
+        return len(self._tasks)
+
+    async def stop(self, grace: float) -> None:
+        """Begin nothing new, let running work finish for `grace` seconds, then cancel it."""
+        self._stopping = True
+        await self.drain(grace)
+
+    async def drain(self, grace: float) -> None:
+        """Let every worker empty its backlog for up to `grace` seconds, then cancel it."""
+        tasks = list(self._tasks.values())
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace)
+            self._stopping = True
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _backlog(self, key: K) -> Backlog[R]:
+        backlog = self._backlogs.get(key)
+        if backlog is None:
+            backlog = self._backlogs[key] = Backlog()
+        if key not in self._tasks and not self._stopping:
+            self._tasks[key] = asyncio.create_task(self._work(key, backlog))
+        return backlog
+
+    async def _work(self, key: K, backlog: Backlog[R]) -> None:
+        try:
+            while not self._stopping:
+                try:
+                    if not backlog.rows and backlog.more:
+                        await self._refill(key, backlog)
+                    if not backlog.rows:
+                        return
+                    await self._handle(key, backlog)
+                except Exception:
+                    # What was taken is still waiting in its table: begin again from there.
+                    log.exception("worker.failed")
+                    backlog.rows.clear()
+                    backlog.more = True
+                    await asyncio.sleep(RETRY_DELAY)
+        finally:
+            del self._tasks[key]
+            del self._backlogs[key]
+
+    async def _refill(self, key: K, backlog: Backlog[R]) -> None:
+        backlog.more = False  # a row put from here on is in memory, or sets it again
+        stored = await self._load(key, self._window)
+        if len(stored) == self._window:
+            # What came meanwhile is further down the table; it is loaded when its time comes.
+            backlog.more = True
+            backlog.rows = deque(stored)
+        else:
+            merged = {row.id: row for row in (*stored, *backlog.rows)}
+            backlog.rows = deque(merged[id_] for id_ in sorted(merged))

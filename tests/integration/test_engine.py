@@ -1,0 +1,256 @@
+"""A message's whole way, with real storage and everything else in memory."""
+
+import asyncio
+
+import pytest
+
+from bot.agent.models import Request
+from bot.errors import ModelOverloaded, SendLater, SendRefused, SendTransient, StorageBusy
+from bot.sessions.mirror import Mirror
+from bot.storage.sqlite import SqliteDatabase
+from bot.testing import ScriptedModel, calls
+from tests.support import FakeClock, running
+
+
+async def test_a_message_is_answered(tmp_path):
+    async with running(tmp_path) as engine:
+        assert await engine.ask("hello") == "You said: hello"
+
+
+async def test_a_second_copy_is_dropped(tmp_path):
+    async with running(tmp_path) as engine:
+        inbound = await engine.say("once")
+        await engine.channel.wait_sent(1)
+        await engine.channel.push(inbound)
+        await engine.ask("and then")
+        assert engine.sent_to("ada") == ["You said: once", "You said: and then"]
+
+
+async def test_the_conversation_goes_on_after_a_restart(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("my name is Ada")
+    async with running(tmp_path) as engine:
+        await engine.ask("what is my name?")
+        request = engine.model.requests[-1]
+        assert [m.text for m in request.messages] == [
+            "my name is Ada",
+            "You said: my name is Ada",
+            "what is my name?",
+        ]
+
+
+async def test_what_was_waiting_when_it_stopped_is_answered_after_a_restart(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("one")
+        await engine.say("two")
+        await model.started.wait()
+    async with running(tmp_path) as engine:
+        await engine.channel.wait_until(lambda sent: len(sent) == 2)
+        assert engine.sent_to("ada") == ["You said: one", "You said: two"]
+
+
+async def test_new_starts_afresh_and_undo_goes_back(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("first talk")
+        assert "New conversation" in await engine.ask("/new")
+        await engine.ask("second talk")
+        assert [m.text for m in engine.model.requests[-1].messages] == ["second talk"]
+        assert "Back in the conversation before" in await engine.ask("/undo")
+        await engine.ask("third")
+        assert [m.text for m in engine.model.requests[-1].messages] == [
+            "first talk",
+            "You said: first talk",
+            "third",
+        ]
+
+
+async def test_the_rest_of_new_is_the_first_message(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("old")
+        await engine.say("/new scripted-two tell me a joke")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
+        assert engine.sent_to("ada")[1:] == [
+            "New conversation with scripted-two. The one before is kept: /undo goes back to it.",
+            "You said: tell me a joke",
+        ]
+        assert engine.model.requests[-1].model == "scripted-two"
+
+
+async def test_stop_keeps_the_partial_text_and_does_not_wait_behind_the_turn(tmp_path):
+    model = ScriptedModel(script=lambda _: "one two three", gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("count")
+        await model.started.wait()
+        await engine.say("停止")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        assert sorted(engine.sent_to("ada")) == ["Stopped.", "one\n\n(stopped)"]
+
+
+async def test_the_word_stop_is_a_message_when_nothing_runs(tmp_path):
+    async with running(tmp_path) as engine:
+        assert await engine.ask("stop") == "You said: stop"
+
+
+async def test_status_answers_while_a_turn_runs(tmp_path):
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("slow")
+        await model.started.wait()
+        assert "Model:" in await engine.ask("/status")
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: "You said: slow" in engine.sent_to("ada"))
+
+
+async def test_turns_of_one_session_never_overlap_and_others_do_not_wait(tmp_path):
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("a1")
+        await engine.say("a2")
+        await model.started.wait()
+        model.started.clear()
+        await engine.say("b1", sender="bob")
+        await model.started.wait()
+        assert [r.messages[-1].text for r in model.requests] == ["a1", "b1"]
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        assert engine.sent_to("ada") == ["You said: a1", "You said: a2"]
+
+
+async def test_collect_answers_what_waited_together(tmp_path):
+    model = ScriptedModel(gate=asyncio.Event())
+    queue = {"mode": "collect", "debounce": 0.01}
+    async with running(tmp_path, model=model, session={"queue": queue}) as engine:
+        await engine.say("first")
+        await model.started.wait()
+        await engine.say("second")
+        await engine.say("third")
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        assert [m.text for m in model.requests[-1].messages[-2:]] == ["second", "third"]
+
+
+async def test_more_than_the_cap_is_told_kept_and_answered_together(tmp_path):
+    model = ScriptedModel(script=lambda r: r.messages[-1].text, gate=asyncio.Event())
+    async with running(tmp_path, model=model, session={"queue": {"cap": 3}}) as engine:
+        for number in range(10):
+            await engine.say(f"n{number}")
+        await engine.channel.wait_until(lambda sent: len(sent) == 1)
+        assert "waiting" in engine.sent_to("ada")[0]
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "n9")
+        seen = [m.text for m in model.requests[-1].messages if m.role == "user"]
+        assert seen == [f"n{number}" for number in range(10)]
+
+
+async def test_a_model_that_fails_is_told_and_the_message_is_kept(tmp_path):
+    model = ScriptedModel(script=lambda _: ModelOverloaded())
+    async with running(tmp_path, model=model) as engine:
+        assert "overloaded" in await engine.ask("are you there?")
+        model.script = lambda r: f"{len(r.messages)} messages"
+        assert await engine.ask("and now?") == "2 messages"
+
+
+async def test_tools_run_and_their_result_goes_back_to_the_model(tmp_path):
+    def script(request: Request):
+        if len(request.messages) == 1:
+            return calls("memory_write", text="Ada likes tea")
+        return f"noted: {request.messages[-1].blocks[0].text}"
+
+    async with running(tmp_path, model=ScriptedModel(script=script)) as engine:
+        answer = await engine.ask("remember tea")
+        assert answer.startswith("noted: stored in memory/2026-11-21.md")
+        note = next((tmp_path / "workspace" / "people").glob("*/memory/2026-11-21.md"))
+        assert "Ada likes tea" in note.read_text()
+
+
+async def test_a_person_never_finds_what_another_one_said(tmp_path):
+    def script(request: Request):
+        if request.messages[-1].text.startswith("find"):
+            return calls("transcript_search", query="canary")
+        return "result: " + "".join(getattr(b, "text", "") for b in request.messages[-1].blocks)
+
+    async with running(tmp_path, model=ScriptedModel(script=script)) as engine:
+        await engine.ask("my canary is blue", sender="ada")
+        assert "blue" not in await engine.ask("find it", sender="eve")
+        assert "blue" in await engine.ask("find it", sender="ada")
+
+
+async def test_sends_are_retried_in_order_and_refused_ones_are_parked(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.delivery.delivery.FIRST_RETRY", 0.001)
+    async with running(tmp_path) as engine:
+        engine.channel.errors = [SendTransient(), SendLater(0.001), SendTransient()]
+        await engine.say("one")
+        await engine.say("two")
+        await engine.channel.wait_until(lambda sent: len(sent) == 2)
+        assert engine.sent_to("ada") == ["You said: one", "You said: two"]
+        engine.channel.errors = [SendRefused("blocked")]
+        await engine.say("three")
+        await engine.ask("four")
+        assert "Could not be delivered to you: 1" in await engine.ask("/status")
+
+
+async def test_a_daily_reset_is_told_and_can_be_undone(tmp_path):
+    clock = FakeClock()
+    async with running(tmp_path, clock=clock) as engine:
+        await engine.ask("evening talk")
+        clock.advance(hours=20)
+        await engine.say("good morning")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
+        assert engine.sent_to("ada")[1].startswith("A new day")
+        assert [m.text for m in engine.model.requests[-1].messages] == ["good morning"]
+        assert "Back in" in await engine.ask("/undo")
+
+
+async def test_a_clock_that_jumps_back_loses_and_resets_nothing(tmp_path):
+    clock = FakeClock()
+    async with running(tmp_path, clock=clock) as engine:
+        await engine.ask("one")
+        clock.advance(days=-400)
+        await engine.ask("two")
+        clock.advance(days=400)
+        await engine.ask("three")
+        assert [m.text for m in engine.model.requests[-1].messages if m.role == "user"] == [
+            "one",
+            "two",
+            "three",
+        ]
+
+
+async def test_unknown_people_get_one_code_and_are_let_in_by_it(tmp_path):
+    closed = {"memory": {"dm_policy": "pairing", "allow_from": []}}
+    async with running(tmp_path, channels=closed) as engine:
+        words = await engine.ask("let me in")
+        assert "confidant pairing approve memory" in words
+        await engine.say("hello?")
+        assert not engine.model.requests
+        assert engine.sent_to("ada") == [words]
+
+
+async def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path):
+    async with running(tmp_path):
+        with pytest.raises(StorageBusy, match=r"process \d+"):
+            async with running(tmp_path):
+                pass
+
+
+async def test_the_mirror_has_every_entry_and_is_repaired_from_the_database(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("one")
+        await engine.ask("/new")
+        await engine.ask("two")
+    files = (tmp_path / "sessions").glob("*.jsonl")
+    first, second = sorted(files, key=lambda path: path.stat().st_size)
+    before = [path.read_bytes() for path in (first, second)]
+    assert [len(data.splitlines()) for data in before] == [3, 5]
+    first.write_bytes(before[0][:-10] + b"torn")
+    second.unlink()
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    mirror = Mirror(database, tmp_path / "sessions")
+    await mirror.start()
+    assert await mirror.repair() == 2
+    await mirror.stop()
+    await database.close()
+    assert [path.read_bytes() for path in (first, second)] == before
+    assert first.with_suffix(".jsonl.kept-1").read_bytes().endswith(b"torn")

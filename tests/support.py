@@ -1,0 +1,107 @@
+"""A whole engine for tests: real storage, gateway and delivery; a channel and a model in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bot.app import App, Parts
+from bot.channel import ChannelConfig, ChannelPlugin, Inbound
+from bot.config import Config
+from bot.settings import config_model
+from bot.testing import InMemoryChannel, ScriptedModel
+
+_numbers = itertools.count(1)
+NOON = 1_795_262_400_000  # 2026-11-21 12:00 UTC
+
+
+class OpenConfig(ChannelConfig):
+    """A channel anybody may use, unless a test says otherwise."""
+
+    dm_policy: Any = "open"
+    allow_from: tuple[str, ...] = ("*",)
+
+
+@dataclass
+class FakeClock:
+    """A clock that stands still until a test moves it."""
+
+    now: int = NOON
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, **units: float) -> None:
+        seconds = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
+        self.now += int(sum(seconds[unit] * amount for unit, amount in units.items()) * 1000)
+
+
+@dataclass
+class Engine:
+    """A running engine and what a test needs to talk to it."""
+
+    app: App
+    channel: InMemoryChannel
+    model: ScriptedModel
+    clock: FakeClock
+    folder: Path
+
+    async def say(self, text: str, *, sender: str = "ada", **changes: Any) -> Inbound:
+        """Deliver a message as `sender`, without waiting for its answer."""
+        inbound = replace(self.message(text, sender=sender), **changes)
+        await self.channel.push(inbound)
+        return inbound
+
+    def message(self, text: str, *, sender: str = "ada") -> Inbound:
+        return Inbound(
+            channel="memory",
+            account="default",
+            chat=sender,
+            chat_type="direct",
+            sender=sender,
+            message_id=f"m{next(_numbers)}",
+            text=text,
+            sent_at=self.clock(),
+            locale="en",
+        )
+
+    async def ask(self, text: str, *, sender: str = "ada", **changes: Any) -> str:
+        """Deliver a message and return the next text sent to its chat."""
+        before = len(self.sent_to(sender))
+        await self.say(text, sender=sender, **changes)
+        await self.channel.wait_until(lambda _: len(self.sent_to(sender)) > before)
+        return self.sent_to(sender)[before]
+
+    def sent_to(self, chat: str) -> list[str]:
+        return [piece.text for piece in self.channel.sent if piece.address.chat == chat]
+
+
+def make_config(folder: Path, **sections: Any) -> tuple[Config, dict[str, ChannelPlugin]]:
+    """A configuration with one in-memory channel; `sections` are tables."""
+    plugins = {"memory": ChannelPlugin("memory", OpenConfig, lambda _config: InMemoryChannel())}
+    storage = {"dir": folder, "backup_hours": 0, **sections.pop("storage", {})}
+    data = {"agent": {"timezone": "UTC"}, "storage": storage, **sections}
+    return config_model(plugins).model_validate(data), plugins
+
+
+@asynccontextmanager
+async def running(
+    folder: Path,
+    *,
+    model: ScriptedModel | None = None,
+    clock: FakeClock | None = None,
+    channel: InMemoryChannel | None = None,
+    **sections: Any,
+) -> AsyncIterator[Engine]:
+    """Start an engine on a folder and stop it at the end."""
+    config, plugins = make_config(folder, **sections)
+    memory = channel or InMemoryChannel()
+    scripted = model or ScriptedModel()
+    ticking = clock or FakeClock()
+    parts = Parts(clock=ticking, remote=scripted, channels={"memory": memory}, dashboard=False)
+    async with App(config, plugins, parts) as app:
+        yield Engine(app, memory, scripted, ticking, folder)
