@@ -1,0 +1,135 @@
+"""Telegram: direct chats with a bot, by long polling or webhook.
+
+Only the configuration lives here; the SDK is imported when the channel is created.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+
+from bot.channel import DEFAULT_ACCOUNT, Channel, ChannelConfig, ChannelPlugin, reveal
+
+PUBLIC_API = "https://api.telegram.org"
+
+# Telegram's own rule for the secret of a webhook.
+_WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+
+AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+Mode = Literal["polling", "webhook"]
+
+
+class AccountConfig(BaseModel):
+    """One more bot; what it does not set is as in [channels.telegram], except the token."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    token: SecretStr | None = Field(default=None, description="This bot's own token.")
+    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
+        default="pairing", description="Who may talk to this bot in direct chats."
+    )
+    allow_from: tuple[str, ...] = Field(
+        default=(), description="Ids of people who may always talk to this bot."
+    )
+    api_root: str = Field(default=PUBLIC_API, description="Bot API server of this bot.")
+    mode: Mode = Field(default="polling", description="How this bot receives messages.")
+    webhook_url: str = Field(default="", description="Public address for this bot's webhook.")
+    webhook_secret: SecretStr | None = Field(
+        default=None, description="Secret Telegram sends with this bot's webhook calls."
+    )
+
+
+class TelegramConfig(ChannelConfig):
+    """The section [channels.telegram]."""
+
+    token: SecretStr | None = Field(
+        default=None,
+        description="Token from @BotFather; better set as TELEGRAM_BOT_TOKEN than in the file.",
+    )
+    api_root: str = Field(
+        default=PUBLIC_API,
+        description="Bot API server; change it to use a local Bot API server.",
+    )
+    mode: Mode = Field(
+        default="polling",
+        description='How messages arrive: "polling" needs no public address, "webhook" does.',
+    )
+    webhook_url: str = Field(
+        default="",
+        description="Public https address that reaches webhook_host:webhook_port; each bot gets "
+        "the path /telegram/<account> below it.",
+    )
+    webhook_host: str = Field(
+        default="127.0.0.1", description="Address the webhook server listens on."
+    )
+    webhook_port: int = Field(
+        default=8421, ge=1, le=65535, description="Port the webhook server listens on."
+    )
+    webhook_secret: SecretStr | None = Field(
+        default=None,
+        description="Secret Telegram sends with every webhook call: 1-256 letters, digits, _ or -.",
+    )
+    poll_timeout: int = Field(
+        default=30, ge=1, le=50, description="Seconds one long poll waits for messages."
+    )
+    accounts: dict[AccountId, AccountConfig] = Field(
+        default_factory=dict[str, AccountConfig],
+        description="More bots by id; each needs its own token, the rest is inherited.",
+    )
+
+    def tokens(self) -> dict[str, SecretStr]:
+        """The token of every account that has one; the top-level token is account "default"."""
+        found = {DEFAULT_ACCOUNT: self.token}
+        for name, account in self.accounts.items():
+            # A bot without a token of its own must not poll with another bot's.
+            found[name] = account.token or (self.token if name == DEFAULT_ACCOUNT else None)
+        return {name: token for name, token in found.items() if token and reveal(token)}
+
+    @model_validator(mode="after")
+    def _accounts_differ(self) -> Self:
+        by_token: dict[str, str] = {}
+        for name, token in self.tokens().items():
+            twin = by_token.setdefault(token.get_secret_value(), name)
+            if twin != name:
+                raise ValueError(f'accounts "{twin}" and "{name}" have the same token')
+        return self
+
+    @model_validator(mode="after")
+    def _webhooks_are_complete(self) -> Self:
+        for name in {DEFAULT_ACCOUNT, *self.accounts}:
+            _check_webhook(name, self.account(name))
+        return self
+
+
+def _check_webhook(name: str, section: ChannelConfig) -> None:
+    """Raise ValueError when an account wants a webhook it cannot have."""
+    if not isinstance(section, TelegramConfig) or section.mode != "webhook":
+        return
+    where = "" if name == DEFAULT_ACCOUNT else f' (account "{name}")'
+    if not section.webhook_url:
+        raise ValueError(f'mode "webhook" needs webhook_url{where}')
+    schemes = ("https://",) if section.api_root == PUBLIC_API else ("https://", "http://")
+    if not section.webhook_url.startswith(schemes):
+        raise ValueError(f"webhook_url must begin with https://{where}")
+    secret = reveal(section.webhook_secret)
+    if not secret:
+        raise ValueError(f'mode "webhook" needs webhook_secret{where}')
+    if not _WEBHOOK_SECRET.fullmatch(secret):
+        raise ValueError(f"webhook_secret is 1-256 letters, digits, _ or -{where}")
+
+
+def _create(config: Any) -> Channel:
+    from adapters.telegram.channel import Telegram  # noqa: PLC0415  # the SDK takes 0.25 s
+
+    return Telegram(config)
+
+
+plugin = ChannelPlugin(
+    name="telegram",
+    config=TelegramConfig,
+    create=_create,
+    ready=lambda config: bool(config.tokens()),
+    env={"TELEGRAM_BOT_TOKEN": ("token",)},
+)

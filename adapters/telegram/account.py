@@ -1,0 +1,235 @@
+"""One bot: connecting, its menu of commands, and its health."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import aiohttp
+import structlog
+from telegram.error import Conflict, InvalidToken, RetryAfter, TelegramError
+
+from adapters.telegram import TelegramConfig
+from adapters.telegram.api import LeanBot, reason
+from adapters.telegram.inbound import CHANNEL, Identity
+from adapters.telegram.intake import Intake
+from adapters.telegram.pace import Backoff, Pace, pause
+from adapters.telegram.send import Sender, failure
+from bot.channel import Command, Engine, Health
+from bot.errors import SendLater
+
+MAX_COMMANDS = 100  # Telegram's limits of a menu
+MAX_DESCRIPTION = 256
+_COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
+_LANGUAGE = re.compile(r"[a-z]{2}")
+
+_log = structlog.get_logger()
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The channel stops, so this call to Telegram was given up."""
+
+
+class Account(ABC):
+    """One bot of the channel; subclasses say how its messages arrive."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: TelegramConfig,
+        token: str,
+        engine: Engine,
+        session: aiohttp.ClientSession,
+        pace: Pace,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.bot = LeanBot(token, config.api_root, session)
+        self.sender = Sender(self.bot)
+        self.stopping = asyncio.Event()
+        # A token begins with the bot's id; the username comes with the first answer.
+        own = token.partition(":")[0]
+        me = Identity(int(own) if own.isdecimal() else 0)
+        self.intake = Intake(
+            account=name,
+            me=me,
+            engine=engine,
+            report=self.report,
+            pace=pace,
+            stopping=self.stopping,
+        )
+        self.backoff = Backoff(pace)
+        self.pace = pace
+        self._engine = engine
+        self._menus: dict[str, Sequence[Command]] = {}
+        self._published = True
+        self._online = False
+        self._calls: set[asyncio.Future[Any]] = set()
+        self._health: tuple[Health, str] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin in a task of its own."""
+        self.report(Health.STARTING)
+        self._spawn(self._run())
+
+    async def stop(self) -> None:
+        """Give up what waits for Telegram, and wait for what is being stored."""
+        self.stopping.set()
+        for call in tuple(self._calls):
+            call.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def publish(self, menus: dict[str, Sequence[Command]]) -> None:
+        """Register the commands as soon as there is a connection."""
+        self._menus = menus
+        self._published = False
+        if self._online:
+            self._spawn(self._publish())
+
+    def report(self, health: Health, detail: str = "") -> None:
+        """Tell the engine how this bot is doing, when that changed."""
+        if (health, detail) != self._health:
+            self._health = (health, detail)
+            self._engine.report(CHANNEL, self.name, health, detail)
+
+    # --- for the two ways of receiving -----------------------------------------------------------
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Tell Telegram how updates are to arrive.
+
+        Raises:
+            TelegramError: Telegram cannot be told; it is called again after a while.
+        """
+
+    @abstractmethod
+    async def receive_updates(self) -> None:
+        """Receive until the channel stops.
+
+        Raises:
+            TelegramError: the connection is lost; it is called again after a while.
+            Stopped: the channel stops.
+        """
+
+    async def outcome(self, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call to Telegram.
+
+        Raises:
+            Stopped: the channel stops before Telegram answers.
+            TelegramError: as the call.
+        """
+        if self.stopping.is_set():
+            call.close()
+            raise Stopped
+        task = asyncio.ensure_future(call)
+        self._calls.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.stopping.is_set():
+                raise Stopped from None
+            raise
+        finally:
+            self._calls.discard(task)
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._connect()
+                await self.receive_updates()
+            except Stopped:
+                return
+            except TelegramError as error:
+                delay = self._failed(error)
+            except Exception as error:  # noqa: BLE001
+                # A fault of ours; without this the bot would go deaf and nobody would know.
+                _log.exception("telegram.fault", account=self.name)
+                delay = self.backoff.next()
+                self.report(Health.DOWN, f"An unexpected fault ({type(error).__name__}).")
+            else:
+                return
+            if await pause(delay, self.stopping):
+                return
+
+    async def _connect(self) -> None:
+        await self.outcome(self.prepare())
+        me = await self.outcome(self.bot.get_me())
+        self.intake.me = Identity(me.id, me.username or "")
+        _log.info("telegram.connected", account=self.name, mode=self.config.mode)
+        self._online = True
+        if not self._published:
+            self._spawn(self._publish())
+
+    def _failed(self, error: TelegramError) -> float:
+        """Log and report a failed call; how long to wait, in seconds."""
+        delay = self.backoff.next()
+        again = f"Trying again in {delay:g} s."
+        log = _log.bind(account=self.name)
+        if isinstance(error, InvalidToken):
+            delay = self.pace.rejected
+            log.error("telegram.token.rejected", retry_in=delay)
+            self.report(
+                Health.DOWN,
+                "Telegram does not accept this bot's token. Check it with @BotFather.",
+            )
+        elif isinstance(error, Conflict):
+            log.warning("telegram.poll.conflict", retry_in=delay)
+            self.report(Health.DEGRADED, f"Another program receives with this bot's token. {again}")
+        elif isinstance(error, RetryAfter):
+            later = failure(error)
+            delay = max(delay, later.seconds) if isinstance(later, SendLater) else delay
+            log.warning("telegram.poll.limited", retry_in=delay)
+            self.report(Health.DEGRADED, f"Telegram asks to wait {delay:g} s.")
+        else:
+            said = reason(error, self.bot.token)
+            log.warning("telegram.connection.failed", error=said, retry_in=delay)
+            self.report(Health.DOWN, f"Telegram cannot be reached. {again}")
+        return delay
+
+    # --- the menu of commands --------------------------------------------------------------------
+
+    async def _publish(self) -> None:
+        menus, self._published = self._menus, True
+        for language, commands in menu_pages(menus).items():
+            try:
+                await self.outcome(
+                    self.bot.set_my_commands(commands, language_code=language or None)
+                )
+            except Stopped:
+                return
+            except TelegramError as error:
+                self._published = False  # the next connect tries again
+                said = reason(error, self.bot.token)
+                _log.warning("telegram.menu.failed", account=self.name, error=said)
+                return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def menu_pages(menus: dict[str, Sequence[Command]]) -> dict[str, list[tuple[str, str]]]:
+    """Menus as Telegram takes them: two-letter languages, valid names, short descriptions."""
+    pages: dict[str, list[tuple[str, str]]] = {}
+    for tag, commands in menus.items():
+        language = tag.partition("-")[0].lower()
+        if language in pages or (language and not _LANGUAGE.fullmatch(language)):
+            _log.warning("telegram.menu.skipped", language=tag)
+            continue
+        page = pages[language] = list[tuple[str, str]]()
+        for command in commands:
+            if not _COMMAND_NAME.fullmatch(command.name) or len(page) >= MAX_COMMANDS:
+                _log.warning("telegram.menu.skipped", command=command.name)
+                continue
+            description = command.description.strip() or command.name
+            page.append((command.name, description[:MAX_DESCRIPTION]))
+    return pages

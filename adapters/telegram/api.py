@@ -1,0 +1,209 @@
+"""The Bot API over aiohttp: python-telegram-bot's `Bot` with a transport of our own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import urllib.request
+from typing import Any, cast
+
+# Opting in to timedelta keeps python-telegram-bot from warning each time Telegram says 429.
+os.environ.setdefault("PTB_TIMEDELTA", "1")
+
+import aiohttp
+import orjson
+from telegram import Bot
+from telegram.error import NetworkError, TelegramError, TimedOut
+from telegram.request import BaseRequest, RequestData
+from yarl import URL
+
+# At debug level the SDK logs addresses with the token in them, and whole messages.
+logging.getLogger("telegram").setLevel(logging.INFO)
+
+CONNECT_TIMEOUT = 10.0  # seconds
+READ_TIMEOUT = 15.0  # seconds without a byte from the server
+CONNECTIONS = 512  # at once, for all accounts together
+
+MAX_REASON = 200  # characters of Telegram's words that are passed on
+
+_PAYLOAD = ". Parsing the server response"  # before the SDK quotes an answer it cannot read
+_TOKEN = re.compile(r"\d{3,20}:[A-Za-z0-9_-]{20,}")
+
+Json = dict[str, Any]
+
+
+def redact(text: str, token: str = "") -> str:
+    """The text without bot tokens: this one, and whatever looks like one."""
+    if token:
+        text = text.replace(token, "[token]")
+    return _TOKEN.sub("[token]", text)
+
+
+def reason(error: TelegramError, token: str) -> str:
+    """What an SDK error says, fit for a log: no token, and no page some proxy answered with."""
+    return redact(error.message.partition(_PAYLOAD)[0], token)[:MAX_REASON]
+
+
+def parse_json(payload: bytes) -> object:
+    """The value of a JSON text, even of one with broken UTF-8 or half a surrogate pair.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return orjson.loads(payload)
+    except ValueError:
+        # One odd message must not cost the batch it came in, so try the tolerant parser too.
+        try:
+            return json.loads(payload.decode("utf-8", "replace"))
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+
+
+def new_session() -> aiohttp.ClientSession:
+    """The one client session of the channel; close it when the channel stops."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": BaseRequest.USER_AGENT},
+    )
+
+
+class AiohttpRequest(BaseRequest):
+    """A transport for `telegram.Bot` on a shared aiohttp session, which its owner closes."""
+
+    __slots__ = ("_proxy", "_proxy_headers", "_session")
+
+    def __init__(self, session: aiohttp.ClientSession, api_root: str) -> None:
+        self._session = session
+        self._proxy, self._proxy_headers = _proxy_for(api_root)
+
+    @property
+    def read_timeout(self) -> float:
+        """Seconds to wait for bytes of an answer."""
+        return READ_TIMEOUT
+
+    async def initialize(self) -> None:
+        """Nothing: the session is open already."""
+
+    async def shutdown(self) -> None:
+        """Nothing: the session belongs to the channel."""
+
+    async def do_request(  # noqa: PLR0917  # the SDK's signature
+        self,
+        url: str,
+        method: str,
+        request_data: RequestData | None = None,
+        read_timeout: Any = BaseRequest.DEFAULT_NONE,
+        write_timeout: Any = BaseRequest.DEFAULT_NONE,
+        connect_timeout: Any = BaseRequest.DEFAULT_NONE,
+        pool_timeout: Any = BaseRequest.DEFAULT_NONE,
+    ) -> tuple[int, bytes]:
+        """One HTTP exchange.
+
+        Raises:
+            TimedOut: no answer in time.
+            NetworkError: no answer at all. Neither says the address, because the token is in it.
+        """
+        default = BaseRequest.DEFAULT_NONE
+        timeout = aiohttp.ClientTimeout(
+            connect=None if pool_timeout is default else pool_timeout,
+            sock_connect=CONNECT_TIMEOUT if connect_timeout is default else connect_timeout,
+            sock_read=READ_TIMEOUT if read_timeout is default else read_timeout,
+        )
+        body, content_type = _body(request_data)
+        try:
+            async with self._session.request(
+                method,
+                URL(url, encoded=True),
+                data=body,
+                headers={"Content-Type": content_type} if content_type else None,
+                timeout=timeout,
+                proxy=self._proxy,
+                proxy_headers=self._proxy_headers,
+            ) as response:
+                return response.status, await response.read()
+        except TimeoutError:
+            raise TimedOut from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise NetworkError(type(error).__name__) from None
+
+    @staticmethod
+    def parse_json_payload(payload: bytes) -> Json:
+        """The answer as a mapping; whatever text is in it never reaches a log.
+
+        Raises:
+            TelegramError: it is not JSON.
+        """
+        try:
+            answer = parse_json(payload)
+        except ValueError:
+            raise TelegramError("Invalid server response") from None
+        if not isinstance(answer, dict):
+            raise TelegramError("Invalid server response")
+        return cast("Json", answer)
+
+
+class LeanBot(Bot):
+    """A `Bot` that can also hand out answers as they came, without building objects of them.
+
+    An update or a sent message costs 40 µs this way instead of 150 to 200.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, token: str, api_root: str, session: aiohttp.ClientSession) -> None:
+        root = api_root.rstrip("/")
+        request = AiohttpRequest(session, api_root)
+        super().__init__(
+            token,
+            base_url=f"{root}/bot",
+            base_file_url=f"{root}/file/bot",
+            request=request,
+            get_updates_request=request,
+        )
+
+    def __repr__(self) -> str:
+        return "LeanBot()"  # the SDK's own shows the token
+
+    async def call(
+        self, method: str, parameters: Json, *, read_timeout: float = READ_TIMEOUT
+    ) -> Any:
+        """Call a method of the Bot API and return the `result` of its answer.
+
+        Raises:
+            TelegramError: as every method of `Bot`.
+        """
+        return await self._post(method, parameters, read_timeout=read_timeout)
+
+
+def _body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, str]:
+    """The body of a request and its content type, which multipart sets by itself."""
+    if data is None:
+        return None, ""
+    if data.contains_files:
+        form = aiohttp.FormData()
+        for name, value in data.json_parameters.items():
+            form.add_field(name, value)
+        for name, (filename, content, mime) in data.multipart_data.items():
+            form.add_field(name, content, filename=filename, content_type=mime)
+        return form, ""
+    try:
+        return orjson.dumps(data.parameters), "application/json"
+    except TypeError:  # a number beyond 64 bits; the standard library takes it
+        return json.dumps(data.parameters).encode(), "application/json"
+
+
+def _proxy_for(api_root: str) -> tuple[URL | None, dict[str, str] | None]:
+    """The environment's proxy for this server and what it wants to hear, looked up once."""
+    root = URL(api_root)
+    found = urllib.request.getproxies().get(root.scheme, "")
+    if not found or urllib.request.proxy_bypass(root.host or ""):
+        return None, None
+    proxy = URL(found)
+    if not proxy.user:
+        return proxy, None
+    login = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
+    return proxy.with_user(None), {"Proxy-Authorization": login}

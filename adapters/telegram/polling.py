@@ -1,0 +1,66 @@
+"""Long polling: an update is acknowledged by the next poll's offset, after it was stored."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from telegram.error import TelegramError
+
+from adapters.telegram.account import Account
+from adapters.telegram.api import READ_TIMEOUT, Json
+from adapters.telegram.inbound import ALLOWED_UPDATES, update_id
+from bot.channel import Health
+
+BATCH = 100  # updates one poll may bring; Telegram's maximum
+
+
+class PollingAccount(Account):
+    """A bot that asks Telegram for its messages."""
+
+    _offset = 0  # the first update not yet stored; Telegram keeps it across restarts
+    _probing = False  # whether the last poll failed
+
+    async def prepare(self) -> None:
+        """Take away a webhook of an earlier run: Telegram refuses polls while there is one."""
+        await self.bot.delete_webhook()
+
+    async def receive_updates(self) -> None:
+        """Poll until the channel stops."""
+        if not self._probing:
+            self.report(Health.UP)
+        while not self.stopping.is_set():
+            probing, self._probing = self._probing, True
+            updates = await self._poll(self.pace.probe if probing else self.config.poll_timeout)
+            self._probing = False
+            if not probing or updates:
+                self.backoff.reset()
+            if updates and not await self._take(updates):
+                return
+            if probing or updates:
+                self.report(Health.UP)
+
+    async def _poll(self, wait: int) -> list[object]:
+        parameters: Json = {
+            "timeout": wait,
+            "limit": BATCH,
+            "allowed_updates": list(ALLOWED_UPDATES),
+        }
+        if self._offset:
+            parameters["offset"] = self._offset
+        # The raw answer: the SDK's own method loses the whole batch over one update it can't read.
+        result: Any = await self.outcome(
+            self.bot.call("getUpdates", parameters, read_timeout=wait + READ_TIMEOUT)
+        )
+        if not isinstance(result, list):
+            raise TelegramError("Invalid server response")
+        return cast("list[object]", result)
+
+    async def _take(self, updates: list[object]) -> bool:
+        """Store a batch and move the offset past it; False if the channel stopped before."""
+        numbers = [number for update in updates if (number := update_id(update)) is not None]
+        if not numbers:
+            raise TelegramError("Invalid server response")
+        if not await self.intake.take(updates):
+            return False
+        self._offset = max(numbers) + 1
+        return True

@@ -1,0 +1,156 @@
+"""The values of the fake Bot API server, and how it reads requests and checks text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+from tests.fakes.telegram_html import ParseError, is_blank, units, visible
+
+MAX_TEXT = 4096  # UTF-16 units
+MAX_REQUEST_TEXT = 1 << 15  # bytes, tags included
+
+Json = dict[str, Any]
+
+
+class ApiError(Exception):
+    """An answer with ok = false."""
+
+    def __init__(self, code: int, description: str, **parameters: Any) -> None:
+        super().__init__(description)
+        self.code = code
+        self.description = description
+        self.parameters = parameters
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the next calls of a method."""
+
+    status: int = 500
+    description: str = "Internal Server Error"
+    parameters: Json = field(default_factory=dict)
+    drop: bool = False  # close the connection without an answer
+    after: bool = False  # do the work first, then fail: the answer is what gets lost
+    body: bytes | None = None  # answer with exactly these bytes
+    delay: float = 0.0  # seconds before anything happens
+    chat: int | None = None  # only for this chat
+    match: str = ""  # only for texts that contain this
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request as it came in."""
+
+    at: float  # time.monotonic()
+    token: str
+    method: str
+    params: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message a bot sent, as the person sees it."""
+
+    at: float
+    token: str
+    chat_id: int
+    message_id: int
+    text: str  # what shows
+    source: str  # as it was sent, tags and all
+    parse_mode: str
+    thread_id: int | None
+    reply_to: int | None
+
+
+@dataclass
+class BotState:
+    """What the server knows of one bot."""
+
+    token: str
+    id: int
+    username: str
+    updates: deque[Json] = field(default_factory=deque)
+    next_update: int = 1
+    allowed: tuple[str, ...] | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    poller: int = 0  # number of the newest getUpdates
+    webhook: Json | None = None
+    delivery: asyncio.Task[None] | None = None
+    commands: dict[str, list[Json]] = field(default_factory=dict)
+
+
+def bot_user(bot: BotState) -> Json:
+    return {"id": bot.id, "is_bot": True, "first_name": "Confidant", "username": bot.username}
+
+
+def shown_text(source: str, mode: str) -> str:
+    """The text that shows, after every check the real server makes."""
+    if len(source.encode("utf-8", "surrogatepass")) > MAX_REQUEST_TEXT:
+        raise ApiError(400, "Bad Request: text is too long")
+    if mode.upper() == "HTML":
+        try:
+            text = visible(source)
+        except ParseError as error:
+            raise ApiError(400, f"Bad Request: can't parse entities: {error}") from None
+    elif mode:
+        raise ApiError(400, "Bad Request: unsupported parse_mode")
+    else:
+        text = source
+    text = text.strip()
+    if is_blank(text):
+        raise ApiError(400, "Bad Request: message text is empty")
+    if units(text) > MAX_TEXT:
+        raise ApiError(400, "Bad Request: message is too long")
+    return text
+
+
+def keep_allowed(bot: BotState, params: Json) -> None:
+    """Keep the kinds of updates a bot wants, when it says."""
+    allowed = params.get("allowed_updates")
+    if isinstance(allowed, str):
+        allowed = json.loads(allowed)
+    if allowed is not None:
+        bot.allowed = tuple(allowed) or None
+
+
+def nested(value: Any) -> Mapping[str, Any]:
+    """A nested object, which form posts carry as JSON text."""
+    if isinstance(value, str):
+        value = json.loads(value)
+    return value if isinstance(value, dict) else {}
+
+
+async def parameters_of(request: web.BaseRequest) -> Json:
+    """The parameters of a call, from the query and a JSON, form or multipart body."""
+    params: Json = dict(request.query) if request.query_string else {}
+    kind = request.content_type
+    if kind == "multipart/form-data":
+        params.update(await request.post())
+        return params
+    body = await request.read()
+    if body and kind == "application/json":
+        params.update(json.loads(body))
+    elif body:
+        params.update(parse_qsl(body.decode(), keep_blank_values=True))
+    return params
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    return web.Response(
+        body=json.dumps(value).encode(), status=status, content_type="application/json"
+    )
+
+
+def failure(error: ApiError) -> web.Response:
+    body: Json = {"ok": False, "error_code": error.code, "description": error.description}
+    if error.parameters:
+        body["parameters"] = error.parameters
+    return answer(body, error.code)

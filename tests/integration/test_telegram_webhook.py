@@ -1,0 +1,245 @@
+"""Telegram's side calls the real webhook server over HTTP."""
+
+import asyncio
+import io
+import json
+import socket
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from adapters.telegram.webhook import MAX_BODY, SECRET_HEADER
+from bot.channel import Health
+from tests.fakes.telegram import FakeTelegram, Fault
+from tests.fakes.telegram_channel import WatchingEngine, running, settings
+
+SECRET = "a-good_Secret1"
+UPDATE = {
+    "update_id": 1,
+    "message": {
+        "message_id": 1,
+        "from": {"id": 7, "is_bot": False, "first_name": "Ada"},
+        "chat": {"id": 7, "type": "private"},
+        "date": 1_700_000_000,
+        "text": "hello",
+    },
+}
+
+
+@pytest.fixture
+async def fake():
+    async with FakeTelegram() as server:
+        yield server
+
+
+@pytest.fixture
+def engine():
+    return WatchingEngine()
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def config(fake, port):
+    return settings(
+        fake,
+        mode="webhook",
+        webhook_url=f"http://127.0.0.1:{port}/",
+        webhook_port=port,
+        webhook_secret=SECRET,
+    )
+
+
+@pytest.fixture
+async def post(port):
+    async with aiohttp.ClientSession() as session:
+
+        async def call(body, secret=SECRET, account="default", **options):
+            headers = {} if secret is None else {SECRET_HEADER: secret}
+            kind = "json" if isinstance(body, dict) else "data"
+            url = f"http://127.0.0.1:{port}/telegram/{account}"
+            async with session.post(url, headers=headers, **{kind: body}, **options) as response:
+                return response.status, await response.read()
+
+        yield call
+
+
+async def test_a_message_is_brought_and_accepted(fake, engine, config):
+    async with running(engine, config):
+        fake.push_text(7, "hello")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+        await fake.wait_acknowledged()
+    hook = fake.called("setWebhook")[0].params
+    assert hook["url"] == f"http://127.0.0.1:{config.webhook_port}/telegram/default"
+    assert hook["secret_token"] == SECRET
+    assert hook["allowed_updates"] == ["message", "edited_message"]
+    assert fake.called("getUpdates") == []
+    assert engine.health["telegram", "default"] == (Health.UP, "")
+
+
+async def test_what_cannot_be_stored_is_brought_again(fake, engine, config):
+    engine.failures = 3
+    async with running(engine, config):
+        fake.push_text(7, "one")
+        fake.push_text(7, "two")
+        await engine.wait_until(lambda e: len(e.received) == 2)
+        await fake.wait_acknowledged()
+    assert fake.deliveries[-5:] == [500, 500, 500, 200, 200]
+    assert [inbound.text for inbound in engine.received] == ["one", "two"]
+    assert engine.said(Health.DEGRADED)
+    assert engine.health["telegram", "default"] == (Health.UP, "")
+
+
+@pytest.mark.parametrize("secret", [None, "", "wrong", SECRET + "x", SECRET.lower(), "ü"])
+async def test_a_call_without_the_secret_is_forbidden(engine, config, post, secret):
+    with capture_logs() as logs:
+        async with running(engine, config):
+            await engine.wait_said(Health.UP)
+            status, body = await post(UPDATE, secret)
+    assert (status, body) == (403, b"")
+    assert engine.received == []
+    assert SECRET not in str(logs)
+
+
+async def test_an_accepted_call_gets_an_empty_answer(engine, config, post):
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        assert await post(UPDATE) == (200, b"")
+    assert len(engine.received) == 1
+
+
+async def test_a_huge_body_is_refused(engine, config, post):
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        status, _ = await post(io.BytesIO(b"x" * (MAX_BODY + 1)))
+        assert status == 413
+        assert (await post(UPDATE))[0] == 200
+    assert len(engine.received) == 1
+
+
+async def test_a_huge_body_without_the_secret_is_not_read(engine, config, post):
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        status, _ = await post(b"x" * (MAX_BODY - 1), "wrong")
+    assert status == 403
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[]", b"null", b'{"message": 5}']
+)
+async def test_a_body_nobody_can_read_is_accepted_and_counted(engine, config, post, body):
+    with capture_logs() as logs:
+        async with running(engine, config):
+            await engine.wait_said(Health.UP)
+            assert (await post(body))[0] == 200
+    assert [log["event"] for log in logs].count("telegram.update.ignored") == 1
+    assert engine.received == []
+
+
+async def test_half_a_surrogate_pair_is_no_reason_to_lose_a_message(engine, config, post):
+    body = json.dumps(UPDATE).replace("hello", "hello \\ud83d").encode()
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        assert (await post(body))[0] == 200
+    assert [inbound.text for inbound in engine.received] == ["hello \ufffd"]
+
+
+async def test_other_paths_and_methods_are_not_there(engine, config, post, port):
+    async with running(engine, config), aiohttp.ClientSession() as session:
+        await engine.wait_said(Health.UP)
+        assert (await post(UPDATE, account="nobody"))[0] == 404
+        async with session.get(f"http://127.0.0.1:{port}/telegram/default") as response:
+            assert response.status == 405
+
+
+async def test_calls_before_the_bot_knows_itself_come_again(fake, engine, config, post):
+    fake.fail_next("getMe", Fault(delay=30))
+    async with running(engine, config):
+        await fake.wait_called("setWebhook")
+        assert (await post(UPDATE))[0] == 503
+    assert engine.received == []
+
+
+async def test_the_webhook_is_registered_again_until_telegram_takes_it(fake, engine, config):
+    fake.fail_next("setWebhook", Fault(500), times=2)
+    async with running(engine, config):
+        fake.push_text(7, "hello")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+    assert engine.said(Health.DOWN)
+
+
+async def test_a_taken_port_is_reported_and_waited_for(fake, engine, config, port):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        async with running(engine, config):
+            assert "cannot be opened" in await engine.wait_said(Health.DOWN)
+            assert fake.called("setWebhook") == []
+            taken.close()
+            await engine.wait_said(Health.UP)
+            fake.push_text(7, "hello")
+            await engine.wait_until(lambda e: len(e.received) == 1)
+
+
+async def test_a_stop_waits_for_the_call_that_is_being_stored(fake, config):
+    class Slow(WatchingEngine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.began, self.go = asyncio.Event(), asyncio.Event()
+
+        async def receive(self, inbound):
+            self.began.set()
+            await self.go.wait()
+            await super().receive(inbound)
+
+    engine = Slow()
+    async with running(engine, config) as channel:
+        fake.push_text(7, "hello")
+        await engine.began.wait()
+        stopping = asyncio.create_task(channel.stop())
+        await asyncio.sleep(0)
+        engine.go.set()
+        await stopping
+        await fake.wait_acknowledged()
+    assert len(engine.received) == 1
+
+
+async def test_every_account_has_its_own_path_and_secret(engine, port, post):
+    first, second = "1:first-token-aaaaaaaaaaaaaaaaaa", "2:second-token-bbbbbbbbbbbbbbbbb"
+    async with FakeTelegram(first, second) as fake:
+        config = settings(
+            fake,
+            webhook_url=f"http://127.0.0.1:{port}",
+            webhook_port=port,
+            accounts={
+                "work": {"token": second, "mode": "webhook", "webhook_secret": "work-secret"}
+            },
+        )
+        async with running(engine, config):
+            await engine.wait_said(Health.UP, "work")
+            fake.push_text(7, "polled", first)
+            fake.push_text(7, "brought", second)
+            await engine.wait_until(lambda e: len(e.received) == 2)
+            assert (await post(UPDATE, account="work"))[0] == 403
+            assert (await post(UPDATE))[0] == 404
+    assert {(i.account, i.text) for i in engine.received} == {
+        ("default", "polled"),
+        ("work", "brought"),
+    }
+
+
+async def test_polling_after_a_webhook_takes_over_what_was_not_delivered(fake, engine, config):
+    engine.failures = 10**9
+    async with running(engine, config):
+        fake.push_text(7, "waiting")
+        await engine.wait_until(lambda e: e.attempts >= 1)
+    engine.failures = 0
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: len(e.received) == 1)
+        await fake.wait_acknowledged()
