@@ -1,0 +1,167 @@
+"""What a model's service says about its models: window sizes and names, remembered for a week.
+
+Nobody waits for the network here longer than a person would: a size that is not known yet is
+fetched in the background while the fallback serves, and an old one serves while it is renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import orjson
+import structlog
+
+from bot.agent.models import Window
+from bot.clock import Clock, system_clock
+
+FALLBACK_WINDOW = Window(max_input_tokens=200_000, max_output_tokens=8_192)
+MAX_AGE = 7 * 24 * 3600 * 1000  # milliseconds
+RETRY_AFTER = 600.0  # seconds before a fetch that failed is tried again
+NAMES_TIMEOUT = 3.0  # seconds that `/model` waits for a list it has never seen
+
+log = structlog.get_logger(__name__)
+
+
+class TextStore(Protocol):
+    """Somewhere small texts survive a restart."""
+
+    async def get(self, key: str) -> str | None:
+        """The text, or None."""
+        ...
+
+    async def set(self, key: str, text: str) -> None:
+        """Keep a text, replacing the one before."""
+        ...
+
+
+class Catalog:
+    """Window sizes and names of one endpoint's models. Nothing here raises.
+
+    `fetch_window` asks the service for a model's sizes, 0 being one it does not tell;
+    `fetch_names` asks for the names of all models.
+    """
+
+    def __init__(
+        self,
+        fetch_window: Callable[[str], Awaitable[Window]],
+        fetch_names: Callable[[], Awaitable[Sequence[str]]],
+        store: TextStore,
+        *,
+        endpoint: str,
+        known_names: tuple[str, ...] = (),
+        clock: Clock = system_clock,
+    ) -> None:
+        self._ask_window = fetch_window
+        self._ask_names = fetch_names
+        self._store = store
+        self._endpoint = endpoint
+        self._known_names = known_names
+        self._clock = clock
+        self._records: dict[str, Mapping[str, Any]] = {}
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[str, float] = {}  # key → monotonic time of the last failure
+        self._closed = False
+
+    async def window(self, model: str) -> Window:
+        """The sizes of a model: what is known, else the fallback while they are fetched."""
+        key = self._key(f"window:{model}")
+        record = await self._record(key)
+        if self._is_old(record):
+            self._refresh(key, lambda: self._fetch_window(model))
+        return _window(record)
+
+    def known_output(self, model: str) -> int | None:
+        """The longest reply of a model, if the service has said it."""
+        record = self._records.get(self._key(f"window:{model}"))
+        return _positive(record, "max_output_tokens") if record else None
+
+    async def names(self) -> tuple[str, ...]:
+        """The models' names; the first time, this waits a moment for the service."""
+        key = self._key("names")
+        record = await self._record(key)
+        if self._is_old(record):
+            fetch = self._refresh(key, self._fetch_names)
+            if record is None and fetch is not None:
+                await asyncio.wait({fetch}, timeout=NAMES_TIMEOUT)
+                record = self._records.get(key)
+        names = record.get("names") if record else None
+        if not isinstance(names, list):
+            return self._known_names
+        return tuple(str(name) for name in cast("list[object]", names))
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        self._closed = True
+        fetches = list(self._fetches.values())
+        for fetch in fetches:
+            fetch.cancel()
+        await asyncio.gather(*fetches, return_exceptions=True)
+
+    def _key(self, what: str) -> str:
+        return f"models:{self._endpoint}:{what}"
+
+    async def _record(self, key: str) -> Mapping[str, Any] | None:
+        if key not in self._records:
+            try:
+                stored = await self._store.get(key)
+                value: object = orjson.loads(stored) if stored else None
+            except Exception as error:  # noqa: BLE001 - a turn must not fail for a cached figure
+                log.warning("model.catalog_unreadable", error=type(error).__name__)
+                value = None
+            if isinstance(value, dict):
+                self._records.setdefault(key, cast("Mapping[str, Any]", value))
+        return self._records.get(key)
+
+    def _is_old(self, record: Mapping[str, Any] | None) -> bool:
+        at = record.get("at") if record else None
+        # A clock that was set back makes a record from the future: that is old too.
+        return not isinstance(at, int) or not 0 <= self._clock() - at <= MAX_AGE
+
+    def _refresh(
+        self, key: str, fetch: Callable[[], Awaitable[Mapping[str, Any]]]
+    ) -> asyncio.Task[None] | None:
+        """Fetch in the background, once at a time; None while a failure is still fresh."""
+        failed = self._failed.get(key)
+        if self._closed or (failed is not None and time.monotonic() - failed < RETRY_AFTER):
+            return None
+        task = self._fetches.get(key)
+        if task is None:
+            task = self._fetches[key] = asyncio.create_task(self._fetch(key, fetch))
+        return task
+
+    async def _fetch(self, key: str, fetch: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        try:
+            record = {**await fetch(), "at": self._clock()}
+            self._records[key] = record
+            self._failed.pop(key, None)
+            await self._store.set(key, orjson.dumps(record).decode())
+        except Exception as error:  # noqa: BLE001 - the fallback serves, whatever it was
+            self._failed[key] = time.monotonic()
+            log.info("model.catalog_unavailable", error=type(error).__name__)
+        finally:
+            del self._fetches[key]
+
+    async def _fetch_window(self, model: str) -> Mapping[str, Any]:
+        window = await self._ask_window(model)
+        return {
+            "max_input_tokens": window.max_input_tokens,
+            "max_output_tokens": window.max_output_tokens,
+        }
+
+    async def _fetch_names(self) -> Mapping[str, Any]:
+        return {"names": list(await self._ask_names())}
+
+
+def _window(record: Mapping[str, Any] | None) -> Window:
+    return Window(
+        _positive(record, "max_input_tokens") or FALLBACK_WINDOW.max_input_tokens,
+        _positive(record, "max_output_tokens") or FALLBACK_WINDOW.max_output_tokens,
+    )
+
+
+def _positive(record: Mapping[str, Any] | None, name: str) -> int | None:
+    value = record.get(name) if record else None
+    return value if isinstance(value, int) and value > 0 else None

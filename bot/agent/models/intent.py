@@ -1,0 +1,111 @@
+"""What the offline model understands, in English and Chinese: keep this, find that. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_QUERY = 500  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """The person asks to keep `what`; empty when they did not say what."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The person asks about the past; `query` is the words to look for."""
+
+    query: str
+
+
+Intent = Remember | Recall | None
+
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7ff"
+
+# "do you remember", "remember when we …" ask; "can you remember that …" asks to keep.
+_KEEP_EN = re.compile(
+    r"""^(?:(?:please|pls|hey|hi|hello|ok|okay|and|also|so|now)\b[\s,!.:]*)*
+        (?P<polite>(?:can|could|would|will)\s+you\s+(?:please\s+)?)?(?:please\s+)?(?:always\s+)?
+        (?:remember|memori[sz]e|keep\s+in\s+mind|do\s+not\s+forget|don['’]?t\s+forget
+          |(?:take|make)\s+a\s+note(?:\s+of)?|note\s+down|write\s+down|note)\b
+        (?P<that>\s*(?:[:,]|\bthat\b|\bthis\b\s*:?))?\s*(?P<what>.*)$""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+_KEEP_ZH = re.compile(
+    r"""^(?:请你?|麻烦你?|帮我|给我|你要|你|好的?|另外|还有|那就|那|[\s,，。！!、])*
+        (?:记住|记一下|记下来?|记得|记着|别忘记?了?|不要忘记?了?|牢记)(?:一下|了)?
+        [\s,，：:。、]*(?P<what>.*)$""",
+    re.DOTALL | re.VERBOSE,
+)
+_QUESTION_WORD_AFTER = re.compile(
+    r"^(?:what|when|where|who|whose|which|how|why|if|whether|the\s+(?:time|day)\s+(?:when|we))\b",
+    re.IGNORECASE,
+)
+_ASKS_EN = re.compile(
+    r"""^(?:(?:please|hey|hi|hello|ok|okay|and|so|but)\b[\s,!.:]*)*
+        (?:what|when|where|who|whom|whose|which|how|why
+          |(?:do|did|does|have|has|had|is|are|was|were|can|could|will|would)\s+(?:you|i|we|my|the|it)
+          |tell\s+me|remind\s+me|search|find|recall|look\s+up|show\s+me)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ASKS_ZH = re.compile(
+    r"还记得|记不记得|我说过|我提过|我告诉过|说过什么|查一下|查查|搜一下|搜索|找一下|回忆"
+    r"|什么|哪[里儿个些天年位]|谁|多少|几[个点月号岁次]|怎么|为什么|何时|是不是|有没有|[吗呢么][\s。！!]*$"
+)
+_ENDS_ASKING = re.compile(r"[?？]\s*[\"'”’)）]*\s*$|吗[\s。！!]*$")
+
+# What an English question is made of beside the thing it asks about.
+_FUNCTION_WORDS = frozenset(
+    """a about again all am an and any anything are as at be been by can could did do does for from
+    find had has have he her hers him his how i if in is it its know let like look lookup me mean
+    mention mentioned mine my of on or our ours please recall remember remind said say search she
+    show so some something talk talked tell that the their them there these they thing things think
+    this those to told up us was we were what when where which who whom whose why will with would
+    you your yours""".split()  # noqa: SIM905 - a paragraph reads better than 100 strings
+)
+# The same for Chinese, where they stand between the words without spaces.
+_FUNCTION_ZH = re.compile(
+    "你还记得|还记得|记不记得|记得|我有没有|有没有|是不是|能不能|可不可以|告诉过|告诉|说过|提过|提到|聊过"
+    "|知道|关于|什么时候|什么|为什么|怎么样|怎么|多少|哪里|哪儿|哪个|哪些|哪天|哪年|哪位|何时|几个|几点|几月"
+    "|几号|几岁|几次|查一下|查查|搜一下|搜索|找一下|回忆一下|回忆|请问|一下|之前|以前|上次|我们|你们|他们"
+    "|她们|[我你您他她它的谁吗呢吧啊呀]"
+)
+_PUNCTUATION = re.compile(r"[^\w\s'’-]+")
+
+
+def understand(text: str) -> Intent:
+    """What a message asks for, or None when it is anything else."""
+    text = text.strip()
+    asks = bool(_ENDS_ASKING.search(text))
+    if keep := _KEEP_ZH.match(text):
+        if not asks and not _asks_chinese(text):
+            return Remember(_tidy(keep["what"]))
+    elif keep := _KEEP_EN.match(text):
+        what = _tidy(keep["what"])
+        told = bool(keep["that"]) or not _QUESTION_WORD_AFTER.match(what)
+        asks = asks or not told
+        if told and (not asks or keep["polite"] or keep["that"]):
+            return Remember(what.rstrip("?？ ") if keep["polite"] else what)
+    if asks or _ASKS_EN.match(text) or _ASKS_ZH.search(text):
+        return Recall(query_of(text))
+    return None
+
+
+def query_of(text: str) -> str:
+    """The content words of a question; the question itself when it has none."""
+    spaced = _FUNCTION_ZH.sub(" ", _PUNCTUATION.sub(" ", text))
+    words = [word for word in spaced.split() if word.lower() not in _FUNCTION_WORDS]
+    return (" ".join(words) or text.strip())[:MAX_QUERY].strip()
+
+
+def _asks_chinese(text: str) -> bool:
+    """Whether "记得…" asks rather than tells: 记得我说过什么."""
+    return bool(re.search(r"还记得|记不记得|说过什么|什么时候来着", text))
+
+
+def _tidy(text: str) -> str:
+    return text.strip().strip('“”"').strip()

@@ -1,0 +1,241 @@
+"""A model without a model: no key, no network, and honest about it.
+
+It can keep what it is told, look for what was said, and quote that. It reaches both through the
+same tools as a real model, and says a thing is done only when the tool says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bot import i18n
+from bot.agent.models import Message, Reply, Request, Text, TextDelta, ToolResult, ToolUse, Window
+from bot.agent.models.intent import Recall, Remember, understand
+from bot.agent.tools.quotes import Quote, parse
+from bot.errors import ModelRejected
+
+WRITE = "memory_write"
+SEARCHES = ("memory_search", "transcript_search")
+WINDOW = Window(max_input_tokens=1_000_000, max_output_tokens=8_192)  # it has no limit of its own
+QUOTES = 3
+QUOTE_LENGTH = 300  # characters
+SEARCH_LIMIT: Final[Mapping[str, int]] = {"transcript_search": 20}  # own questions are left out
+
+_STORED = re.compile(r"stored in (?P<path>\S+\.md) line (?P<line>\d+)")
+_PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A tool this model asked for, and what it answered."""
+
+    use: ToolUse
+    result: ToolResult
+
+
+class OfflineModel:
+    """A `Model` that understands two wishes, and explains itself for all others."""
+
+    name = "offline"
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Write one reply, word by word.
+
+        Raises:
+            ModelRejected: there is nothing to answer.
+        """
+        if not request.messages:
+            raise ModelRejected("there is nothing to answer")
+        message = _reply(request)
+        for piece in _PIECES.findall(message.text):
+            yield TextDelta(piece)
+            await asyncio.sleep(0)  # others may run, and a stop may come, between two words
+        uses = any(isinstance(block, ToolUse) for block in message.blocks)
+        yield Reply(message, "tool_use" if uses else "end")
+
+    async def window(self, model: str) -> Window:
+        """As much as any conversation."""
+        return WINDOW
+
+    async def names(self) -> tuple[str, ...]:
+        """The one name."""
+        return (self.name,)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def _reply(request: Request) -> Message:
+    """The whole reply to a request. Pure."""
+    answered = _answered(request)
+    blocks = () if answered else _tool_calls(request)
+    if blocks:
+        return Message("assistant", blocks)
+    text = _report(request, answered) if answered else _without_tools(request)
+    return Message("assistant", (Text(text),))
+
+
+# --- asking for tools ----------------------------------------------------------------------------
+
+
+def _tool_calls(request: Request) -> tuple[ToolUse, ...]:
+    intent = understand(_words(request.messages))
+    offered = {spec.name for spec in request.tools}
+    if isinstance(intent, Remember) and intent.what and WRITE in offered:
+        return (ToolUse(_call_id(request, 0), WRITE, {"text": intent.what}),)
+    if isinstance(intent, Recall):
+        names = [name for name in SEARCHES if name in offered]
+        return tuple(
+            ToolUse(_call_id(request, n), name, _search_arguments(name, intent.query))
+            for n, name in enumerate(names)
+        )
+    return ()
+
+
+def _search_arguments(name: str, query: str) -> dict[str, object]:
+    limit = SEARCH_LIMIT.get(name)
+    return {"query": query} if limit is None else {"query": query, "limit": limit}
+
+
+def _call_id(request: Request, number: int) -> str:
+    """An id that no other call of the conversation has, and always the same for the same place."""
+    return f"offline-{len(request.messages)}-{number}"
+
+
+def _answered(request: Request) -> tuple[Answered, ...]:
+    """What the tools answered to the calls this reply follows; nothing else counts as an answer."""
+    if len(request.messages) < 2:
+        return ()
+    asked, told = request.messages[-2:]
+    if asked.role != "assistant" or told.role != "user":
+        return ()
+    known = {WRITE, *SEARCHES}
+    uses = {b.id: b for b in asked.blocks if isinstance(b, ToolUse) and b.name in known}
+    return tuple(
+        Answered(uses[block.tool_use_id], block)
+        for block in told.blocks
+        if isinstance(block, ToolResult) and block.tool_use_id in uses
+    )
+
+
+# --- saying what came of it ----------------------------------------------------------------------
+
+
+def _report(request: Request, answered: Sequence[Answered]) -> str:
+    writes = [item for item in answered if item.use.name == WRITE]
+    if writes:
+        return "\n".join(_stored(request.language, item) for item in writes)
+    return _found(request, answered)
+
+
+def _stored(language: str, item: Answered) -> str:
+    place = None if item.result.is_error else _STORED.fullmatch(item.result.text.strip())
+    if place is None:
+        return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
+    where = i18n.text(language, "offline.stored_place", path=place["path"], line=place["line"])
+    kept = str(item.use.input.get("text", ""))
+    return i18n.text(language, "offline.stored", where=where, text=kept)
+
+
+def _found(request: Request, answered: Sequence[Answered]) -> str:
+    language, question = request.language, _question(request)
+    works = [item for item in answered if not item.result.is_error]
+    if not works:
+        reason = _reason(answered[0].result)
+        return i18n.text(language, "offline.not_searched", reason=reason)
+    quotes = [quote for item in works for quote in parse(item.result.text)]
+    useful = list(_useful(quotes, question))[:QUOTES]
+    if useful:
+        lines = [_quoted(language, quote) for quote in useful]
+        return "\n\n".join([i18n.text(language, "offline.found"), *lines])
+    query = str(works[0].use.input.get("query", ""))
+    nothing = i18n.text(language, "offline.nothing", query=query)
+    return f"{nothing}\n\n{_about_itself(request)}"
+
+
+def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
+    """Quotes that can answer: the person's own words first, without what they only asked."""
+    own = [quote for quote in quotes if not _is_by(quote, "assistant")]
+    seen = {question.strip()}
+    for quote in (*own, *(quote for quote in quotes if _is_by(quote, "assistant"))):
+        text = quote.text.strip()
+        if text in seen or not text:
+            continue
+        seen.add(text)
+        asked = _is_by(quote, "user") and isinstance(understand(text), Recall)
+        if not asked and not (_is_by(quote, "assistant") and _is_own_answer(text)):
+            yield quote
+
+
+def _is_by(quote: Quote, role: str) -> bool:
+    return len(quote.where) > 1 and quote.where[1] == role
+
+
+def _is_own_answer(text: str) -> bool:
+    """Whether this model wrote it, so that quoting it would quote a quote."""
+    keys = ("intro", "short", "found", "nothing", "not_searched", "no_search", "stored")
+    heads = (
+        i18n.catalog(language)[f"offline.{key}"].split("{")[0]
+        for language in i18n.LANGUAGES
+        for key in keys
+    )
+    return text.startswith(tuple(heads))
+
+
+def _quoted(language: str, quote: Quote) -> str:
+    text = " ".join(quote.text.split())
+    if len(text) > QUOTE_LENGTH:
+        text = f"{text[: QUOTE_LENGTH - 1]}…"
+    for role in ("user", "assistant"):
+        if _is_by(quote, role):
+            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=text)
+    return i18n.text(language, "offline.noted", where=", ".join(quote.where), text=text)
+
+
+def _reason(result: ToolResult) -> str:
+    return result.text.removeprefix("Error: ").strip()
+
+
+# --- saying what it is ---------------------------------------------------------------------------
+
+
+def _without_tools(request: Request) -> str:
+    """The answer when there is no tool to ask."""
+    intent = understand(_words(request.messages))
+    if isinstance(intent, Remember):
+        key = "offline.no_store" if intent.what else "offline.remember_what"
+        first = i18n.text(request.language, key)
+    elif isinstance(intent, Recall):
+        first = i18n.text(request.language, "offline.no_search")
+    else:
+        return _about_itself(request)
+    return f"{first}\n\n{_about_itself(request)}"
+
+
+def _about_itself(request: Request) -> str:
+    """All of it the first time in a conversation, one line later."""
+    language = request.language
+    if any(_explains(message) for message in request.messages):
+        return i18n.text(language, "offline.short")
+    return "\n\n".join(i18n.text(language, f"offline.{key}") for key in ("intro", "can", "key"))
+
+
+def _explains(message: Message) -> bool:
+    return message.role == "assistant" and any(
+        i18n.text(language, "offline.intro") in message.text for language in i18n.LANGUAGES
+    )
+
+
+def _words(messages: Sequence[Message]) -> str:
+    """What the person wrote last."""
+    last = messages[-1]
+    return last.text if last.role == "user" else ""
+
+
+def _question(request: Request) -> str:
+    """The person's words that led to the tools."""
+    return _words(request.messages[:-2]) if len(request.messages) > 2 else ""

@@ -1,0 +1,92 @@
+"""`transcript_search`: the person's own past conversations, word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final, Protocol
+
+from bot.agent.models import ToolSpec
+from bot.agent.tools import ToolContext, arguments
+from bot.agent.tools.quotes import Quote, render, window
+from bot.errors import NotVisible
+from bot.sessions.search import Hit
+
+MAX_QUERY = 500  # characters
+MAX_LIMIT = 20
+DEFAULT_LIMIT = 6
+
+SPEC: Final = ToolSpec(
+    name="transcript_search",
+    description=(
+        "Search what was said in this person's past conversations with you, by words, in any "
+        "language. Use it before you answer a question about the past. Answers quote messages "
+        "with their date."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "query": {
+                "type": "string",
+                "description": f"Words to look for, at most {MAX_QUERY} characters.",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_LIMIT,
+                "description": f"Most messages to quote; {DEFAULT_LIMIT} if left out.",
+            },
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+)
+
+
+class Transcripts(Protocol):
+    """Past conversations, searchable."""
+
+    async def search(self, keys: Sequence[str], query: str, limit: int) -> Sequence[Hit]:
+        """Messages of these session keys that match the words, best first."""
+        ...
+
+
+class TranscriptSearch:
+    """Searches the conversations whose keys the view holds, and no others."""
+
+    def __init__(self, transcripts: Transcripts) -> None:
+        self._transcripts = transcripts
+
+    @property
+    def spec(self) -> ToolSpec:
+        """How the model sees it."""
+        return SPEC
+
+    async def run(self, arguments_: Mapping[str, Any], context: ToolContext) -> str:
+        """Search, and quote what was found.
+
+        Raises:
+            ToolError: wrong arguments, or the view has no conversations.
+        """
+        arguments.only(arguments_, "query", "limit")
+        query = arguments.text(arguments_, "query", longest=MAX_QUERY)
+        limit = arguments.integer(arguments_, "limit", default=DEFAULT_LIMIT, low=1, high=MAX_LIMIT)
+        if not context.view.keys:
+            raise NotVisible
+        hits = await self._transcripts.search(context.view.keys, query, limit)
+        if not hits:
+            return "No past message matches."
+        return render(_quote(hit, query, context.now.tzinfo or UTC) for hit in hits[:limit])
+
+
+def _quote(hit: Hit, query: str, zone: tzinfo) -> Quote:
+    date = datetime.fromtimestamp(hit.at / 1000, zone)
+    where = (f"{date:%Y-%m-%d %H:%M}", hit.role, f"session {hit.session_id}")
+    return Quote(where, window(hit.text, _terms(query)))
+
+
+def _terms(query: str) -> list[str]:
+    """What to look for in a message: the words, and pairs of characters of those without spaces."""
+    words = query.split()
+    pairs = [w[i : i + 2] for w in words if not w.isascii() for i in range(len(w) - 1)]
+    return [query, *words, *pairs]

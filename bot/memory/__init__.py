@@ -1,0 +1,1 @@
+"""Memory: spaces of Markdown on disk, which people read and edit too."""

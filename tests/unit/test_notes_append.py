@@ -1,0 +1,332 @@
+"""Daily notes: appended whole, on disk when told so, and never outside the view's own space."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.errors import NotVisible, ToolError
+from bot.memory.notes import Notes, Place, bullet, note_parts, space_folders
+from bot.scope import MAIN_SPACE, MemoryView
+
+NOW = datetime(2026, 7, 1, 14, 3, tzinfo=ZoneInfo("Europe/Berlin"))
+MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
+ADA = MemoryView("people/ada", ("agent:ada",), private=True)
+ROOM = MemoryView("rooms/telegram-7", ("agent:room",), private=False)
+NOTHING = MemoryView("", (), private=False)
+REFUSAL = str(NotVisible())
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path / "workspace"
+
+
+@pytest.fixture
+def notes(workspace: Path) -> Notes:
+    return Notes(workspace)
+
+
+@pytest.mark.parametrize(
+    ("view", "folder"), [(MAIN, ""), (ADA, "people/ada"), (ROOM, "rooms/telegram-7")]
+)
+async def test_a_note_goes_to_its_own_space_and_the_persons_date(
+    notes: Notes, workspace: Path, view: MemoryView, folder: str
+):
+    place = await notes.remember(view, "Tea, not coffee.", NOW)
+    assert place == Place("memory/2026-07-01.md", 3)
+    text = (workspace / folder / "memory/2026-07-01.md").read_text()
+    assert text == "# 2026-07-01\n\n- 14:03 Tea, not coffee.\n"
+
+
+async def test_the_date_is_the_persons_own(notes: Notes, workspace: Path):
+    there = NOW.replace(hour=23).astimezone(ZoneInfo("Asia/Shanghai"))
+    assert (await notes.remember(MAIN, "夜里", there)).path == "memory/2026-07-02.md"
+    assert "- 05:03 夜里\n" in (workspace / "memory/2026-07-02.md").read_text()
+
+
+async def test_many_lines_are_one_bullet(notes: Notes, workspace: Path):
+    await notes.remember(MAIN, "  one\r\ntwo\n\n# three\x00\u2028four ", NOW)
+    await notes.remember(MAIN, "five", NOW)
+    text = (workspace / "memory/2026-07-01.md").read_text()
+    assert text == "# 2026-07-01\n\n- 14:03 one\n  two\n\n  # three\n  four\n- 14:03 five\n"
+
+
+async def test_the_line_is_where_the_note_begins(notes: Notes, workspace: Path):
+    for text in ("one", "two\ntwo", "three", "四"):
+        place = await notes.remember(MAIN, text, NOW)
+        lines = (workspace / place.path).read_text().split("\n")
+        assert lines[place.line - 1] == f"- 14:03 {text.splitlines()[0]}"
+
+
+@pytest.mark.parametrize("before", ["mine, no line break", "mine\n", "\n", "说\n\n"])
+async def test_what_a_person_wrote_stays_and_the_note_begins_a_line(
+    notes: Notes, workspace: Path, before: str
+):
+    file = workspace / "memory/2026-07-01.md"
+    file.parent.mkdir(parents=True)
+    file.write_text(before)
+    place = await notes.remember(MAIN, "new", NOW)
+    text = file.read_text()
+    assert text == f"{before}{'' if before.endswith(chr(10)) else chr(10)}- 14:03 new\n"
+    assert text.split("\n")[place.line - 1] == "- 14:03 new"
+
+
+async def test_many_at_once_are_all_there(notes: Notes, workspace: Path):
+    places = await asyncio.gather(*(notes.remember(MAIN, f"note {n}", NOW) for n in range(50)))
+    lines = (workspace / "memory/2026-07-01.md").read_text().splitlines()
+    assert len({place.line for place in places}) == 50
+    for number, place in enumerate(places):
+        assert lines[place.line - 1] == f"- 14:03 note {number}"
+
+
+async def test_an_editor_appending_meanwhile_loses_nothing(notes: Notes, workspace: Path):
+    file = workspace / "memory/2026-07-01.md"
+    await notes.remember(MAIN, "first", NOW)
+    enough = threading.Event()
+
+    def edit() -> int:
+        written = 0
+        while not enough.is_set():
+            with file.open("a") as editor:
+                editor.write(f"edit {written}\n")
+            written += 1
+        return written
+
+    editing = asyncio.create_task(asyncio.to_thread(edit))
+    for number in range(50):
+        await notes.remember(MAIN, f"note {number}", NOW)
+    enough.set()
+    edits = await editing
+    lines = file.read_text().splitlines()
+    assert all(f"- 14:03 note {number}" in lines for number in range(50))
+    assert all(f"edit {number}" in lines for number in range(edits))
+
+
+async def test_a_file_replaced_under_the_pen_gets_the_note_too(
+    notes: Notes, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await notes.remember(MAIN, "first", NOW)
+    file = workspace / "memory/2026-07-01.md"
+    real = os.write
+    saved: list[str] = []
+
+    def write(fd: int, data: bytes) -> int:
+        if not saved:  # an editor saves its own copy just now
+            saved.append("copy")
+            (workspace / "copy").write_text("an editor's copy\n")
+            (workspace / "copy").replace(file)
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    place = await notes.remember(MAIN, "second", NOW)
+    assert file.read_text() == "an editor's copy\n- 14:03 second\n"
+    assert place.line == 2
+
+
+async def test_a_full_disk_leaves_no_half_note(
+    notes: Notes, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await notes.remember(MAIN, "first", NOW)
+    before = (workspace / "memory/2026-07-01.md").read_bytes()
+    real = os.write
+
+    def write(fd: int, data: bytes) -> int:
+        return real(fd, data[:5])
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(ToolError, match=os.strerror(errno.ENOSPC)):
+        await notes.remember(MAIN, "second", NOW)
+    assert (workspace / "memory/2026-07-01.md").read_bytes() == before
+
+
+async def test_a_note_is_on_disk_before_it_is_told(
+    notes: Notes, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(stat.S_IFMT(os.fstat(fd).st_mode))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    await notes.remember(ADA, "x", NOW)
+    assert synced[-2:] == [stat.S_IFREG, stat.S_IFDIR]
+    assert synced.count(stat.S_IFDIR) == 4  # people, ada, memory, and the note's own folder
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(ToolError):
+        await notes.remember(ADA, "y", NOW)
+
+
+async def test_what_is_written_is_the_persons_own(notes: Notes, workspace: Path):
+    await notes.remember(ADA, "x", NOW)
+    for path in workspace.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_a_view_of_nothing_writes_nothing(notes: Notes, workspace: Path):
+    with pytest.raises(NotVisible):
+        await notes.remember(NOTHING, "x", NOW)
+    assert not workspace.exists()
+
+
+@pytest.mark.parametrize(
+    "space",
+    ["people", "people/", "people/..", "people/a/b", "people/.a", "/people/a", "../a", "shared"],
+)
+async def test_only_spaces_that_exist_by_design_are_spaces(notes: Notes, space: str):
+    with pytest.raises(NotVisible):
+        await notes.remember(MemoryView(space, (), private=True), "x", NOW)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "memory",
+        "memory/",
+        "memory/a",
+        "memory/a.txt",
+        "memory/.md",
+        "memory/.a.md",
+        "memory/../MEMORY.md",
+        "memory/../people/ada/memory/a.md",
+        "memory/./a.md",
+        "memory//a.md",
+        "/memory/a.md",
+        "/etc/a.md",
+        "../a.md",
+        "MEMORY.md",
+        "USER.md",
+        "people/ada/memory/a.md",
+        "People/ada/memory/a.md",
+        "memory\\a.md",
+        "memory/..\\..\\a.md",
+        "memory/C:a.md",
+        "memory/a\x00.md",
+        "memory/a\n.md",
+        "memory/\u202ea.md",
+        f"memory/{'a' * 300}.md",
+        f"memory/{'a/' * 50}a.md",
+        "memory/\udc80.md",
+    ],
+)
+async def test_every_other_path_is_refused_in_the_same_words(
+    notes: Notes, workspace: Path, path: str
+):
+    with pytest.raises(NotVisible) as caught:
+        await notes.append(MAIN, path, "x\n")
+    assert str(caught.value) == REFUSAL
+    assert not workspace.exists()
+
+
+def link_folder(workspace: Path, outside: Path) -> None:
+    (workspace / "memory").symlink_to(outside, target_is_directory=True)
+
+
+def link_file(workspace: Path, outside: Path) -> None:
+    (workspace / "memory").mkdir()
+    (workspace / "memory/2026-07-01.md").symlink_to(outside / "secret.md")
+
+
+def link_to_nothing(workspace: Path, outside: Path) -> None:
+    (workspace / "memory").mkdir()
+    (workspace / "memory/2026-07-01.md").symlink_to(outside / "new.md")
+
+
+def pipe(workspace: Path, outside: Path) -> None:
+    (workspace / "memory").mkdir()
+    os.mkfifo(workspace / "memory/2026-07-01.md")
+
+
+def folder(workspace: Path, outside: Path) -> None:
+    (workspace / "memory/2026-07-01.md").mkdir(parents=True)
+
+
+def file_for_folder(workspace: Path, outside: Path) -> None:
+    (workspace / "memory").write_text("x")
+
+
+@pytest.mark.parametrize(
+    "trap", [link_folder, link_file, link_to_nothing, pipe, folder, file_for_folder]
+)
+async def test_links_and_odd_files_are_refused_in_the_same_words(
+    notes: Notes, workspace: Path, tmp_path: Path, trap: Callable[[Path, Path], None]
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret\n")
+    workspace.mkdir()
+    trap(workspace, outside)
+    with pytest.raises(NotVisible) as caught:
+        await notes.remember(MAIN, "x", NOW)
+    assert str(caught.value) == REFUSAL
+    assert [path.name for path in outside.iterdir()] == ["secret.md"]
+    assert (outside / "secret.md").read_text() == "secret\n"
+
+
+async def test_a_link_in_the_place_of_a_space_is_refused(notes: Notes, workspace: Path):
+    await notes.remember(MAIN, "private", NOW)
+    (workspace / "people").mkdir()
+    (workspace / "people/ada").symlink_to(workspace, target_is_directory=True)
+    with pytest.raises(NotVisible):
+        await notes.remember(ADA, "x", NOW)
+
+
+async def test_the_workspace_itself_may_be_behind_a_link(tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
+    await Notes(tmp_path / "link").remember(MAIN, "x", NOW)
+    assert (tmp_path / "disk/memory/2026-07-01.md").is_file()
+
+
+async def test_a_workspace_that_cannot_be_is_an_error_with_its_reason(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ToolError):
+        await Notes(tmp_path / "file/workspace").remember(MAIN, "x", NOW)
+
+
+@given(st.text())
+def test_no_path_leads_anywhere_else(path: str):
+    try:
+        parts = note_parts(path)
+    except NotVisible:
+        return
+    assert parts[0] == "memory"
+    assert parts[-1].endswith(".md")
+    assert not {"", ".", ".."} & set(parts)
+    assert "/".join(parts) == path
+
+
+@given(st.text(min_size=1))
+def test_no_space_leads_anywhere_else(space: str):
+    try:
+        parts = space_folders(MemoryView(space, (), private=True))
+    except NotVisible:
+        return
+    assert parts == () or (len(parts) == 2 and parts[0] in {"people", "rooms"})
+    assert not {"", ".", ".."} & set(parts)
+
+
+@given(st.text())
+def test_a_bullet_is_one_bullet_whatever_is_in_it(text: str):
+    first, *rest = bullet(text, NOW)[:-1].split("\n")
+    assert first.startswith("- 14:03")
+    assert all(line == "" or line.startswith("  ") for line in rest)
+    assert bullet(text, NOW).endswith("\n")

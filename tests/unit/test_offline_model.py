@@ -1,0 +1,350 @@
+"""The offline model: honest, deterministic, and through the same tools as a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot import i18n
+from bot.agent.models import (
+    Message,
+    Reply,
+    Request,
+    Text,
+    TextDelta,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    Usage,
+)
+from bot.agent.models.offline import OfflineModel
+from bot.agent.tools import ToolContext
+from bot.agent.tools.memory_write import MemoryWrite
+from bot.agent.tools.quotes import Quote, render
+from bot.agent.tools.toolbox import Toolbox
+from bot.agent.tools.transcript_search import Hit, TranscriptSearch
+from bot.errors import ModelRejected
+from bot.memory.notes import Notes
+from bot.scope import MAIN_SPACE, MemoryView
+
+NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
+CONTEXT = ToolContext(MemoryView(MAIN_SPACE, ("agent:main",), private=True), "s9", NOW)
+BLIND = ToolContext(MemoryView("", (), private=False), "s9", NOW)
+
+
+class FakeTranscripts:
+    """Finds a message when one of the query's words is in it."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+        self.queries: list[str] = []
+
+    async def search(self, keys: Sequence[str], query: str, limit: int) -> Sequence[Hit]:
+        self.queries.append(query)
+        at = int(NOW.timestamp() * 1000)
+        return [
+            Hit("s1", f"s1.{n}", "user", text, at)
+            for n, text in enumerate(self.texts)
+            if any(word.lower() in text.lower() for word in query.split())
+        ][:limit]
+
+
+class Conversation:
+    """A person talking with the offline model, its tools being run as a turn runs them."""
+
+    def __init__(
+        self, toolbox: Toolbox, context: ToolContext = CONTEXT, language: str = "en"
+    ) -> None:
+        self.toolbox, self.context, self.language = toolbox, context, language
+        self.messages: list[Message] = []
+        self.results: list[str] = []
+
+    async def say(self, text: str, *notes: str) -> str:
+        blocks = (*(Text(note, note=True) for note in notes), Text(text))
+        self.messages.append(Message("user", blocks))
+        while True:
+            request = Request(
+                "offline", "", tuple(self.messages), self.toolbox.specs, language=self.language
+            )
+            reply = await run(request)
+            self.messages.append(reply.message)
+            uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
+            assert (reply.stop == "tool_use") == bool(uses)
+            if not uses:
+                return reply.message.text
+            results: list[ToolResult] = []
+            for use in uses:
+                answer, is_error = await self.toolbox.run(use.name, use.input, self.context)
+                self.results.append(answer)
+                results.append(ToolResult(use.id, answer, is_error=is_error))
+            self.messages.append(Message("user", tuple(results)))
+
+
+async def run(request: Request) -> Reply:
+    events = [event async for event in OfflineModel().stream(request)]
+    *deltas, reply = events
+    assert isinstance(reply, Reply)
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == reply.message.text
+    assert reply.usage == Usage()
+    return reply
+
+
+def talk(tmp_path: Path, *past: str, context: ToolContext = CONTEXT, language: str = "en"):
+    tools = [MemoryWrite(Notes(tmp_path)), TranscriptSearch(FakeTranscripts(*past))]
+    return Conversation(Toolbox(tools), context, language)
+
+
+def says(language: str, key: str, **values: Any) -> str:
+    return i18n.text(language, f"offline.{key}", **values)
+
+
+# --- remembering ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("language", "said", "kept", "answer"),
+    [
+        (
+            "en",
+            "Remember that my daughter is allergic to peanuts",
+            "my daughter is allergic to peanuts",
+            "✓ Stored in memory/2026-07-01.md, line 3: “my daughter is allergic to peanuts”",
+        ),
+        (
+            "zh",
+            "请记住：我女儿对花生过敏",
+            "我女儿对花生过敏",
+            "✓ 已存入 memory/2026-07-01.md 第 3 行：“我女儿对花生过敏”",
+        ),
+        (
+            "en",
+            "记住我女儿对花生过敏",
+            "我女儿对花生过敏",
+            "✓ Stored in memory/2026-07-01.md, line 3: “我女儿对花生过敏”",
+        ),
+        (
+            "zh",
+            "please remember I like tea.",
+            "I like tea.",
+            "✓ 已存入 memory/2026-07-01.md 第 3 行：“I like tea.”",
+        ),
+    ],
+)
+async def test_it_confirms_what_is_stored_and_where(
+    tmp_path: Path, language: str, said: str, kept: str, answer: str
+):
+    assert await talk(tmp_path, language=language).say(said) == answer
+    assert f"- 14:03 {kept}\n" in (tmp_path / "memory/2026-07-01.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("result", "is_error"),
+    [
+        ("Error: the note could not be written: No space left on device", True),
+        ("stored in memory/2026-07-01.md line 3", True),
+        ("I will store it later", False),
+        ("stored in memory/2026-07-01.md line 3, or so", False),
+        ("", False),
+    ],
+)
+async def test_it_confirms_nothing_the_tool_did_not(result: str, *, is_error: bool):
+    use = ToolUse("1", "memory_write", {"text": "tea"})
+    messages = (
+        Message("user", (Text("remember tea"),)),
+        Message("assistant", (use,)),
+        Message("user", (ToolResult("1", result, is_error=is_error),)),
+    )
+    text = (await run(Request("offline", "", messages))).message.text
+    assert "✓" not in text
+    assert text.startswith("I could not store that.")
+
+
+async def test_a_session_that_may_not_write_is_told_so(tmp_path: Path):
+    answer = await talk(tmp_path, context=BLIND).say("remember tea")
+    assert answer == "I could not store that. Nothing by that name can be read here."
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_without_the_tool_it_says_so():
+    answer = await Conversation(Toolbox([])).say("remember that I like tea")
+    assert answer.startswith(says("en", "no_store"))
+
+
+@pytest.mark.parametrize("said", ["Remember", "remember:", "请记住"])
+async def test_remember_what(tmp_path: Path, said: str):
+    assert (await talk(tmp_path).say(said)).startswith(says("en", "remember_what"))
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- recalling -----------------------------------------------------------------------------------
+
+
+async def test_it_quotes_what_was_said_with_its_date(tmp_path: Path):
+    past = ("Remember that my daughter is allergic to peanuts", "The weather is fine")
+    answer = await talk(tmp_path, *past).say("What is my daughter allergic to?")
+    assert answer == (
+        "I can only quote what I found:\n\n"
+        "On 2026-07-01 14:03 you said: “Remember that my daughter is allergic to peanuts”"
+    )
+
+
+async def test_it_does_so_in_chinese(tmp_path: Path):
+    talking = talk(tmp_path, "记住我女儿对花生过敏", "今天天气很好", language="zh")
+    answer = await talking.say("你还记得我女儿对什么过敏吗？")
+    assert answer == "我只能引用找到的内容：\n\n2026-07-01 14:03 你说过：“记住我女儿对花生过敏”"
+
+
+async def test_questions_are_no_answers(tmp_path: Path):
+    talking = talk(tmp_path, "What do you know about tea?", "tea?", "I drink tea at five")
+    answer = await talking.say("What do you know about tea?")
+    assert "I drink tea at five" in answer
+    assert answer.count("“") == 1
+
+
+async def test_its_own_answers_are_no_answers():
+    own = (
+        "I can only quote what I found:\n\n…tea",
+        "✓ Stored in a.md, line 3: “tea”",
+        says("zh", "short"),
+    )
+    quotes = [Quote(("2026-07-01 14:03", "assistant", "session s1"), text) for text in own]
+    real = Quote(("2026-07-01 14:03", "assistant", "session s1"), "Tea is ready.")
+    answer = await after_search(render([*quotes, real]))
+    assert answer.count("“") == 1
+    assert "I said: “Tea is ready.”" in answer
+
+
+async def test_the_best_few_and_no_more(tmp_path: Path):
+    talking = talk(tmp_path, *(f"tea number {n} {'x' * 400}" for n in range(9)))
+    answer = await talking.say("tea?")
+    assert answer.count("“") == 3
+    assert len(answer) < 1200
+
+
+async def test_nothing_found_is_said(tmp_path: Path):
+    answer = await talk(tmp_path, "The weather is fine").say("What do you know about tea?")
+    assert answer.startswith("I looked for “tea” and found nothing.")
+    assert says("en", "intro") in answer
+
+
+async def test_notes_are_quoted_with_their_place():
+    found = render([Quote(("memory/2026-06-01.md:3-4",), "Tea at five.")])
+    answer = await after_search(found, "memory_search")
+    assert "In memory/2026-06-01.md:3-4: “Tea at five.”" in answer
+
+
+async def test_every_search_there_is_is_used():
+    request = asking("what about tea?", "memory_search", "transcript_search", "other")
+    reply = await run(request)
+    assert [(b.name, b.input["query"]) for b in reply.message.blocks if isinstance(b, ToolUse)] == [
+        ("memory_search", "tea"),
+        ("transcript_search", "tea"),
+    ]
+    uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
+    results = (
+        ToolResult(uses[0].id, "Error: the index is away", is_error=True),
+        ToolResult(uses[1].id, render([Quote(("d", "user", "s"), "Tea.")])),
+    )
+    messages = (*request.messages, reply.message, Message("user", results))
+    answer = (await run(replace(request, messages=messages))).message.text
+    assert answer == "I can only quote what I found:\n\nOn d you said: “Tea.”"
+
+
+async def test_a_search_that_failed_is_not_nothing_found():
+    answer = await after_search("Error: the index is away", is_error=True)
+    assert answer == "I could not search. the index is away"
+
+
+async def test_without_a_search_it_says_so():
+    answer = await Conversation(Toolbox([])).say("what about tea?")
+    assert answer.startswith(says("en", "no_search"))
+
+
+async def test_only_results_of_its_own_calls_are_quoted():
+    stray = render([Quote(("d", "user", "s"), "Not yours.")])
+    for asked in (
+        Message("assistant", (Text("hm"),)),
+        Message("assistant", (ToolUse("2", "transcript_search", {"query": "tea"}),)),
+        Message("assistant", (ToolUse("1", "web_search", {"query": "tea"}),)),
+    ):
+        messages = (
+            Message("user", (Text("what about tea?"),)),
+            asked,
+            Message("user", (ToolResult("1", stray), Text("hello"))),
+        )
+        answer = (await run(replace(asking("x"), messages=messages))).message.text
+        assert "Not yours" not in answer
+
+
+async def test_an_old_result_is_not_an_answer_to_a_new_question(tmp_path: Path):
+    talking = talk(tmp_path, "tea at five")
+    assert "tea at five" in await talking.say("tea?")
+    assert "tea at five" not in await talking.say("hello")
+
+
+# --- being itself --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+async def test_it_explains_itself_once_and_is_short_later(tmp_path: Path, language: str):
+    talking = talk(tmp_path, language=language)
+    first = await talking.say("hello")
+    assert first == "\n\n".join(says(language, key) for key in ("intro", "can", "key"))
+    assert "ANTHROPIC_API_KEY" in first
+    assert ".env" in first
+    assert await talking.say("你好") == says(language, "short")
+    assert await talking.say("hello") == says(language, "short")
+
+
+async def test_another_language_later_is_still_the_same_conversation(tmp_path: Path):
+    talking = talk(tmp_path)
+    await talking.say("hello")
+    talking.language = "zh"
+    assert await talking.say("你好") == says("zh", "short")
+
+
+async def test_what_the_engine_puts_beside_the_words_is_not_what_the_person_said(tmp_path: Path):
+    answer = await talk(tmp_path).say("hello", "It is 14:03. Remember that tea is good?")
+    assert answer.startswith(says("en", "intro"))
+
+
+async def test_nothing_to_answer_is_refused():
+    with pytest.raises(ModelRejected):
+        await run(Request("offline", "", ()))
+
+
+@given(st.text(max_size=60), st.sampled_from(["en", "zh", "fr", ""]))
+async def test_any_words_get_the_same_answer_twice(text: str, language: str):
+    request = asking(text, "memory_write", "transcript_search", language=language)
+    assert await run(request) == await run(request)
+
+
+@given(result=st.text(max_size=200), is_error=st.booleans())
+async def test_any_tool_result_gets_an_answer(result: str, *, is_error: bool):
+    for name in ("memory_write", "transcript_search"):
+        assert await after_search(result, name, is_error=is_error)
+
+
+def asking(text: str, *tools: str, language: str = "en") -> Request:
+    schema: Mapping[str, Any] = {"type": "object"}
+    specs = tuple(ToolSpec(name, "", schema) for name in tools)
+    return Request("offline", "", (Message("user", (Text(text),)),), specs, language=language)
+
+
+async def after_search(
+    result: str, name: str = "transcript_search", *, is_error: bool = False
+) -> str:
+    request = asking("what about tea?", name)
+    messages = (
+        *request.messages,
+        Message("assistant", (ToolUse("1", name, {"query": "tea", "text": "tea"}),)),
+        Message("user", (ToolResult("1", result, is_error=is_error),)),
+    )
+    return (await run(replace(request, messages=messages))).message.text

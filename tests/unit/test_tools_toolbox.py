@@ -1,0 +1,119 @@
+"""Running a tool: whatever happens, the model gets an answer and nobody's words get into a log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.agent.models import ToolSpec
+from bot.agent.tools import ToolContext
+from bot.agent.tools.toolbox import Toolbox
+from bot.errors import NotVisible, ToolError
+from bot.scope import MemoryView
+
+SECRET = "what somebody said"
+CONTEXT = ToolContext(MemoryView("", (), private=False), "s1", datetime(2026, 7, 1, tzinfo=UTC))
+
+
+class Doing:
+    """A tool that does what it is given."""
+
+    def __init__(self, name: str, work: Callable[[], Awaitable[str]]) -> None:
+        self.spec = ToolSpec(name, "", {"type": "object"})
+        self._work = work
+        self.given: list[Mapping[str, Any]] = []
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        self.given.append(arguments)
+        assert context is CONTEXT
+        return await self._work()
+
+
+async def well() -> str:
+    return "done"
+
+
+def raising(error: Exception) -> Callable[[], Awaitable[str]]:
+    async def work() -> str:
+        raise error
+
+    return work
+
+
+async def test_a_tools_answer_is_the_answer():
+    tool = Doing("look", well)
+    assert await Toolbox([tool]).run("look", {"a": 1}, CONTEXT) == ("done", False)
+    assert tool.given == [{"a": 1}]
+
+
+def test_the_order_is_always_the_same():
+    tools = [Doing(name, well) for name in ("b", "c", "a")]
+    assert [spec.name for spec in Toolbox(tools).specs] == ["a", "b", "c"]
+    assert Toolbox(tools).specs == Toolbox(reversed(tools)).specs
+
+
+def test_two_tools_of_one_name_are_a_mistake():
+    with pytest.raises(ValueError, match="same name"):
+        Toolbox([Doing("a", well), Doing("a", well)])
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (ToolError("'text' is empty"), "Error: 'text' is empty"),
+        (NotVisible(), "Error: Nothing by that name can be read here."),
+        (RuntimeError(SECRET), "Error: the tool failed."),
+        (KeyError(SECRET), "Error: the tool failed."),
+    ],
+)
+async def test_an_error_is_an_answer(error: Exception, answer: str):
+    with capture_logs() as logs:
+        toolbox = Toolbox([Doing("look", raising(error))])
+        assert await toolbox.run("look", {"text": SECRET}, CONTEXT) == (answer, True)
+    assert len(logs) == 1
+    assert SECRET not in str(logs)
+
+
+@pytest.mark.parametrize("name", ["", "rm -rf", SECRET])
+async def test_an_unknown_tool_is_an_answer(name: str):
+    text, is_error = await Toolbox([Doing("look", well)]).run(name, {}, CONTEXT)
+    assert is_error
+    assert "look" in text
+
+
+async def test_a_tool_that_hangs_is_given_up():
+    never = asyncio.Event()
+    cancelled: list[bool] = []
+
+    async def hang() -> str:
+        try:
+            await never.wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+        return ""
+
+    text, is_error = await Toolbox([Doing("look", hang)], timeout=0.01).run("look", {}, CONTEXT)
+    assert is_error
+    assert "in time" in text
+    assert cancelled == [True]
+
+
+async def test_a_stopped_turn_stops_its_tool():
+    started = asyncio.Event()
+
+    async def hang() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    task = asyncio.create_task(Toolbox([Doing("look", hang)]).run("look", {}, CONTEXT))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
