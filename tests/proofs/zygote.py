@@ -1,0 +1,54 @@
+"""Starts the program again and again in a moment: everything is imported once, then forked.
+
+A child is the program itself, from the composition root down, with the real Telegram channel and
+the real storage; only the model is scripted, so that every answer names its question. Commands on
+standard input: `start` forks a child and prints its process id, `reap PID` waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from adapters.telegram import channel as telegram  # noqa: F401 - loaded once, before the fork
+from bot import logs
+from bot.app import App, Parts
+from bot.settings import Loaded, load
+from bot.testing import ScriptedModel
+
+
+async def _serve(loaded: Loaded) -> None:
+    import asyncio
+
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    parts = Parts(remote=ScriptedModel(), dashboard=False)
+    async with App(loaded.config, loaded.plugins, parts):
+        await stop.wait()
+
+
+def main() -> None:
+    loaded = load(None, os.environ, Path.cwd())
+    logs.configure(loaded.config.log)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        match line.split():
+            case ["start"]:
+                pid = os.fork()
+                if pid == 0:
+                    sys.stdin.close()
+                    uvloop.run(_serve(loaded))
+                    os._exit(0)
+                print(pid, flush=True)
+            case ["reap", pid]:
+                print(os.waitstatus_to_exitcode(os.waitpid(int(pid), 0)[1]), flush=True)
+            case _:
+                raise ValueError(line)
+
+
+if __name__ == "__main__":
+    main()
