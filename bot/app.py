@@ -203,7 +203,7 @@ class App:
             if section.enabled and plugin.ready(section):
                 made[name] = plugin.create(section)
             else:
-                log.info("channel.off", channel=name)
+                log.debug("channel.off", channel=name)
         return made
 
     async def _start_channels(self, gateway: Gateway, *, pages: bool) -> None:

@@ -7,6 +7,7 @@ before it could note so. Every repeated answer must be exactly that.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
@@ -85,7 +86,7 @@ class Program:
 async def test_two_hundred_kills_lose_nothing_and_repeat_at_most_the_send_in_flight(
     tmp_path, capsys
 ):
-    chance = random.Random(SEED)
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     asked: dict[str, int] = {}  # each message's text and its chat
     kills: list[float] = []
     async with FakeTelegram(record_calls=False) as telegram:
@@ -160,7 +161,7 @@ def _repeats(
             times[chat].append(at)
     repeats = 0
     for copies in answers.values():
-        for (chat, first), (_, again) in zip(copies, copies[1:], strict=False):
+        for (chat, first), (_, again) in itertools.pairwise(copies):
             killed = next((at for at in kills if first < at < again), None)
             assert killed is not None, "an answer came twice without a kill between"
             between = [at for at in times[chat] if first < at < killed]
