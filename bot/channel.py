@@ -8,12 +8,13 @@ ability: a small Protocol of its own, plus a field of `Capabilities` that declar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
 
 ChatType = Literal["direct", "group", "channel", "thread"]
 LengthUnit = Literal["chars", "utf16"]
@@ -237,13 +238,28 @@ class CommandMenu(Protocol):
         ...
 
 
+@runtime_checkable
+class Interactive(Protocol):
+    """A channel of one person at this process's own terminal."""
+
+    async def finished(self) -> None:
+        """Wait until the person left and everything they said was answered."""
+        ...
+
+    async def attach(self, url: str, token: str) -> bool:
+        """Join the page of a bot that runs already until the person leaves; False if none is."""
+        ...
+
+
 # --- configuration and discovery -----------------------------------------------------------------
 
 
 class ChannelConfig(BaseModel):
     """What every channel's section of the configuration has; a channel adds its own fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     enabled: bool = Field(default=True, description="Whether this channel runs.")
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
@@ -267,6 +283,35 @@ class ChannelConfig(BaseModel):
             return self
         return self.model_copy(update={n: getattr(override, n) for n in override.model_fields_set})
 
+    @model_validator(mode="after")
+    def _open_is_meant(self) -> Self:
+        """Opening the bot to everyone takes two words, so that a slip of one never does."""
+        accounts: Mapping[str, Any] = getattr(self, "accounts", {})
+        _check_open(self, (), self.model_fields_set)
+        for name, override in accounts.items():
+            own = override.model_fields_set if isinstance(override, BaseModel) else set[str]()
+            if own & set(_OPENING):
+                _check_open(self.account(name), ("accounts", name), own)
+        return self
+
+
+_OPENING = ("dm_policy", "allow_from")
+
+
+def _check_open(section: ChannelConfig, path: tuple[str, ...], own: set[str]) -> None:
+    """Refuse "open" without "*"; `path` and `needs` tell `bot.settings` which lines it is about."""
+    if section.dm_policy != "open" or "*" in section.allow_from:
+        return
+    name = "dm_policy" if "dm_policy" in own else "allow_from"
+    raise PydanticCustomError(
+        "dm_policy_open",
+        'dm_policy = "open" lets everyone talk to the bot, so it needs "*" in allow_from',
+        {
+            "path": (*path, name),
+            "needs": [(*each, option) for each in ((), path) for option in _OPENING],
+        },
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlugin:
@@ -274,13 +319,15 @@ class ChannelPlugin:
 
     Importing it must be cheap: `create` imports the SDK. `config` has a default for every field.
     `ready` says whether a configuration has what the channel needs to run (a token, say); one that
-    has not stays off without being an error.
+    has not stays off without being an error. `env` gives plain environment variables, each with the
+    option of the channel's section that it sets: `{"TELEGRAM_BOT_TOKEN": ("token",)}`.
     """
 
     name: str
     config: type[ChannelConfig]
     create: Callable[[Any], Channel]
     ready: Callable[[Any], bool] = lambda _config: True
+    env: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
 @runtime_checkable

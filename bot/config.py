@@ -17,7 +17,9 @@ from bot.channel import ChannelConfig, ChatType
 class Section(BaseModel):
     """A table of the configuration file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
 
 class AgentConfig(Section):
@@ -25,11 +27,12 @@ class AgentConfig(Section):
 
     model: str = Field(
         default="claude-sonnet-5-5",
+        min_length=1,
         description='The model that answers; "offline" needs no key. Without a key the offline '
         "model answers whatever is set here.",
     )
-    name: str = Field(default="Confidant", description="What the bot calls itself.")
-    language: str = Field(
+    name: str = Field(default="Confidant", min_length=1, description="What the bot calls itself.")
+    language: Literal["auto", "en", "zh"] = Field(
         default="auto",
         description='"en", "zh", or "auto": the language each person\'s app reports.',
     )
@@ -171,7 +174,9 @@ class Rule(Section):
     action: Literal["allow", "deny"] = Field(description="What a match means.")
     channel: str = Field(default="", description="Channel name.")
     account: str = Field(default="", description="Account id of the channel.")
-    chat_type: str = Field(default="", description="direct, group, channel or thread.")
+    chat_type: Literal["", "direct", "group", "channel", "thread"] = Field(
+        default="", description="Kind of chat."
+    )
     chat: str = Field(default="", description="Chat id.")
     sender: str = Field(default="", description="The person's id in that channel.")
     key_prefix: str = Field(default="", description="Beginning of the session key.")
@@ -192,7 +197,11 @@ class ScopeConfig(Section):
 class DashboardConfig(Section):
     """`[dashboard]`: the web page and the health endpoints."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to listen on; any but this machine's own needs a token.",
+    )
     port: int = Field(default=8420, ge=0, le=65535, description="Port; 0 takes any free one.")
     token: SecretStr | None = Field(
         default=None,

@@ -42,7 +42,7 @@ class AccountConfig(BaseModel):
 
 
 class TelegramConfig(ChannelConfig):
-    """The section [channels.telegram]."""
+    """`[channels.telegram]`: direct chats with a Telegram bot."""
 
     token: SecretStr | None = Field(
         default=None,

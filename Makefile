@@ -1,0 +1,93 @@
+# Confidant.   make run    sets everything up and starts the bot
+#              make test   sets everything up and runs every test
+# `make help` lists the rest. Another Python: make run PYTHON=python3.12
+
+PYTHON ?= python3
+ARGS ?=
+PYTEST_FLAGS ?= -n auto --dist loadfile
+
+# Relative, so a path with spaces above this folder does no harm.
+BIN := .venv/bin
+RUN_READY := .venv/.ready-run
+TEST_READY := .venv/.ready-test
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+UV_COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help run install test check lint types fast bench docs lock clean
+
+help:
+	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
+	@echo 'make install  set up .venv, with .venv/bin/confidant in it'
+	@echo 'make test     set up everything tests need and run all checks and tests'
+	@echo 'make check    the fast part: lint, types, unit and contract tests'
+	@echo 'make bench    measure, against a bot with no engine'
+	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
+	@echo 'make lock     write requirements.lock and requirements-dev.lock anew (needs uv)'
+	@echo 'make clean    remove .venv and caches; your data and .env stay'
+
+run: $(RUN_READY)
+	@exec $(BIN)/confidant run $(ARGS)
+
+install: $(RUN_READY)
+	@echo 'Ready: .venv/bin/confidant'
+
+test: $(TEST_READY)
+	@CHROMIUM=$$(sh scripts/chromium.sh) && export CHROMIUM && \
+	set -x && \
+	$(BIN)/ruff check . && \
+	$(BIN)/ruff format --check . && \
+	$(BIN)/basedpyright && \
+	$(BIN)/lint-imports && \
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
+
+check: $(TEST_READY)
+	@$(MAKE) --no-print-directory -j3 lint types fast
+
+lint: $(TEST_READY)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
+
+types: $(TEST_READY)
+	@$(BIN)/basedpyright
+
+fast: $(TEST_READY)
+	@$(BIN)/python -m pytest -q -n auto -m 'not slow' tests/unit tests/contract $(ARGS)
+
+bench: $(TEST_READY)
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(RUN_READY)
+	@$(BIN)/python scripts/docs.py
+
+lock:
+	@command -v uv >/dev/null || { echo 'make lock needs uv: https://docs.astral.sh/uv/' >&2; exit 1; }
+	$(UV_COMPILE) --group build --output-file requirements.lock
+	$(UV_COMPILE) --group dev --constraints requirements.lock --output-file requirements-dev.lock
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name node_modules -prune -o -name __pycache__ -prune -exec rm -rf {} +
+
+# --- the virtual environment: each step leaves a mark, so the next start does nothing -------------
+
+$(BIN)/python:
+	@command -v '$(PYTHON)' >/dev/null || { \
+		echo 'There is no $(PYTHON) here. Confidant needs Python 3.11 or newer.' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Confidant needs Python 3.11 or newer; $(PYTHON) is $$('$(PYTHON)' -V 2>&1)." >&2; \
+		echo 'Name a newer one like this: make run PYTHON=python3.12' >&2; exit 1; }
+	@echo "Making .venv with $$('$(PYTHON)' -V 2>&1) …"
+	@'$(PYTHON)' -m venv --clear .venv || { rm -rf .venv; \
+		echo 'The module venv is missing; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+
+$(RUN_READY): requirements.lock pyproject.toml | $(BIN)/python
+	@echo 'Installing the pinned packages into .venv (the first time takes a minute) …'
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(TEST_READY): requirements-dev.lock $(RUN_READY)
+	@echo 'Installing what the tests need …'
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,20 @@
+"""Reading the configuration: defaults < TOML file < `.env` < environment, checked as a whole.
+
+Every value keeps where it came from, so a mistake is reported with its file and line.
+"""
+
+from bot.settings.loader import Loaded, load
+from bot.settings.plugins import config_model, installed_channels, plain_names
+from bot.settings.reference import json_schema, reference_markdown, reference_toml, show
+
+__all__ = [
+    "Loaded",
+    "config_model",
+    "installed_channels",
+    "json_schema",
+    "load",
+    "plain_names",
+    "reference_markdown",
+    "reference_toml",
+    "show",
+]

@@ -1,0 +1,164 @@
+"""What a configuration must also hold, across options: pure functions over a valid `Config`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, available_timezones
+
+from bot.channel import ChannelConfig, reveal
+from bot.config import Config
+from bot.settings.problems import Problem, nearest, quoted, suggestion
+
+_SHORT_TOKEN = 16  # characters; fewer can be guessed by trying
+_PERSON = re.compile(r"[a-z0-9_]+:\S+")
+# Names of people become folders and parts of session keys.
+_PERSON_NAME = re.compile(r"\w[\w.-]{0,63}")
+
+
+def problems(config: Config) -> Iterator[Problem]:
+    """Everything that stops the start."""
+    yield from _timezone(config)
+    yield from _people(config)
+    yield from _endpoints(config)
+    yield from _folders(config)
+    if config.storage.url:
+        yield Problem(
+            ("storage", "url"),
+            "PostgreSQL is not supported yet: leave url empty, which is one SQLite file in dir",
+        )
+
+
+def warnings(config: Config) -> Iterator[Problem]:
+    """What is allowed and probably not meant."""
+    installed = list(type(config.channels).model_fields)
+    for name in installed:
+        yield from _star_without_open(name, config.channels.get(name))
+    for key, person in _all_people(config):
+        channel = person.partition(":")[0]
+        if channel not in installed:
+            hint = suggestion(channel, installed)
+            yield Problem(key, f'no channel "{channel}" is installed{hint}')
+    for channel in config.session.reset.by_channel:
+        if channel not in installed:
+            hint = suggestion(channel, installed)
+            key = ("session", "reset", "by_channel", channel)
+            yield Problem(key, f'no channel "{channel}" is installed{hint}')
+    token = reveal(config.dashboard.token)
+    if token and len(token) < _SHORT_TOKEN:
+        yield Problem(
+            ("dashboard", "token"),
+            f"this token is short enough to be guessed; use {_SHORT_TOKEN} characters or more",
+        )
+
+
+def _star_without_open(name: str, section: ChannelConfig) -> Iterator[Problem]:
+    accounts: Iterable[str] = getattr(section, "accounts", {})
+    places: list[tuple[tuple[str, ...], ChannelConfig]] = [((), section)]
+    places += [(("accounts", account), section.account(account)) for account in accounts]
+    for path, each in places:
+        if "*" in each.allow_from and each.dm_policy not in {"open", "disabled"}:
+            yield Problem(
+                ("channels", name, *path, "allow_from"),
+                f'"*" counts only with dm_policy = "open"; "{each.dm_policy}" lets nobody in by it',
+            )
+
+
+def _timezone(config: Config) -> Iterator[Problem]:
+    name = config.agent.timezone
+    if not name:
+        return
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError, LookupError):  # unknown, a folder, or no path at all
+        meant = nearest(name, available_timezones())
+        hint = f'; did you mean "{meant}"?' if meant else '; write one such as "Europe/Berlin"'
+        yield Problem(("agent", "timezone"), f"{quoted(name)} is not a time zone{hint}")
+
+
+def _all_people(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for index, person in enumerate(config.session.owner):
+        yield ("session", "owner", index), person
+    for name, people in config.session.identity_links.items():
+        for index, person in enumerate(people):
+            yield ("session", "identity_links", name, index), person
+
+
+def _people(config: Config) -> Iterator[Problem]:
+    for key, person in _all_people(config):
+        if not _PERSON.fullmatch(person):
+            example = '"<channel>:<id>", e.g. "telegram:42"'
+            yield Problem(key, f"{quoted(person)} does not say who: write {example}")
+    names: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for name, people in config.session.identity_links.items():
+        key = ("session", "identity_links", name)
+        if not _PERSON_NAME.fullmatch(name):
+            yield Problem(key, f"{quoted(name)} cannot be a name: use letters, digits, - and _")
+        elif names.setdefault(name.casefold(), name) != name:
+            twin = names[name.casefold()]
+            yield Problem(key, f"{quoted(name)} and {quoted(twin)} are the same name")
+        for index, person in enumerate(people):
+            twin = owners.setdefault(person.lower(), name)
+            if twin != name:
+                yield Problem(
+                    (*key, index),
+                    f"{quoted(person)} is linked to two people, {quoted(twin)} and {quoted(name)}",
+                )
+
+
+def _endpoints(config: Config) -> Iterator[Problem]:
+    base_url = config.models.anthropic.base_url
+    if base_url and not _is_web_address(base_url):
+        yield Problem(
+            ("models", "anthropic", "base_url"),
+            f"{quoted(base_url)} is not an address: it begins with https:// or http://",
+        )
+    for index, origin in enumerate(config.dashboard.allowed_origins):
+        if not _is_web_address(origin) or urlsplit(origin).path not in {"", "/"}:
+            example = '"https://bot.example.org"'
+            yield Problem(
+                ("dashboard", "allowed_origins", index),
+                f"{quoted(origin)} is not an origin: write scheme and host only, e.g. {example}",
+            )
+    if not is_loopback(config.dashboard.host) and not reveal(config.dashboard.token):
+        yield Problem(
+            ("dashboard", "host"),
+            f"{quoted(config.dashboard.host)} can be reached from other machines, so the page "
+            "needs a token: set CONFIDANT_DASHBOARD__TOKEN",
+            needs=(("dashboard", "host"), ("dashboard", "token")),
+        )
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, brackets that do not close
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on can be reached from this machine only."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _folders(config: Config) -> Iterator[Problem]:
+    folders: list[tuple[tuple[str, ...], Path | None]] = [
+        (("storage", "dir"), config.storage.dir),
+        (("memory", "workspace"), config.memory.workspace),
+    ]
+    for key, folder in folders:
+        try:
+            if folder is not None:
+                folder.expanduser()
+        except RuntimeError:  # a person this machine does not know, as in ~nobody/data
+            yield Problem(key, f"{quoted(str(folder))}: there is no such home folder")

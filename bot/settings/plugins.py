@@ -1,0 +1,92 @@
+"""The installed channels (entry points `confidant.channels`) and the model that includes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import Field, create_model
+
+from bot.channel import ChannelConfig, ChannelPlugin
+from bot.config import ChannelsConfig, Config
+from bot.errors import ConfigError
+from bot.settings.fields import Key, shape_at
+
+GROUP = "confidant.channels"
+
+# Variables with names of their own; a channel adds its own through `ChannelPlugin.env`.
+PLAIN_NAMES: Mapping[str, Key] = {"ANTHROPIC_API_KEY": ("models", "anthropic", "api_key")}
+
+
+def installed_channels() -> dict[str, ChannelPlugin]:
+    """Every installed channel by name, in the order of their names.
+
+    Raises:
+        ConfigError: a channel's package cannot be used; the message names it.
+    """
+    found: dict[str, ChannelPlugin] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        plugin = _load(entry)
+        # One distribution can be listed twice (an editable install and its source folder).
+        if found.setdefault(entry.name, plugin) is not plugin:
+            raise ConfigError(f'two packages bring a channel "{entry.name}": uninstall one of them')
+    return found
+
+
+def _load(entry: EntryPoint) -> ChannelPlugin:
+    source = f'the channel "{entry.name}" ({_package(entry)}, {entry.value})'
+    try:
+        plugin: object = entry.load()
+    except Exception as error:  # whatever a package does when it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{source} cannot be loaded: {reason}") from error
+    if not isinstance(plugin, ChannelPlugin):
+        raise ConfigError(f"{source} is no channel: it names a {type(plugin).__name__}")
+    if plugin.name != entry.name or not plugin.name.isidentifier():
+        raise ConfigError(f'{source} calls itself "{plugin.name}", which cannot be its name')
+    return plugin
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "unknown package"
+
+
+def config_model(plugins: Mapping[str, ChannelPlugin]) -> type[Config]:
+    """The model of the whole configuration, with a table for each channel.
+
+    Raises:
+        ConfigError: a channel's configuration has no defaults, so it cannot be left out.
+    """
+    fields: dict[str, Any] = {}
+    for name, plugin in plugins.items():
+        _require_defaults(name, plugin.config)
+        fields[name] = (plugin.config, Field(default_factory=plugin.config))
+    channels = create_model("Channels", __base__=ChannelsConfig, **fields)
+    channels.__doc__ = ChannelsConfig.__doc__
+    whole: Any = {"channels": (channels, Field(default_factory=channels))}
+    model = create_model("Configuration", __base__=Config, **whole)
+    model.__doc__ = Config.__doc__
+    return model
+
+
+def _require_defaults(name: str, config: type[ChannelConfig]) -> None:
+    missing = [option for option, field in config.model_fields.items() if field.is_required()]
+    if missing:
+        raise ConfigError(f'the channel "{name}" has options without a default: {missing}')
+
+
+def plain_names(plugins: Mapping[str, ChannelPlugin], model: type[Config]) -> dict[str, Key]:
+    """The variables with names of their own, and the options they set.
+
+    Raises:
+        ConfigError: a channel's variable sets an option it does not have.
+    """
+    names = dict(PLAIN_NAMES)
+    for channel, plugin in plugins.items():
+        for variable, option in plugin.env.items():
+            key: Key = ("channels", channel, *option)
+            if shape_at(model, key) is None:
+                raise ConfigError(f'the channel "{channel}" has no option for {variable}')
+            names[variable] = key
+    return names

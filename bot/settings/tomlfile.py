@@ -1,0 +1,136 @@
+"""The configuration file: found, read, and refused with line and reason when it is no TOML."""
+
+from __future__ import annotations
+
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from bot.errors import ConfigError
+from bot.settings.fields import Key
+from bot.settings.positions import positions
+
+MAX_BYTES = 1_000_000
+_MAX_DOTS = 1_000  # in one line; tomllib's time grows with the square of a dotted key's length
+
+FILE_NAME = "confidant.toml"
+
+_POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
+_AT_END = re.compile(r" ?\(at end of document\)$")
+
+
+class TomlFile:
+    """A file that was read and parsed; lines are found only when something asks for one."""
+
+    def __init__(self, path: Path, cwd: Path) -> None:
+        self.path = path
+        self.shown = shown(path, cwd)
+        self._text = read_text(path, self.shown)
+        self.data = _parse(self._text, self.shown)
+
+    @cached_property
+    def _lines(self) -> dict[Key, int]:
+        return positions(self._text)
+
+    def origin(self, key: Key) -> str:
+        """`config/confidant.toml:12` for a place in the file, or for the table around it."""
+        for length in range(len(key), 0, -1):
+            line = self._lines.get(key[:length])
+            if line is not None:
+                return f"{self.shown}:{line}"
+        return self.shown
+
+    def readable_by_others(self) -> bool:
+        """Whether other users of this machine may read the file."""
+        return bool(self.path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def find(config_file: Path | None, environ: Mapping[str, str], cwd: Path) -> Path | None:
+    """The file to read: the one named, or else the first that exists where one is looked for.
+
+    Raises:
+        ConfigError: the file that was named does not exist.
+    """
+    if config_file is not None:
+        path = cwd / config_file
+        if not _exists(path):
+            raise ConfigError(f"{shown(path, cwd)}: there is no such file")
+        return path
+    home = environ.get("HOME") or environ.get("USERPROFILE")
+    places = [cwd / FILE_NAME, cwd / "config" / FILE_NAME]
+    if home:
+        places.append(Path(home) / ".confidant" / FILE_NAME)
+    return next((path for path in places if _exists(path)), None)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder on the way that may not be entered: reading it will say so
+        return True
+
+
+def shown(path: Path, cwd: Path) -> str:
+    """A path as messages name it: relative to the working directory where it lies below it."""
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+
+
+def read_text(path: Path, name: str) -> str:
+    """The text of a small UTF-8 file.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, or is not UTF-8 text.
+    """
+    try:
+        if not path.is_file():
+            raise ConfigError(f"{name}: this is not a file")
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"{name}: the file is larger than 1 MB; is it the right one?")
+        raw = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{name}: the file cannot be read: {reason}") from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{name}:{line}: the file is not UTF-8 text; save it as UTF-8") from error
+
+
+def _parse(text: str, name: str) -> dict[str, object]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MAX_DOTS:
+            raise ConfigError(f"{name}:{number}: this line has too many dots to be an option")
+    try:
+        return cast("dict[str, object]", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_syntax_message(name, text, str(error))) from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: the file is nested too deeply") from error
+    except ValueError as error:  # int() refuses numbers of more than 4300 digits
+        raise ConfigError(f"{name}: there is a number that is too long") from error
+
+
+def _syntax_message(name: str, text: str, message: str) -> str:
+    found = _POSITION.search(message)
+    reason = _plain(_AT_END.sub(" at the end of the file", _POSITION.sub("", message)))
+    if found:
+        return f"{name}:{found[1]}:{found[2]}: {reason}"
+    return f"{name}:{text.count(chr(10)) + 1}: {reason}"
+
+
+def _plain(message: str) -> str:
+    """What tomllib says, in words for someone who edits a file."""
+    if message.startswith("Cannot overwrite"):
+        return "this option is set twice"
+    if message.startswith("Cannot declare"):
+        return "this table stands twice in the file"
+    if message.startswith("Invalid value"):
+        return "this value is not written as TOML wants it; text needs quotes"
+    if message.startswith("Duplicate inline table key"):
+        return "this option is set twice"
+    return f"not valid TOML: {message[:1].lower()}{message[1:]}"

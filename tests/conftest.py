@@ -1,0 +1,39 @@
+"""For all tests: Hypothesis's profiles, and in CI a skipped test is a failed one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
+
+settings.register_profile("ci", derandomize=True, print_blob=True, deadline=None)
+settings.register_profile("dev", deadline=None)
+settings.load_profile("ci" if IN_CI else "dev")
+
+Reports = Generator[None, pytest.TestReport, pytest.TestReport]
+CollectReports = Generator[None, pytest.CollectReport, pytest.CollectReport]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Reports:
+    report = yield
+    if IN_CI and (report.skipped or hasattr(report, "wasxfail")):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"skipped or expected to fail, which CI does not accept: {report.longrepr}"
+        )
+        vars(report).pop("wasxfail", None)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> CollectReports:
+    report = yield
+    if IN_CI and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"skipped as a whole, which CI does not accept: {report.longrepr}"
+    return report

@@ -1,0 +1,132 @@
+"""The container files: valid by their schema, and as closed as they are said to be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from bot import settings
+from bot.errors import ConfigError
+from bot.settings.variables import from_dotenv
+from tests.fakes.config_channels import CHANNELS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def service() -> Any:
+    compose = YAML(typ="safe").load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    assert list(compose["services"]) == ["confidant"]
+    return compose["services"]["confidant"]
+
+
+def dockerfile() -> list[list[tuple[str, str]]]:
+    """The instructions of each stage, with continued lines joined."""
+    text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
+    stages: list[list[tuple[str, str]]] = []
+    for line in lines:
+        name, _, rest = line.partition(" ")
+        if name == "FROM":
+            stages.append([])
+        stages[-1].append((name, rest.strip()))
+    return stages
+
+
+def test_compose_is_valid_by_the_compose_specification():
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec",
+         "docker-compose.yml"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_service_can_do_no_more_than_it_needs(service):
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    assert "cap_add" not in service
+    assert [entry.split(":")[0] for entry in service["tmpfs"]] == ["/tmp"]  # noqa: S108
+    assert service["volumes"] == ["data:/data"]
+    assert service["stop_grace_period"] == "30s"
+
+
+def test_the_page_is_published_on_this_machine_only(service):
+    assert service["ports"] == ["127.0.0.1:8420:8420"]
+
+
+def test_the_service_refuses_to_start_without_a_token_and_starts_with_one(service, tmp_path):
+    environ = {str(name): str(value) for name, value in service["environment"].items()}
+    with pytest.raises(ConfigError, match="needs a token"):
+        settings.load(None, environ, tmp_path, CHANNELS)
+    environ["CONFIDANT_DASHBOARD__TOKEN"] = "0123456789abcdef0123456789abcdef"
+    config = settings.load(None, environ, tmp_path, CHANNELS).config
+    assert config.storage.folder == Path("/data")
+    assert config.dashboard.port == 8420
+
+
+def test_both_healthchecks_ask_healthz_in_python(service):
+    stages = dockerfile()
+    (check,) = [rest for name, rest in stages[-1] if name == "HEALTHCHECK"]
+    for command in (
+        ast.literal_eval(check.partition("CMD ")[2]),
+        service["healthcheck"]["test"][1:],
+    ):
+        assert command[:2] == ["python", "-c"]
+        assert "/healthz" in command[2]
+        compile(command[2], "healthcheck", "exec")
+
+
+def test_the_image_runs_as_nobody_in_particular_and_keeps_its_data_in_a_volume():
+    build, final = dockerfile()
+    instructions = dict(final)
+    assert build[0][1].startswith("python:3.12-slim")
+    assert instructions["FROM"] == "python:3.12-slim"
+    assert instructions["USER"] == "10001:10001"
+    assert instructions["VOLUME"] == "/data"
+    assert instructions["ENTRYPOINT"] == '["confidant"]'
+    environ = dict(part.split("=", 1) for part in instructions["ENV"].split())
+    assert environ["CONFIDANT_STORAGE__DIR"] == "/data"
+    assert environ["CONFIDANT_DASHBOARD__HOST"] == "0.0.0.0"
+    assert not [rest for name, rest in final if name in {"ADD", "ARG"} or "pip" in rest]
+
+
+def test_the_image_is_built_from_hashes_and_from_files_that_exist():
+    build, _ = dockerfile()
+    runs = " ".join(rest for name, rest in build if name == "RUN")
+    assert "--require-hashes -r requirements.lock" in runs
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
+    for name, rest in build:
+        if name == "COPY":
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists(), source
+                assert f"!{source}" in ignored, source
+
+
+def test_the_build_sees_neither_secrets_nor_data():
+    lines = [
+        line
+        for line in (ROOT / ".dockerignore").read_text("utf-8").split("\n")
+        if line and not line.startswith("#")
+    ]
+    assert lines[0] == "*"
+    assert not [line for line in lines if line.startswith("!") and "env" in line]
+
+
+def test_the_example_of_an_env_file_changes_nothing_and_names_real_options(tmp_path):
+    example = ROOT / ".env.example"
+    (tmp_path / ".env").write_bytes(example.read_bytes())
+    assert settings.load(None, {}, tmp_path).origins == {}
+    (tmp_path / ".env").write_text(example.read_text("utf-8").replace("\n#C", "\nC"))
+    loaded = settings.load(None, {}, tmp_path)
+    assert loaded.config.session.owner == ("telegram:123456789",)
+    names = {each.name for each in from_dotenv(example, "example")[0]}
+    assert {"TELEGRAM_BOT_TOKEN", "ANTHROPIC_API_KEY"} <= names

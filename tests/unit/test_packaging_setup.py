@@ -1,0 +1,217 @@
+"""Setting up: the Makefile, the locks, what is in the package, and what CI counts as passing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scripts.no_skips import complaints
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What stands in for a new machine: a Python that only writes down what it was asked to do.
+FAKE_PYTHON = """#!/bin/sh
+case "$*" in
+    -c*) exit {too_old} ;;
+    -V) echo "Python {version}" ;;
+    "-m venv --clear .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python
+        printf '#!/bin/sh\\necho started "$@"\\n' > .venv/bin/confidant
+        chmod +x .venv/bin/confidant ;;
+    *) echo "$*" >> .venv/asked ;;
+esac
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A fresh copy in a folder with a space in its name, with its own pretended Python."""
+    folder = tmp_path / "my bot's clone"
+    folder.mkdir()
+    for name in ("Makefile", "requirements.lock", "requirements-dev.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    write_python(folder / "python", "3.12.1", too_old=0)
+    return folder
+
+
+def write_python(path: Path, version: str, *, too_old: int) -> None:
+    path.write_text(FAKE_PYTHON.format(version=version, too_old=too_old))
+    path.chmod(0o755)
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    return subprocess.run(
+        ["make", *arguments, "PYTHON=./python"],
+        cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_make_run_sets_up_once_and_starts(clone):
+    first = make(clone, "run", "ARGS=--config my.toml")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.endswith("started run --config my.toml\n")
+    asked = (clone / ".venv" / "asked").read_text()
+    assert "install --require-hashes -r requirements.lock\n" in asked
+    assert "install --no-deps --no-build-isolation -e .\n" in asked
+    assert "requirements-dev" not in asked
+
+    second = make(clone, "run")
+    assert second.stdout == "started run\n"
+    assert (clone / ".venv" / "asked").read_text() == asked
+
+
+def test_a_newer_lock_is_installed(clone):
+    make(clone, "install")
+    asked = (clone / ".venv" / "asked").read_text()
+    later = (clone / ".venv" / ".ready-run").stat().st_mtime + 10
+    os.utime(clone / "requirements.lock", (later, later))
+    make(clone, "install")
+    assert (clone / ".venv" / "asked").read_text() == asked * 2
+
+
+def test_setting_up_in_parallel_does_each_step_once(clone):
+    assert make(clone, "-j8", "install", "run").returncode == 0
+    asked = (clone / ".venv" / "asked").read_text()
+    assert asked.count("-r requirements.lock") == 1
+
+
+def test_an_old_python_is_refused_in_a_sentence(clone):
+    write_python(clone / "python", "3.9.2", too_old=1)
+    done = make(clone, "run")
+    assert done.returncode != 0
+    assert "Confidant needs Python 3.11 or newer; ./python is Python 3.9.2." in done.stderr
+    assert not (clone / ".venv").exists()
+    (clone / "python").unlink()
+    assert "There is no ./python here." in make(clone, "run").stderr
+
+
+def test_a_failed_installation_is_tried_again(clone):
+    python = clone / "python"
+    whole = python.read_text()
+    python.write_text(whole.replace('*) echo "$*"', '*-r*) exit 1 ;;\n    *) echo "$*"'))
+    assert make(clone, "run").returncode != 0
+    (clone / ".venv" / "bin" / "python").write_text(whole)
+    assert make(clone, "run").stdout.endswith("started run\n")
+
+
+def test_help_is_what_make_says_without_a_goal(clone):
+    assert make(clone).stdout == make(clone, "help").stdout
+    assert "make run" in make(clone).stdout.split("\n")[0]
+
+
+def test_every_goal_of_the_help_exists():
+    text = (ROOT / "Makefile").read_text("utf-8")
+    for goal in re.findall(r"echo 'make (\w+)", text):
+        assert re.search(rf"^{goal}:", text, re.MULTILINE), goal
+
+
+@pytest.mark.parametrize("script", [".ci/run", "scripts/chromium.sh"])
+def test_the_scripts_are_programs_without_mistakes_of_grammar(script):
+    path = ROOT / script
+    assert os.access(path, os.X_OK)
+    shell = "bash" if path.read_text().startswith("#!/usr/bin/env bash") else "sh"
+    subprocess.run([shell, "-n", str(path)], check=True)
+
+
+def requirements(name: str) -> dict[str, str]:
+    text = (ROOT / name).read_text("utf-8")
+    entries = re.findall(
+        r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)(.*?)(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    for package, _, rest in entries:
+        assert "--hash=sha256:" in rest, package
+    return {package: version for package, version, _ in entries}
+
+
+def test_the_locks_have_everything_pinned_and_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    run, dev = requirements("requirements.lock"), requirements("requirements-dev.lock")
+    assert run.items() <= dev.items()
+    groups = project["dependency-groups"]
+    wanted = project["project"]["dependencies"] + groups["build"]
+    for name, lock in ((wanted, run), (groups["dev"][1:], dev)):
+        for requirement in name:
+            package = re.match(r"[\w.-]+", requirement)
+            assert package is not None
+            assert re.sub(r"[._-]+", "-", package[0].lower()) in lock, requirement
+    # `make run` builds without isolation, so what builds must be pinned with the rest.
+    assert project["build-system"]["requires"] == groups["build"][::-1]
+
+
+def test_the_locks_name_no_place_to_download_from():
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        text = (ROOT / name).read_text("utf-8")
+        assert "://" not in text
+        assert "--index-url" not in text
+
+
+def test_the_package_has_all_its_files(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT, check=True, capture_output=True,
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    there = {
+        str(path.relative_to(ROOT))
+        for package in ("bot", "adapters")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert packed == there
+    assert "bot/i18n/zh.toml" in packed
+
+
+# --- a skipped test is a failed one ---------------------------------------------------------------
+
+SUITE = """
+import pytest
+@pytest.mark.skip(reason="later")
+def test_skipped(): ...
+def test_skips_itself(): pytest.skip("no")
+@pytest.mark.xfail
+def test_expected_to_fail(): assert False
+@pytest.mark.xfail
+def test_unexpectedly_passes(): ...
+def test_passes(): ...
+"""
+
+
+def run_suite(folder: Path, environ: dict[str, str], *arguments: str) -> str:
+    (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (folder / "test_it.py").write_text(SUITE)
+    (folder / "test_whole.py").write_text("import pytest\npytest.importorskip('no_such_thing')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder),
+         "-c", os.devnull, "--junitxml", str(folder / "report.xml"), *arguments, str(folder)],
+        env={**os.environ, "PYTEST_ADDOPTS": "", **environ},
+        capture_output=True, text=True, check=False, cwd=folder,
+    )  # fmt: skip
+    return done.stdout.strip().split("\n")[-1]
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")])
+def test_in_ci_every_skip_is_a_failure(tmp_path, arguments):
+    last = run_suite(tmp_path, {"CI": "true"}, *arguments)
+    assert "skipped" not in last
+    assert "xfailed" not in last
+    assert "error" in last or "4 failed" in last
+    assert run_suite(tmp_path, {"CI": ""}, *arguments).count("skipped") == 1
+
+
+def test_the_report_of_a_run_with_skips_is_refused(tmp_path):
+    run_suite(tmp_path, {"CI": ""})
+    found = complaints((tmp_path / "report.xml").read_text())
+    assert len(found) == 4
+    assert [line for line in found if "test_skips_itself: no" in line]
+    assert complaints("<testsuites><testsuite/></testsuites>") == ["no test was run"]
+    passing = "<testsuite><testcase classname='a' name='b'/></testsuite>"
+    assert complaints(passing) == []

@@ -1,0 +1,345 @@
+"""What a person is told about each mistake: where it is, what is wrong, what was meant."""
+
+# ruff: noqa: E501, ISC004  (a message is easiest to compare when it is written as it is told)
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bot import settings
+from bot.errors import ConfigError
+from tests.fakes.config_channels import CHANNELS, load, problems
+
+SECRET = "4711:s3cr3t-t0ken"
+
+
+@pytest.mark.parametrize(
+    ("toml", "line"),
+    [
+        (
+            "[channels.pigeon]\ntokn = 'x'",
+            'confidant.toml:2: unknown option "tokn" in [channels.pigeon]; did you mean "token"?',
+        ),
+        ("[agnet]\nname = 'A'", "confidant.toml:1: unknown section [agnet]; did you mean [agent]?"),
+        (
+            "port = 1",
+            'confidant.toml:1: unknown option "port" before the first section; '
+            "it belongs to [dashboard]",
+        ),
+        (
+            "[channels.discord]",
+            'confidant.toml:1: no channel "discord" is installed (installed: owl, pigeon)',
+        ),
+        (
+            "[channels]\npigen.speed = 1",
+            'confidant.toml:2: no channel "pigen" is installed (installed: owl, pigeon); '
+            "did you mean [channels.pigeon]?",
+        ),
+        (
+            "[dashboard]\nport = '8420'",
+            'confidant.toml:2: dashboard.port: "8420" is not a whole number',
+        ),
+        (
+            "[dashboard]\nport = true",
+            "confidant.toml:2: dashboard.port: true is not a whole number",
+        ),
+        (
+            "[dashboard]\nport = 70000",
+            "confidant.toml:2: dashboard.port: 70000 is too large: it must be at most 65535",
+        ),
+        (
+            "[channels.pigeon]\nspeed = -1",
+            "confidant.toml:2: channels.pigeon.speed: -1 is too small: it must be above 0",
+        ),
+        (
+            "[channels.pigeon]\nenabled = 1",
+            "confidant.toml:2: channels.pigeon.enabled: 1 is not true or false",
+        ),
+        ("[agent]\nname = 5", 'confidant.toml:2: agent.name: 5 is not text in quotes: write "5"'),
+        (
+            "[agent]\nname = ''",
+            'confidant.toml:2: agent.name: "" is too short: it needs 1 or more characters',
+        ),
+        ("agent = 5", "confidant.toml:1: agent: 5 is not a table of options"),
+        (
+            "[channels.owl]\nallow_from = 42",
+            'confidant.toml:2: channels.owl.allow_from: 42 is not a list such as ["a", "b"]',
+        ),
+        (
+            "[channels.owl]\nallow_from = [\n  42,\n]",
+            'confidant.toml:3: channels.owl.allow_from: 42 is not text in quotes: write "42"',
+        ),
+        (
+            "[channels.owl]\ndm_policy = 'opn'",
+            'confidant.toml:2: channels.owl.dm_policy: "opn" is not one of "pairing", "allowlist", '
+            '"open", "disabled"; did you mean "open"?',
+        ),
+        (
+            "[agent]\nlanguage = 'de'",
+            'confidant.toml:2: agent.language: "de" is not one of "auto", "en", "zh"',
+        ),
+        ("[[scope.rules]]\nchat = 'x'", 'confidant.toml:1: [scope.rules.1] needs "action"'),
+        (
+            "[session.reset.by_type.grup]\nmode = 'none'",
+            'confidant.toml:1: session.reset.by_type.grup: "grup" cannot be a name in '
+            '[session.reset.by_type]; did you mean "group"?',
+        ),
+        (
+            "[channels.pigeon.accounts.'A b']",
+            'confidant.toml:1: channels.pigeon.accounts.A b: "A b" cannot be a name in '
+            "[channels.pigeon.accounts]: use small letters, digits, - and _",
+        ),
+        (
+            "[session]\nreset.mode = 'idle'",
+            'confidant.toml:2: mode = "idle" needs idle_minutes above 0',
+        ),
+        (
+            "[storage]\ndir = 2024-01-01",
+            "confidant.toml:2: storage.dir: dates and times are not used here; if it is text, put "
+            "it in quotes",
+        ),
+        (
+            "[agent]\nturn_timeout = inf",
+            "confidant.toml:2: agent.turn_timeout: this must be a finite number",
+        ),
+        (
+            "[dashboard]\nport = 0xffffffffffffffffffff",
+            "confidant.toml:2: dashboard.port: this number is too large",
+        ),
+        (
+            '[agent]\nname = "a\\u0000"',
+            "confidant.toml:2: agent.name: this text has a NUL character in it",
+        ),
+        (
+            "[channels.owl]\ndm_policy = 'open'",
+            'confidant.toml:2: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+            "allow_from",
+        ),
+        (
+            "[channels.pigeon]\naccounts.work.allow_from = ['1']\naccounts.work.dm_policy = 'open'",
+            'confidant.toml:3: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+            "allow_from",
+        ),
+        (
+            "[channels.pigeon]\ndm_policy='open'\nallow_from=['*']\naccounts.a.allow_from = ['1']",
+            'confidant.toml:4: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+            "allow_from",
+        ),
+        (
+            "[agent]\ntimezone = 'Europe/Berln'",
+            'confidant.toml:2: agent.timezone: "Europe/Berln" is not a time zone; did you mean '
+            '"Europe/Berlin"?',
+        ),
+        (
+            "[session]\nowner = [\n  'pigeon:1',\n  'me']",
+            'confidant.toml:4: session.owner: "me" does not say who: write "<channel>:<id>", e.g. '
+            '"telegram:42"',
+        ),
+        (
+            "[session.identity_links]\nada = ['pigeon:1']\nbob = ['owl:1', 'pigeon:1']",
+            'confidant.toml:3: session.identity_links.bob: "pigeon:1" is linked to two people, '
+            '"ada" and "bob"',
+        ),
+        (
+            "[session.identity_links]\nada = ['pigeon:1']\nAda = ['owl:1']",
+            'confidant.toml:3: session.identity_links.Ada: "Ada" and "ada" are the same name',
+        ),
+        (
+            "[session.identity_links]\n'../ada' = ['pigeon:1']",
+            'confidant.toml:2: session.identity_links.../ada: "../ada" cannot be a name: use '
+            "letters, digits, - and _",
+        ),
+        (
+            "[storage]\nurl = 'postgresql://localhost'",
+            "confidant.toml:2: storage.url: PostgreSQL is not supported yet: leave url empty, which "
+            "is one SQLite file in dir",
+        ),
+        (
+            "[storage]\ndir = '~nobody-here/x'",
+            'confidant.toml:2: storage.dir: "~nobody-here/x": there is no such home folder',
+        ),
+        (
+            "[dashboard]\nhost = '0.0.0.0'",
+            'confidant.toml:2: dashboard.host: "0.0.0.0" can be reached from other machines, so the '
+            "page needs a token: set CONFIDANT_DASHBOARD__TOKEN",
+        ),
+        (
+            "[dashboard]\nallowed_origins = ['https://a.example', 'https://b.example/chat']",
+            'confidant.toml:2: dashboard.allowed_origins: "https://b.example/chat" is not an origin: '
+            'write scheme and host only, e.g. "https://bot.example.org"',
+        ),
+        (
+            "[models.anthropic]\nbase_url = 'localhost:11434'",
+            'confidant.toml:2: models.anthropic.base_url: "localhost:11434" is not an address: it '
+            "begins with https:// or http://",
+        ),
+    ],
+)
+def test_one_mistake_in_the_file(tmp_path, toml, line):
+    assert problems(tmp_path, toml) == [line]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("CONFIDANT_DASHBOARD__PORT", "abc", '"abc" is not a whole number'),
+        ("CONFIDANT_DASHBOARD__PORT", "1e3", '"1e3" is not a whole number'),
+        ("CONFIDANT_DASHBOARD__PORT", "-1", "-1 is too small: it must be at least 0"),
+        ("CONFIDANT_AGENT__TURN_TIMEOUT", "nan", "this must be a finite number"),
+        ("CONFIDANT_CHANNELS__OWL__ENABLED", "maybe", '"maybe" is not true or false'),
+        ("CONFIDANT_LOG__LEVEL", "warn", '"warn" is not one of "debug", "info", "warning", "error"; '
+            'did you mean "warning"?'),
+        ("CONFIDANT_SESSION__OWNER", '["a"', 'this is not valid JSON for a list such as ["a", "b"]'),
+        ("CONFIDANT_SCOPE__RULES", "allow", 'this must be a JSON list such as [{"action": "allow"}]'),
+        ("CONFIDANT_LOG", "[1]", 'this must be a table such as {"name": …}'),
+        ("CONFIDANT_LOG", "[" * 100_000, "this is nested too deeply"),
+        ("CONFIDANT_DASHBORD__PORT", "1", "no option has this name; did you mean "
+            "CONFIDANT_DASHBOARD__PORT?"),
+        ("CONFIDANT_CHANNELS__PIGEON__TOKN", SECRET, "no option has this name; did you mean "
+            "CONFIDANT_CHANNELS__PIGEON__TOKEN?"),
+        ("CONFIDANT_LOG__LEVEL_FILE", "x", "no option has this name; did you mean "
+            "CONFIDANT_LOG__LEVEL?"),
+        ("CONFIDANT_SCOPE__RULES__0__ACTION", "deny", "no option has this name; did you mean "
+            "CONFIDANT_SCOPE__RULES?"),
+        ("CONFIDANT_AGENT__NAME__", "x", "no option has this name; did you mean "
+            "CONFIDANT_AGENT__NAME?"),
+        ("CONFIDANT_CHANNELS__PIGEON__TOKEN_FILE", "/none", "the file /none cannot be read: No such "
+            "file or directory"),
+        ("PIGEON_TOKEN", "file:/none", "the file /none cannot be read: No such file or directory"),
+        ("PIGEON_TOKEN", "file:.", "the file . cannot be read: Is a directory"),
+        ("CONFIDANT_AGENT__NAME", "a\udcff", "this text is not valid UTF-8"),
+    ],
+)  # fmt: skip
+def test_one_mistake_in_a_variable(tmp_path, name, value, line):
+    assert problems(tmp_path, environ={name: value}) == [f"{name}: {line}"]
+    if "\udcff" not in value:
+        found = problems(tmp_path, dotenv=f"\n# one\n\n{name}='{value}'\n")
+        assert found == [f".env:4: {name}: {line}"]
+
+
+def test_every_mistake_is_told_in_the_order_of_the_file(tmp_path):
+    found = problems(
+        tmp_path,
+        """
+        [channels.pigeon]
+        tokn = "x"
+        dm_policy = "open"
+        accounts.work.dm_policy = "open"
+        [agent]
+        max_tokens = "many"
+        timezone = "Mars"
+        [session]
+        owner = ["me"]
+        [dashboard]
+        host = "0.0.0.0"
+        port = -1
+        """,
+        {"CONFIDANT_STORAGE__URL": "x", "CONFIDANT_AGENT__MAX_STEPS": "x"},
+        "garbage here\n",
+    )
+    assert [line.partition(": ")[0] for line in found] == [
+        *(f"confidant.toml:{line}" for line in (3, 4, 7, 8, 10, 12, 13)),
+        ".env:1",
+        "CONFIDANT_AGENT__MAX_STEPS",
+        "CONFIDANT_STORAGE__URL",
+    ]
+
+
+def test_a_mistake_hides_no_other_and_causes_none(tmp_path):
+    toml = "[dashboard]\nhost = '0.0.0.0'\ntoken = 5\nport = 'x'"
+    found = problems(tmp_path, toml)
+    assert found == [
+        "confidant.toml:3: dashboard.token: this must be text in quotes",
+        'confidant.toml:4: dashboard.port: "x" is not a whole number',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b"[agent\n", "confidant.toml:1:7: not valid TOML: expected ']' at the end of a table"),
+        (b"[agent]\nname = A", "confidant.toml:2:8: this value is not written as TOML wants it"),
+        (b"[agent]\nname = 'a'\nname = 'b'\n", "confidant.toml:3:11: this option is set twice"),
+        (b"log = {level='info',level='info'}", "confidant.toml:1:33: this option is set twice"),
+        (b"[agent]\n[log]\n[agent]\n", "confidant.toml:3:7: this table stands twice in the file"),
+        (b"[agent]\nname = 'a", 'confidant.toml:2: not valid TOML: expected "\'" at the end'),
+        (b"a = 1\x00\n", "confidant.toml:1:6: not valid TOML"),
+        (b"\x00", "confidant.toml:1:1: not valid TOML"),
+        ("[agent]\nname = 'Zoë'".encode("latin-1"), "confidant.toml:2: the file is not UTF-8 text"),
+        ("[agent]\nname = 'a'".encode("utf-16"), "confidant.toml:1: the file is not UTF-8 text"),
+        (b"a = " + b"9" * 5000, "confidant.toml: there is a number that is too long"),
+        (b"a = " + b"[" * 500_000, "confidant.toml: the file is nested too deeply"),
+        (b"a = " + b"{a=" * 300_000, "confidant.toml: the file is nested too deeply"),
+        (b"a." * 400_000 + b"a = 1", "confidant.toml:1: this line has too many dots"),
+        (b"#" * 1_000_001, "confidant.toml: the file is larger than 1 MB"),
+    ],
+)
+def test_a_file_that_is_no_toml(tmp_path, raw, line):
+    (found,) = problems(tmp_path, raw)
+    assert found.startswith(line)
+
+
+def test_a_folder_or_an_unreadable_file_is_told(tmp_path):
+    (tmp_path / "confidant.toml").mkdir()
+    assert problems(tmp_path) == ["confidant.toml: this is not a file"]
+    with pytest.raises(ConfigError, match="no such file"):
+        settings.load(Path("a\0b"), {}, tmp_path, CHANNELS)
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(ConfigError, match="this is not a file"):
+        settings.load(Path("pipe.toml"), {}, tmp_path, CHANNELS)
+
+
+def test_a_thousand_mistakes_are_told_in_a_moment(tmp_path):
+    found = problems(tmp_path, "\n".join(f"a{number} = 1" for number in range(5_000)))
+    assert len(found) == 51
+    assert found[0].startswith('confidant.toml:1: unknown option "a0"')
+    assert found[-1].startswith("… and ")
+
+
+def test_one_option_set_twice_in_the_environment(tmp_path):
+    found = problems(tmp_path, environ={"PIGEON_TOKEN": "a", "PIGEON_TOKEN_FILE": "b"})
+    assert found == ["PIGEON_TOKEN_FILE: PIGEON_TOKEN sets the same option: keep one of them"]
+    both = {"CONFIDANT_LOG__LEVEL": "info", "confidant_log__level": "debug"}
+    assert len(problems(tmp_path, environ=both)) == 1
+
+
+@pytest.mark.parametrize(
+    ("toml", "environ"),
+    [
+        (f"[channels.pigeon]\ntoken = ['{SECRET}']", {}),
+        (f"[channels.pigeon]\ntoken = {{ a = '{SECRET}' }}", {}),
+        (f"[channels.pigeon]\ntokn = '{SECRET}'", {}),
+        (f"[dashboard]\nport = 'x'\ntoken = '{SECRET}'", {}),
+        (f"[channels.pigeon]\ntoken = '{SECRET}", {}),
+        (f"[channels.pigeon]\ntoken = {SECRET}", {}),
+        ("", {"CONFIDANT_CHANNELS__PIGEON": f'{{"token": ["{SECRET}"]}}'}),
+        ("", {"CONFIDANT_CHANNELS__PIGEON": f'{{"token": "{SECRET}"'}),
+        ("", {"CONFIDANT_CHANNELS__PIGEON__TOKEN": f"a\0{SECRET}"}),
+    ],
+)
+def test_secrets_are_never_repeated(tmp_path, toml, environ):
+    told = "\n".join(problems(tmp_path, toml, environ))
+    assert "s3cr3t" not in told
+    assert "4711" not in told
+
+
+def test_a_secret_file_of_something_else_is_refused_without_its_content(tmp_path):
+    ring = tmp_path / "ring"
+    for content in (b"", b"  \n", b"top\nsecret\n", b"\xff\xfetop", b"top" * 50_000, b"a\0top"):
+        ring.write_bytes(content)
+        (found,) = problems(tmp_path, environ={"PIGEON_TOKEN_FILE": "ring"})
+        assert found.startswith("PIGEON_TOKEN_FILE: the file ring ")
+        assert "top" not in found
+
+
+def test_names_from_the_file_cannot_write_to_the_terminal(tmp_path):
+    (found,) = problems(tmp_path, f'"\\u001b[31m\\n{"x" * 500}" = 1')
+    assert found.isprintable()
+    assert len(found) < 250
+
+
+def test_a_file_that_may_load_does(tmp_path):
+    assert load(tmp_path, "[session.identity_links]\nada = ['pigeon:1', 'owl:1']").warnings == ()

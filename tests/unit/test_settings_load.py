@@ -1,0 +1,310 @@
+"""Where values come from, which of them wins, and what they are afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bot import settings
+from bot.channel import ChannelConfig, reveal
+from bot.config import Config
+from bot.errors import ConfigError
+from tests.fakes.config_channels import CHANNELS, PigeonConfig, load
+
+
+def pigeon(loaded: settings.Loaded) -> PigeonConfig:
+    section = loaded.config.channels.get("pigeon")
+    assert isinstance(section, PigeonConfig)
+    return section
+
+
+def test_nothing_at_all_gives_the_defaults(tmp_path):
+    loaded = load(tmp_path)
+    assert loaded.file is None
+    assert loaded.origins == {}
+    assert loaded.warnings == ()
+    assert loaded.config.dashboard.port == 8420
+    assert pigeon(loaded).speed == 20.0
+    assert isinstance(loaded.config, Config)
+
+
+def test_channels_have_their_own_types_and_others_are_a_key_error(tmp_path):
+    channels = load(tmp_path).config.channels
+    assert type(channels.get("pigeon")) is PigeonConfig
+    for name in ("discord", "get", "model_config", ""):
+        with pytest.raises(KeyError):
+            channels.get(name)
+
+
+def test_each_source_overrides_the_one_before(tmp_path):
+    toml = "[dashboard]\nport = 1\n"
+    assert load(tmp_path, toml).config.dashboard.port == 1
+    dotenv = "CONFIDANT_DASHBOARD__PORT=2\n"
+    assert load(tmp_path, toml, dotenv=dotenv).config.dashboard.port == 2
+    environ = {"CONFIDANT_DASHBOARD__PORT": "3"}
+    loaded = load(tmp_path, toml, environ, dotenv)
+    assert loaded.config.dashboard.port == 3
+    assert loaded.origins["dashboard", "port"] == "CONFIDANT_DASHBOARD__PORT"
+
+
+def test_origins_name_file_and_line_or_variable(tmp_path):
+    loaded = load(
+        tmp_path,
+        "[agent]\n\nname = 'A'\n[channels.pigeon]\nspeed = 3.5",
+        {"PIGEON_TOKEN": "x"},
+        "\n# secrets\n\nCONFIDANT_LOG__LEVEL=debug\n",
+    )
+    assert loaded.origins == {
+        ("agent", "name"): "confidant.toml:3",
+        ("channels", "pigeon", "speed"): "confidant.toml:5",
+        ("channels", "pigeon", "token"): "PIGEON_TOKEN",
+        ("log", "level"): ".env:4: CONFIDANT_LOG__LEVEL",
+    }
+
+
+def test_the_file_is_looked_for_in_three_places(tmp_path):
+    home, cwd = tmp_path / "home", tmp_path / "cwd"
+    places = [
+        home / ".confidant" / "confidant.toml",
+        cwd / "config" / "confidant.toml",
+        cwd / "confidant.toml",
+    ]
+    for number, place in enumerate(places, 1):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"[dashboard]\nport = {number}\n")
+        loaded = settings.load(None, {"HOME": str(home)}, cwd, CHANNELS)
+        assert loaded.config.dashboard.port == number
+        assert loaded.file == place
+
+
+def test_the_named_file_is_the_only_one_read(tmp_path):
+    (tmp_path / "confidant.toml").write_text("[dashboard]\nport = 1\n")
+    (tmp_path / "mine.toml").write_text("[dashboard]\nport = 2\n")
+    loaded = settings.load(Path("mine.toml"), {}, tmp_path, CHANNELS)
+    assert loaded.config.dashboard.port == 2
+    with pytest.raises(ConfigError, match=r"^none\.toml: there is no such file$"):
+        settings.load(Path("none.toml"), {}, tmp_path, CHANNELS)
+
+
+def test_the_env_file_of_the_working_directory_beats_the_one_beside_the_file(tmp_path):
+    cwd, etc = tmp_path / "cwd", tmp_path / "etc"
+    for folder in (cwd, etc):
+        folder.mkdir()
+    (etc / "my.toml").write_text("[agent]\nname = 'A'\n")
+    (etc / ".env").write_text("CONFIDANT_AGENT__NAME=B\nCONFIDANT_DASHBOARD__PORT=7\n")
+    (cwd / ".env").write_text("CONFIDANT_AGENT__NAME=C\n")
+    config = settings.load(etc / "my.toml", {}, cwd, CHANNELS).config
+    assert (config.agent.name, config.dashboard.port) == ("C", 7)
+
+
+def test_a_relative_working_directory_reads_one_env_file_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("CONFIDANT_DASHBOARD__PORT=7\n")
+    (tmp_path / "my.toml").write_text("")
+    loaded = settings.load(Path("my.toml"), {}, Path(), CHANNELS)
+    assert loaded.origins == {("dashboard", "port"): ".env:1: CONFIDANT_DASHBOARD__PORT"}
+
+
+def test_variables_are_read_in_any_case_and_reach_every_depth(tmp_path):
+    loaded = load(
+        tmp_path,
+        environ={
+            "confidant_session__reset__MODE": "none",
+            "CONFIDANT_CHANNELS__PIGEON__ACCOUNTS__WORK__TOKEN": "secret",
+            "CONFIDANT_SESSION__RESET__BY_TYPE__GROUP__AT_HOUR": "5",
+            "CONFIDANT_SESSION__IDENTITY_LINKS__ADA": "pigeon:1, owl:2",
+        },
+    )
+    session = loaded.config.session
+    assert session.reset.mode == "none"
+    assert session.reset.by_type["group"].at_hour == 5
+    assert session.identity_links == {"ada": ("pigeon:1", "owl:2")}
+    assert reveal(pigeon(loaded).accounts["work"].token) == "secret"
+
+
+def test_lists_are_json_or_comma_separated_and_tables_json(tmp_path):
+    config = load(
+        tmp_path,
+        environ={
+            "CONFIDANT_SESSION__OWNER": '["pigeon:1", "owl:2"]',
+            "CONFIDANT_CHANNELS__OWL__ALLOW_FROM": "1,2 ,, 3",
+            "CONFIDANT_CHANNELS__PIGEON__ALLOW_FROM": "[42, 43]",
+            "CONFIDANT_SCOPE__RULES": '[{"action": "deny", "sender": "7"}]',
+            "CONFIDANT_LOG": '{"level": "debug", "format": "json"}',
+            "CONFIDANT_LOG__FORMAT": "console",
+        },
+    ).config
+    assert config.session.owner == ("pigeon:1", "owl:2")
+    assert config.channels.get("owl").allow_from == ("1", "2", "3")
+    assert config.channels.get("pigeon").allow_from == ("42", "43")
+    assert [(rule.action, rule.sender) for rule in config.scope.rules] == [("deny", "7")]
+    assert (config.log.level, config.log.format) == ("debug", "console")
+
+
+def test_a_variable_meets_a_name_the_file_writes_in_capitals(tmp_path):
+    toml = '[session.identity_links]\nAda = ["pigeon:1"]\n'
+    environ = {"CONFIDANT_SESSION__IDENTITY_LINKS__ADA": "pigeon:2"}
+    links = load(tmp_path, toml, environ).config.session.identity_links
+    assert links == {"Ada": ("pigeon:2",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("true", True), ("1", True), ("Yes", True), ("off", False), ("0", False)]
+)
+def test_booleans_are_written_as_people_do(tmp_path, text, meant):
+    environ = {"CONFIDANT_CHANNELS__PIGEON__ENABLED": text}
+    assert pigeon(load(tmp_path, environ=environ)).enabled is meant
+
+
+def test_empty_variables_count_as_not_set(tmp_path):
+    loaded = load(
+        tmp_path,
+        "[dashboard]\nport = 5\n",
+        {"CONFIDANT_DASHBOARD__PORT": "", "PIGEON_TOKEN": "  ", "ANTHROPIC_API_KEY_FILE": ""},
+        "ANTHROPIC_API_KEY=\nCONFIDANT_DASHBOARD__TOKEN=\n",
+    )
+    assert loaded.config.dashboard.port == 5
+    assert loaded.config.dashboard.token is None
+    assert loaded.config.models.anthropic.api_key is None
+    assert pigeon(loaded).token is None
+
+
+def test_empty_text_leaves_an_optional_option_unset(tmp_path):
+    config = load(tmp_path, '[memory]\nworkspace = ""\n[dashboard]\ntoken = ""\n').config
+    assert config.memory.workspace is None
+    assert config.dashboard.token is None
+
+
+def test_the_long_name_of_a_secret_beats_the_plain_one(tmp_path):
+    environ = {"PIGEON_TOKEN": "plain", "CONFIDANT_CHANNELS__PIGEON__TOKEN": "long"}
+    assert reveal(pigeon(load(tmp_path, environ=environ)).token) == "long"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"PIGEON_TOKEN": "file:ring"},
+        {"PIGEON_TOKEN_FILE": "ring"},
+        {"CONFIDANT_CHANNELS__PIGEON__TOKEN": "file:ring"},
+        {"CONFIDANT_CHANNELS__PIGEON__TOKEN_FILE": "ring"},
+        {"CONFIDANT_CHANNELS__PIGEON": '{"token": "file:ring"}'},
+    ],
+)
+def test_a_secret_is_read_from_its_file(tmp_path, environ):
+    (tmp_path / "ring").write_text("\n s3cret \n")
+    assert reveal(pigeon(load(tmp_path, environ=environ)).token) == "s3cret"
+
+
+def test_a_secret_file_named_in_toml_lies_beside_it_and_is_no_warning(tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "ring").write_text("s3cret")
+    path = tmp_path / "etc" / "my.toml"
+    path.write_text('[channels.pigeon]\ntoken = "file:ring"\n')
+    loaded = settings.load(path, {}, tmp_path, CHANNELS)
+    assert reveal(pigeon(loaded).token) == "s3cret"
+    assert loaded.warnings == ()
+
+
+def test_a_secret_written_out_in_toml_is_used_with_a_warning(tmp_path):
+    toml = '[channels.pigeon]\ntoken = "s3cret"\n'
+    loaded = load(tmp_path, toml)
+    assert reveal(pigeon(loaded).token) == "s3cret"
+    (warning,) = loaded.warnings
+    assert warning.startswith("confidant.toml:2: channels.pigeon.token: a secret is better kept")
+    (tmp_path / "confidant.toml").chmod(0o644)
+    (warning,) = settings.load(None, {}, tmp_path, CHANNELS).warnings
+    assert "other users of this machine can read this secret (chmod 600" in warning
+    assert "s3cret" not in warning
+
+
+def test_other_warnings(tmp_path):
+    warnings = load(
+        tmp_path,
+        """
+        [channels.pigeon]
+        allow_from = ["*"]
+        [session]
+        owner = ["pidgeon:1"]
+        reset.by_channel.owll = { mode = "none" }
+        [dashboard]
+        """,
+        {"CONFIDANT_DASHBOARD__TOKEN": "short"},
+    ).warnings
+    assert [line.split(": ", 2)[0] for line in warnings] == [
+        "confidant.toml:3",
+        "confidant.toml:5",
+        "confidant.toml:6",
+        "CONFIDANT_DASHBOARD__TOKEN",
+    ]
+    assert '"pigeon"?' in warnings[1]
+    assert "short" in warnings[3]
+
+
+def test_a_token_opens_the_page_to_other_machines(tmp_path):
+    environ = {
+        "CONFIDANT_DASHBOARD__HOST": "0.0.0.0",
+        "CONFIDANT_DASHBOARD__TOKEN": "0123456789abcdef",
+    }
+    assert load(tmp_path, environ=environ).config.dashboard.host == "0.0.0.0"
+    for host in ("localhost", "127.0.0.2", "::1"):
+        assert load(tmp_path, environ={"CONFIDANT_DASHBOARD__HOST": host}).warnings == ()
+
+
+def test_other_programs_variables_are_no_concern(tmp_path):
+    environ = {"PATH": "/bin", "CONFIDANTE": "1", "\udcff": "\udcff", "TOKEN": "x"}
+    assert load(tmp_path, environ=environ, dotenv="DB_URL=x\nexport A='b'\nC\n").origins == {}
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_fine(tmp_path):
+    toml = b"\xef\xbb\xbf[agent]\r\n# hm\r\nname = 'A'\r\n[log]\r\nlevel = 'debug'\r\n"
+    loaded = load(tmp_path, toml, dotenv="\ufeffCONFIDANT_DASHBOARD__PORT=7\r\n")
+    assert loaded.config.agent.name == "A"
+    assert loaded.config.dashboard.port == 7
+    assert loaded.origins["log", "level"] == "confidant.toml:5"
+
+
+def test_open_counts_for_an_account_only_where_it_says_so(tmp_path):
+    section = pigeon(
+        load(
+            tmp_path,
+            """
+            [channels.pigeon]
+            dm_policy = "open"
+            allow_from = ["*"]
+            accounts.work = { dm_policy = "allowlist", allow_from = ["1"] }
+            accounts.home = {}
+            """,
+        )
+    )
+    assert section.account("work").dm_policy == "allowlist"
+    assert isinstance(section.account("home"), ChannelConfig)
+    assert section.account("home").dm_policy == "open"
+
+
+def test_loading_imports_no_sdk_and_is_fast():
+    code = (
+        "import sys, time; start = time.perf_counter()\n"
+        "from pathlib import Path; from bot import settings\n"
+        "settings.load(None, {}, Path('/nonexistent'))\n"
+        "print(time.perf_counter() - start)\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & "
+        "{'telegram', 'anthropic', 'aiohttp', 'discord', 'httpx', 'pydantic_settings'}))"
+    )
+    best = 10.0
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+        seconds, modules = done.stdout.splitlines()
+        assert modules == "[]"
+        best = min(best, float(seconds))
+    # 0.25 s on an idle machine is the aim; a busy one may take longer.
+    assert best < 1.0
