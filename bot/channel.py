@@ -131,7 +131,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class HistoryItem:
-    """One line of a conversation as a person saw it, for channels that redraw their history."""
+    """One line of a conversation as a person saw it, for channels that redraw their history.
+
+    The `id` of a person's line is the message id it came with.
+    """
 
     id: str
     role: Literal["user", "bot", "divider"]

@@ -9,10 +9,14 @@ from bot.agent.models import Block, Message, Opaque, Text, ToolResult, ToolUse
 from bot.sessions.entries import Entry, NewEntry
 
 
-def new_entry(message: Message, *, text: str | None = None) -> NewEntry:
-    """The entry of a message; `text` is what the person wrote when it is not the message's own."""
+def new_entry(message: Message, *, text: str | None = None, source: str = "") -> NewEntry:
+    """The entry of a message.
+
+    `text` is what the person wrote when it is not the message's own, `source` the platform's id.
+    """
     words = message.text if text is None else text
-    return NewEntry("message", message.role, words, tuple(to_json(b) for b in message.blocks))
+    blocks = tuple(to_json(block) for block in message.blocks)
+    return NewEntry("message", message.role, words, blocks, source)
 
 
 def message_of(entry: Entry) -> Message:

@@ -24,6 +24,11 @@ class Call:
     language: str
     now: int
 
+    @property
+    def typed(self) -> str:
+        """The command as a person types it."""
+        return f"/{self.name} {self.rest}".strip()
+
 
 class Draft(Protocol):
     """The part of the command's one transaction that a command may use."""

@@ -82,19 +82,21 @@ class Commander:
 def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Waiting | None:
     before, _ = draft.current(call.place)
     answer = apply(draft, before)
+    inbound = call.inbound
+    typed = call.typed.removesuffix(answer.message).strip()
     # The conversation that goes on is where the command and its answer are noted.
     after, _ = draft.current(call.place)
     notes = (
-        NewEntry("command", "user", f"/{call.name} {call.rest}".strip()),
+        NewEntry("command", "user", typed, source="" if answer.message else inbound.message_id),
         NewEntry("notice", "assistant", answer.text),
     )
     draft.append(after.id, notes)
-    draft.say(call.inbound.address, answer.text)
+    draft.say(inbound.address, answer.text)
     for session_id in (before.id, after.id):
         draft.touch(session_id)
     if not answer.message:
         inbox.done(draft.tx, [waiting.id], call.now)
         return None
-    message = replace(call.inbound, text=answer.message)
+    message = replace(inbound, text=answer.message)
     inbox.bind(draft.tx, waiting.id, after.id, message)
     return Waiting(waiting.id, waiting.key, after.id, message)

@@ -144,7 +144,7 @@ class TurnRunner:
         )
         said = result.messages[len(rows) :]
         news = [
-            new_entry(message, text=row.inbound.text)
+            new_entry(message, text=row.inbound.text, source=row.inbound.message_id)
             for message, row in zip(result.messages, rows, strict=False)
         ]
         news += [new_entry(message) for message in said]

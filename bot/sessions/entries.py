@@ -24,13 +24,15 @@ class NewEntry:
 
     "message" goes to the model; "command" and "notice" (what a person typed to the bot itself, and
     what the bot answered) are kept but never sent. `content` is what the model saw or said, as
-    JSON blocks; empty for the other kinds.
+    JSON blocks; empty for the other kinds. `source` is the platform's id of the message it came
+    with, empty for what the bot said.
     """
 
     kind: Kind
     role: Role
     text: str
     content: tuple[Mapping[str, Any], ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Entry:
     at: int
     text: str
     content: tuple[Mapping[str, Any], ...]
+    source: str
 
 
 def entry_id(session_id: str, number: int) -> str:
@@ -56,6 +59,8 @@ def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
     message: dict[str, Any] = {"role": new.role, "text": new.text}
     if new.content:
         message["content"] = new.content
+    if new.source:
+        message["source"] = new.source
     record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
     return orjson.dumps(record).decode()
 
@@ -78,6 +83,7 @@ def parse(line: str | bytes) -> Entry:
             at=int(record["at"]),
             text=str(message["text"]),
             content=tuple(content),
+            source=str(message.get("source", "")),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError("not a transcript entry") from exc

@@ -47,7 +47,7 @@ def _add_missing(tx: Transaction, lines: list[bytes]) -> int:
     added = 0
     for number, entry in enumerate(_entries(lines[1:]), start=1):
         if number > session.entry_count and entry.id == entries.entry_id(session_id, number):
-            news = NewEntry(entry.kind, entry.role, entry.text, entry.content)
+            news = NewEntry(entry.kind, entry.role, entry.text, entry.content, entry.source)
             store.append(tx, session_id, [news], entry.at)
             added += 1
     return added
