@@ -1,0 +1,118 @@
+"""How the terminal shows things: Markdown, growing live, on a screen; plain text in a pipe."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, Protocol, TextIO
+
+PROMPT = "› "
+DRAFTS_PER_SECOND = 10
+WAITING = "…"
+
+# Everything a text could command a terminal with; newline and tab stay.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Display(Protocol):
+    """Where replies are shown."""
+
+    def show(self, text: str, *, at_prompt: bool) -> None:
+        """Print a whole text, below which the prompt stands again if it stood there before."""
+        ...
+
+    def draft(self, text: str) -> None:
+        """Show a text that still grows, in place of the one before; empty takes it away."""
+        ...
+
+
+def display_for(output: TextIO) -> Display:
+    """What fits the output: a screen, or plain text."""
+    return Screen(output) if output.isatty() else Plain(output)
+
+
+def harmless(text: str) -> str:
+    """A text that cannot move the cursor, recolour or reprogram the terminal."""
+    return _CONTROL.sub("", text)
+
+
+class Plain:
+    """Whole texts only, as they are."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def show(self, text: str, *, at_prompt: bool) -> None:
+        """Print a text."""
+        self._output.write(harmless(text).rstrip("\n") + "\n")
+        self._output.flush()
+
+    def draft(self, text: str) -> None:
+        """A pipe has no place for what may still change."""
+
+
+class Screen:
+    """Rendered Markdown, and drafts that grow in place."""
+
+    def __init__(self, output: TextIO) -> None:
+        from rich.console import Console  # noqa: PLC0415 - only a terminal needs rich
+
+        self._output = output
+        self._rich = Console(file=output)
+        self._live: Any = None
+
+    def show(self, text: str, *, at_prompt: bool) -> None:
+        """Print a text as Markdown."""
+        from rich.markdown import Markdown  # noqa: PLC0415
+
+        self.draft("")
+        if at_prompt:
+            self._output.write("\r\x1b[K")
+        self._rich.print(Markdown(harmless(text)))
+        self._rich.print()
+        if at_prompt:
+            self._output.write(PROMPT + _typed_so_far())
+        self._output.flush()
+
+    def draft(self, text: str) -> None:
+        """Show a growing text."""
+        from rich.live import Live  # noqa: PLC0415
+        from rich.markdown import Markdown  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        if not text:
+            live, self._live = self._live, None
+            if live is not None:
+                live.stop()
+            return
+        if self._live is None:
+            self._live = Live(
+                console=self._rich,
+                refresh_per_second=DRAFTS_PER_SECOND,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        whole = Text(text, style="dim") if text == WAITING else Markdown(harmless(text))
+        self._live.update(_Tail(whole))
+
+
+class _Tail:
+    """The last lines of something, as many as the screen has: what is being written stays seen."""
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.segment import Segment  # noqa: PLC0415
+
+        lines = console.render_lines(self._whole, options, pad=False)
+        for line in lines[-max(1, console.height - 2) :]:
+            yield from line
+            yield Segment.line()
+
+
+def _typed_so_far() -> str:
+    readline: Any = sys.modules.get("readline")
+    return "" if readline is None else str(readline.get_line_buffer())

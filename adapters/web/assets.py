@@ -1,0 +1,59 @@
+"""The page's own files, read once and served with what lets a browser keep them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib import resources
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json; charset=utf-8",
+    "svg": "image/svg+xml; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file as it is sent."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def routes() -> list[web.RouteDef]:
+    """`/` and one route for each file: nothing else in the package can be asked for."""
+    found = [web.get(f"/static/{name}", _serve(asset)) for name, asset in _load().items()]
+    return [web.get("/", _serve(_load()["index.html"])), *found]
+
+
+def _load() -> dict[str, Asset]:
+    assets: dict[str, Asset] = {}
+    for file in resources.files("adapters.web").joinpath("static").iterdir():
+        content_type = TYPES.get(file.name.rpartition(".")[2])
+        if content_type is not None:
+            body = file.read_bytes()
+            assets[file.name] = Asset(body, content_type, hashlib.sha256(body).hexdigest()[:32])
+    return assets
+
+
+def _serve(asset: Asset) -> Handler:
+    async def serve(request: web.Request) -> web.Response:
+        # Kept by the browser, but asked about each time: an upgrade shows at the next load.
+        headers = {"Cache-Control": "private, no-cache"}
+        known = request.if_none_match or ()
+        if any(tag.value in {asset.etag, "*"} for tag in known):
+            response = web.Response(status=304, headers=headers)
+        else:
+            headers["Content-Type"] = asset.content_type
+            response = web.Response(body=asset.body, headers=headers)
+        response.etag = asset.etag
+        return response
+
+    return serve

@@ -1,0 +1,299 @@
+"""The web chat as a channel: every open page sees the same conversation, live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, cast
+
+import structlog
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+
+from adapters.web import assets, protocol
+from adapters.web.drafts import DraftBoard
+from adapters.web.markdown import render
+from adapters.web.protocol import BadFrame, Send
+from adapters.web.socket import Socket
+from bot.channel import (
+    DEFAULT_ACCOUNT,
+    Address,
+    Capabilities,
+    Engine,
+    Health,
+    HistoryItem,
+    Inbound,
+    Outbound,
+)
+from bot.errors import StorageError
+
+log = structlog.stdlib.get_logger(__name__)
+
+OWNER = "owner"
+ADDRESS = Address("web", DEFAULT_ACCOUNT, OWNER)
+HISTORY_ITEMS = 200
+HISTORY_CHARS = 2_000_000  # of text in one history frame
+HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
+HEARTBEAT_SECONDS = 25.0
+STOP_SECONDS = 5.0
+MAX_SOCKETS = 64
+RENDERS_AT_ONCE = 8  # history lines rendered before others get a turn
+LONG_TEXT = 20_000  # characters from which rendering is done in a thread
+BURST = 40  # frames a page may send at once …
+FRAMES_PER_SECOND = 20.0  # … and then at this pace; faster ones wait
+
+
+class Web:
+    """Serves the page and its WebSocket; `routes` go behind the dashboard's guard.
+
+    Whoever can open the page is the owner, so there is one chat, "owner".
+    """
+
+    name = "web"
+    capabilities = Capabilities(max_length=100_000, typing=True, drafts=True)
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._sockets: set[Socket] = set()
+        self._visits: set[asyncio.Task[Any]] = set()
+        self._drafts = DraftBoard(self._publish_draft)
+
+    def routes(self) -> Iterable[web.RouteDef]:
+        """The page, its files and its WebSocket."""
+        return [*assets.routes(), web.get("/chat/ws", self._visit)]
+
+    async def start(self, engine: Engine) -> None:
+        """Take visitors from now on."""
+        self._engine = engine
+        engine.report(self.name, DEFAULT_ACCOUNT, Health.UP)
+
+    async def stop(self) -> None:
+        """Say goodbye to every page, after what it sent is stored."""
+        self._engine = None
+        self._drafts.clear()
+        for socket in tuple(self._sockets):
+            socket.close()
+        if self._visits:
+            await asyncio.wait(self._visits, timeout=STOP_SECONDS)
+        for socket in tuple(self._sockets):
+            socket.abort()
+
+    async def send(self, outbound: Outbound) -> str:
+        """Show it on every open page; with none open it waits in the history."""
+        at = outbound.at or _now()
+        replaces = self._drafts.clear() if outbound.kind == "reply" else []
+        if len(outbound.text) > LONG_TEXT and self._wants_html():
+            html = await asyncio.to_thread(render, outbound.text)
+        else:
+            html = render(outbound.text) if self._wants_html() else ""
+        fields = {"id": outbound.id, "role": "bot", "text": outbound.text, "at": at}
+        self._broadcast(
+            lambda as_html: protocol.encode(
+                "message", **fields, html=html if as_html else "", replaces=replaces
+            )
+        )
+        return outbound.id
+
+    async def typing(self, address: Address) -> None:
+        """Show on every page that a reply is being written."""
+        self._broadcast(lambda _as_html: protocol.encode("typing"))
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """Show a reply as it grows, rendered at a calm pace."""
+        self._drafts.show(draft_id, text)
+
+    # --- one visitor ----------------------------------------------------------------------------
+
+    async def _visit(self, request: web.Request) -> web.StreamResponse:
+        engine = self._engine
+        if engine is None or len(self._sockets) >= MAX_SOCKETS:
+            raise web.HTTPServiceUnavailable
+        ws = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_SECONDS,
+            max_msg_size=protocol.MAX_FRAME,
+            timeout=STOP_SECONDS / 2,
+            compress=False,
+        )
+        await ws.prepare(request)
+        socket = Socket(ws, request.transport)
+        visit = asyncio.current_task()
+        if visit is not None:
+            self._visits.add(visit)
+            visit.add_done_callback(self._visits.discard)
+        self._sockets.add(socket)
+        try:
+            if await self._greet(ws, socket, engine):
+                await self._listen(ws, socket, engine)
+        except Exception:
+            log.exception("web.visit.failed")
+            socket.abort()
+        finally:
+            self._sockets.discard(socket)
+            await socket.finished()
+        return ws
+
+    async def _greet(self, ws: web.WebSocketResponse, socket: Socket, engine: Engine) -> bool:
+        """Read the hello and answer with commands, history and open drafts."""
+        try:
+            message = await ws.receive(timeout=HELLO_SECONDS)
+            hello = protocol.parse_hello(_text_of(message))
+        except TimeoutError:
+            socket.close(WSCloseCode.POLICY_VIOLATION)
+        except BadFrame as bad:
+            socket.open([protocol.error(bad.key, socket.locale)])
+            socket.close(WSCloseCode.POLICY_VIOLATION)
+        else:
+            socket.greet(hello)
+            try:
+                items = await engine.history(ADDRESS, HISTORY_ITEMS)
+            except StorageError:
+                log.warning("web.history.failed")
+                socket.open([protocol.error("history", socket.locale)])
+                socket.close(WSCloseCode.TRY_AGAIN_LATER)
+            else:
+                await self._open(socket, engine, items)
+                return True
+        await _until_closed(ws)
+        return False
+
+    async def _open(self, socket: Socket, engine: Engine, items: Sequence[HistoryItem]) -> None:
+        commands = [
+            {"name": command.name, "description": command.description, "usage": command.usage}
+            for command in engine.commands(socket.locale)
+        ]
+        first = [
+            protocol.encode("commands", items=commands),
+            protocol.encode("history", items=await _lines(items, as_html=socket.format == "html")),
+        ]
+        # Read after the last await: a draft finished meanwhile must not come back.
+        for draft_id, text in self._drafts.texts.items():
+            first.append(_draft_frame(draft_id, text, as_html=socket.format == "html"))
+        socket.open(first)
+
+    async def _listen(self, ws: web.WebSocketResponse, socket: Socket, engine: Engine) -> None:
+        pace = _Pace()
+        async for message in ws:
+            if message.type is WSMsgType.ERROR:
+                break
+            await pace.wait()
+            try:
+                frame = protocol.parse_send(_text_of(message))
+            except BadFrame as bad:
+                socket.put(protocol.error(bad.key, socket.locale, bad.id))
+            else:
+                await self._receive(frame, socket, engine)
+
+    async def _receive(self, frame: Send, socket: Socket, engine: Engine) -> None:
+        at = _now()
+        locale = frame.locale or socket.locale
+        inbound = Inbound(
+            channel=ADDRESS.channel,
+            account=ADDRESS.account,
+            chat=ADDRESS.chat,
+            chat_type="direct",
+            sender=OWNER,
+            message_id=frame.id,
+            text=frame.text,
+            sent_at=at,
+            locale=locale,
+        )
+        try:
+            await engine.receive(inbound)
+        except StorageError:
+            log.warning("web.receive.not_stored")
+            socket.put(protocol.error("storage", locale, frame.id))
+            return
+        except Exception:
+            log.exception("web.receive.failed")
+            socket.put(protocol.error("unexpected", locale, frame.id))
+            return
+        socket.put(protocol.encode("ack", id=frame.id, at=at))
+        shown = protocol.encode("message", **_line(frame.id, "user", frame.text, at), replaces=[])
+        for other in self._greeted():
+            if other is not socket:
+                other.put(shown)
+
+    # --- every visitor --------------------------------------------------------------------------
+
+    def _publish_draft(self, draft_id: str, text: str) -> None:
+        self._broadcast(
+            lambda as_html: _draft_frame(draft_id, text, as_html=as_html), draft=draft_id
+        )
+
+    def _broadcast(self, frame: Callable[[bool], str], *, draft: str = "") -> None:
+        """Queue a frame for every page, made once for each format in use."""
+        made: dict[str, str] = {}
+        for socket in self._greeted():
+            if socket.format not in made:
+                made[socket.format] = frame(socket.format == "html")
+            socket.put(made[socket.format], draft=draft)
+
+    def _greeted(self) -> list[Socket]:
+        return [socket for socket in self._sockets if socket.greeted]
+
+    def _wants_html(self) -> bool:
+        return any(socket.format == "html" for socket in self._greeted())
+
+
+class _Pace:
+    """A token bucket: a flood is slowed down, never dropped."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tokens = float(BURST)
+        self._at = self._loop.time()
+
+    async def wait(self) -> None:
+        now = self._loop.time()
+        self._tokens = min(BURST, self._tokens + (now - self._at) * FRAMES_PER_SECOND) - 1
+        self._at = now
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / FRAMES_PER_SECOND)
+
+
+def _text_of(message: WSMessage) -> str:
+    if message.type is not WSMsgType.TEXT:
+        raise BadFrame("malformed")
+    return cast("str", message.data)
+
+
+async def _until_closed(ws: web.WebSocketResponse) -> None:
+    """Let the closing handshake happen; whatever still comes in is not read."""
+    async for _message in ws:
+        pass
+
+
+async def _lines(items: Sequence[HistoryItem], *, as_html: bool) -> list[dict[str, object]]:
+    """The newest lines that fit one frame, as the page takes them."""
+    lines: list[dict[str, object]] = []
+    size = 0
+    for number, item in enumerate(reversed(items), start=1):
+        size += len(item.text)
+        if size > HISTORY_CHARS:
+            break
+        lines.append(_line(item.id, item.role, item.text, item.at, as_html=as_html))
+        if number % RENDERS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return lines[::-1]
+
+
+def _line(
+    message_id: str,
+    role: Literal["user", "bot", "divider"],
+    text: str,
+    at: int,
+    *,
+    as_html: bool = False,
+) -> dict[str, object]:
+    html = render(text) if as_html and role == "bot" else ""
+    return {"id": message_id, "role": role, "html": html, "text": text, "at": at}
+
+
+def _draft_frame(draft_id: str, text: str, *, as_html: bool) -> str:
+    if as_html:
+        return protocol.encode("draft", id=draft_id, html=render(text) if text else "")
+    return protocol.encode("draft", id=draft_id, text=text)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

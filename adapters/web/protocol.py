@@ -1,0 +1,123 @@
+"""What the page and the server say to each other: JSON text frames over one WebSocket.
+
+From the page: `hello` first (`version`, `locale`, `format`), then `send` (`id`, `text`, `locale`).
+To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`, `error`. The page keeps a
+message until its `ack`, and sends it again under the same id after a reconnect.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal, cast
+
+VERSION = 1
+MAX_TEXT = 64 * 1024  # bytes of UTF-8 in one message
+MAX_FRAME = 8 * MAX_TEXT  # bytes; JSON may escape one byte as six
+
+Format = Literal["html", "text"]
+
+_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_LOCALE = re.compile(r"[A-Za-z0-9_-]{0,35}")
+
+
+class BadFrame(Exception):
+    """A frame that cannot be used; `key` names the sentence, `id` the message if it had one."""
+
+    def __init__(self, key: str, message_id: str = "") -> None:
+        super().__init__(key)
+        self.key = key
+        self.id = message_id
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first frame of a connection; `format` is what the client shows replies as."""
+
+    locale: str = ""
+    format: Format = "html"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One message; `id` is the client's own, the same on every try."""
+
+    id: str
+    text: str
+    locale: str = ""
+
+
+def parse_hello(raw: str) -> Hello:
+    """The first frame of a client.
+
+    Raises:
+        BadFrame: it is something else, or speaks another version.
+    """
+    frame = _frame(raw, "hello")
+    if frame.get("version") != VERSION:
+        raise BadFrame("version")
+    return Hello(_locale(frame), "text" if frame.get("format") == "text" else "html")
+
+
+def parse_send(raw: str) -> Send:
+    """A message of a client.
+
+    Raises:
+        BadFrame: it is something else, or holds something that cannot be taken.
+    """
+    frame = _frame(raw, "send")
+    message_id = frame.get("id")
+    text = frame.get("text")
+    if not isinstance(message_id, str) or not _ID.fullmatch(message_id):
+        raise BadFrame("malformed")
+    if not isinstance(text, str):
+        raise BadFrame("malformed", message_id)
+    # JSON can carry halves of surrogate pairs and NUL, which a database cannot.
+    text = text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+    if not text.strip():
+        raise BadFrame("empty", message_id)
+    if len(text.encode()) > MAX_TEXT:
+        raise BadFrame("too_long", message_id)
+    return Send(message_id, text, _locale(frame))
+
+
+def _frame(raw: str, kind: str) -> Mapping[str, object]:
+    try:
+        value: object = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame("malformed") from error
+    frame = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if frame.get("type") != kind:
+        raise BadFrame("malformed")
+    return frame
+
+
+def _locale(frame: Mapping[str, object]) -> str:
+    locale = frame.get("locale")
+    return locale if isinstance(locale, str) and _LOCALE.fullmatch(locale) else ""
+
+
+def encode(kind: str, **fields: Any) -> str:
+    """A frame of the server."""
+    text = json.dumps({"type": kind, **fields}, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def error(key: str, locale: str, message_id: str = "") -> str:
+    """An `error` frame; `text` is for clients without a catalog of their own."""
+    return encode("error", key=key, id=message_id, text=sentence(locale, f"error.{key}"))
+
+
+def sentence(locale: str, key: str) -> str:
+    """A sentence of the page's catalog in the language of a locale."""
+    return _catalogs()["zh" if locale.lower().startswith("zh") else "en"][key]
+
+
+@cache
+def _catalogs() -> dict[str, dict[str, str]]:
+    raw = resources.files("adapters.web").joinpath("static/strings.json").read_text("utf-8")
+    return cast("dict[str, dict[str, str]]", json.loads(raw))

@@ -1,0 +1,254 @@
+// The conversation as it is seen: lines, days, drafts, and where the view stands.
+
+import { language, t } from "./strings.js";
+
+const NEAR = 48; // px from the end that still count as being at the end
+const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
+const DRAFT_GRACE = 300; // ms a withdrawn draft stays, as its message usually follows at once
+
+const tag = language === "zh" ? "zh-CN" : (navigator.language ?? "en");
+const clock = new Intl.DateTimeFormat(tag, { hour: "2-digit", minute: "2-digit" });
+const exact = new Intl.DateTimeFormat(tag, { dateStyle: "full", timeStyle: "medium" });
+const thisYear = new Intl.DateTimeFormat(tag, { weekday: "long", day: "numeric", month: "long" });
+const otherYear = new Intl.DateTimeFormat(tag, { dateStyle: "long" });
+
+export class Log {
+  #scroll = document.getElementById("scroll");
+  #lines = document.getElementById("log");
+  #tail = document.getElementById("tail");
+  #typing = document.getElementById("typing");
+  #newer = document.getElementById("newer");
+  #empty = document.getElementById("empty");
+  #byId = new Map();
+  #drafts = new Map();
+  #lastDay = "";
+  #atEnd = true;
+  #typingTimer = 0;
+
+  constructor() {
+    this.#scroll.addEventListener("scroll", () => this.#look(), { passive: true });
+    this.#newer.addEventListener("click", () => this.toEnd());
+    // Whatever changes the sizes (streaming, a growing composer), the end stays in view.
+    const sizes = new ResizeObserver(() => this.#atEnd && this.toEnd());
+    sizes.observe(this.#scroll);
+    sizes.observe(this.#scroll.firstElementChild);
+  }
+
+  has(id) {
+    return this.#byId.has(id);
+  }
+
+  /** Shows a whole conversation in place of what is there. */
+  reset(items) {
+    const fromEnd = this.#scroll.scrollHeight - this.#scroll.scrollTop;
+    this.#lines.setAttribute("aria-live", "off"); // a reload is not read aloud
+    this.#lines.replaceChildren();
+    this.#byId.clear();
+    this.#lastDay = "";
+    this.clearDrafts();
+    for (const item of items) this.#append(item);
+    if (this.#atEnd) this.toEnd();
+    else this.#scroll.scrollTop = this.#scroll.scrollHeight - fromEnd;
+    setTimeout(() => this.#lines.setAttribute("aria-live", "polite"), 200);
+  }
+
+  /** Adds one line, unless it is there already. */
+  add(item) {
+    if (this.has(item.id)) return false;
+    this.#append(item);
+    this.#follow(item.role === "user" && item.mine);
+    return true;
+  }
+
+  /** Says how a message of this page is doing: "sending", "waiting", "refused", or "" for fine. */
+  mark(id, state, detail = "") {
+    const line = this.#byId.get(id);
+    if (!line) return;
+    line.dataset.state = state;
+    const note = line.querySelector(".note");
+    note.textContent = detail || (state && t(state));
+    note.hidden = !note.textContent;
+  }
+
+  draft(id, html) {
+    const draft = this.#drafts.get(id) ?? { line: article("bot", "draft"), timer: 0 };
+    clearTimeout(draft.timer);
+    if (!html) {
+      draft.timer = setTimeout(() => this.#drop(id), DRAFT_GRACE);
+      return;
+    }
+    this.#drafts.set(id, draft);
+    this.typing(false);
+    const body = draft.line.querySelector(".body");
+    body.innerHTML = html; // made safe by the server
+    decorate(body);
+    if (!draft.line.isConnected) this.#tail.append(draft.line);
+    this.updateEmpty();
+    this.#follow();
+  }
+
+  /** Takes drafts away that a message stands in for. */
+  replace(ids) {
+    for (const id of ids) this.#drop(id);
+  }
+
+  clearDrafts() {
+    this.#drafts.clear();
+    this.#tail.replaceChildren();
+    this.typing(false);
+  }
+
+  typing(on) {
+    clearTimeout(this.#typingTimer);
+    this.#typing.hidden = !on || this.#drafts.size > 0;
+    if (!on) return;
+    this.#typingTimer = setTimeout(() => this.typing(false), TYPING_TIME);
+    this.#follow();
+  }
+
+  toEnd() {
+    this.#scroll.scrollTop = this.#empty.hidden ? this.#scroll.scrollHeight : 0;
+    this.#atEnd = true;
+    this.#newer.hidden = true;
+  }
+
+  /** Scrolls by most of a page: the reading keys work from the message box too. */
+  page(direction) {
+    this.#scroll.scrollBy({ top: direction * this.#scroll.clientHeight * 0.85 });
+  }
+
+  #drop(id) {
+    this.#drafts.get(id)?.line.remove();
+    this.#drafts.delete(id);
+    this.updateEmpty();
+  }
+
+  #append(item) {
+    this.#startDay(item.at);
+    if (item.role === "divider") {
+      this.#lines.append(rule("divider", item.text));
+    } else {
+      const line = article(item.role);
+      const body = line.querySelector(".body");
+      if (item.role === "bot") {
+        body.innerHTML = item.html; // made safe by the server
+        decorate(body);
+      } else {
+        body.textContent = item.text;
+      }
+      const time = line.querySelector("time");
+      const at = new Date(item.at);
+      time.dateTime = at.toISOString();
+      time.textContent = clock.format(at);
+      time.title = exact.format(at);
+      this.#byId.set(item.id, line);
+      this.#lines.append(line);
+    }
+    this.updateEmpty();
+  }
+
+  #startDay(at) {
+    const day = new Date(at).toDateString();
+    if (day === this.#lastDay) return;
+    this.#lastDay = day;
+    this.#lines.append(rule("day", nameOfDay(new Date(at))));
+  }
+
+  #follow(always = false) {
+    if (this.#atEnd || always) this.toEnd();
+    else this.#newer.hidden = false;
+  }
+
+  #look() {
+    const { scrollHeight, scrollTop, clientHeight } = this.#scroll;
+    this.#atEnd = scrollHeight - scrollTop - clientHeight < NEAR;
+    if (this.#atEnd) this.#newer.hidden = true;
+  }
+
+  /** An empty conversation says what this is. */
+  updateEmpty() {
+    this.#empty.hidden = this.#lines.childElementCount + this.#drafts.size > 0;
+  }
+}
+
+function article(role, extra = "") {
+  const line = document.createElement("article");
+  line.className = `line ${role} ${extra}`.trim();
+  const who = document.createElement("h3");
+  who.className = "unseen";
+  who.textContent = t(role === "user" ? "you" : "bot");
+  const body = document.createElement("div");
+  body.className = "body";
+  const foot = document.createElement("p");
+  foot.className = "meta";
+  const note = document.createElement("span");
+  note.className = "note";
+  note.hidden = true;
+  foot.append(note, document.createElement("time"));
+  line.append(who, body, foot);
+  return line;
+}
+
+function rule(kind, text) {
+  const node = document.createElement("div");
+  node.className = `rule ${kind}`;
+  const label = document.createElement("span");
+  label.textContent = text;
+  node.append(label);
+  return node;
+}
+
+function nameOfDay(day) {
+  const now = new Date();
+  const yesterday = new Date(now.getFullYear(), now.getMonth(), now.getDate() - 1);
+  if (day.toDateString() === now.toDateString()) return t("today");
+  if (day.toDateString() === yesterday.toDateString()) return t("yesterday");
+  return (day.getFullYear() === now.getFullYear() ? thisYear : otherYear).format(day);
+}
+
+/** Gives code its copy button, and wide things a frame that scrolls. */
+function decorate(body) {
+  for (const pre of body.querySelectorAll("pre")) {
+    const code = pre.querySelector("code");
+    const frame = document.createElement("div");
+    frame.className = "code";
+    const bar = document.createElement("div");
+    bar.className = "code-bar";
+    const name = document.createElement("span");
+    name.textContent = code?.className.replace("language-", "") || t("code");
+    const copy = document.createElement("button");
+    copy.type = "button";
+    copy.textContent = t("copy");
+    copy.addEventListener("click", () => copyText(pre.textContent, copy));
+    bar.append(name, copy);
+    pre.replaceWith(frame);
+    pre.tabIndex = 0; // so the keyboard can scroll it
+    frame.append(bar, pre);
+  }
+  for (const table of body.querySelectorAll("table")) {
+    const frame = document.createElement("div");
+    frame.className = "table";
+    frame.tabIndex = 0;
+    frame.setAttribute("role", "region");
+    frame.setAttribute("aria-label", t("table"));
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+}
+
+async function copyText(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Plain http away from this machine has no clipboard: the old way still works.
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  button.textContent = t("copied");
+  setTimeout(() => (button.textContent = t("copy")), 1500);
+}

@@ -1,0 +1,191 @@
+// Puts the parts of the page together.
+
+import { Composer } from "./composer.js";
+import { Connection } from "./connection.js";
+import { Log } from "./log.js";
+import { Outbox } from "./outbox.js";
+import { language, locale, t, translate } from "./strings.js";
+
+const LONGEST = 64 * 1024; // bytes of one message, as the server has it
+const STARTERS = ["starter.1", "starter.2", "starter.3", "starter.4"];
+const SHOW_TROUBLE = 1_200; // ms without a connection before it is worth a word
+const RELOADED = "confidant.reloaded";
+
+translate(document);
+
+const log = new Log();
+const composer = new Composer();
+const connection = new Connection(locale || language);
+const outbox = new Outbox(connection, locale || language);
+let unread = 0;
+let known = false; // whether a history was seen since the page was loaded
+
+// --- what comes from the bot ---
+
+const frames = {
+  commands({ items }) {
+    composer.commands = items;
+  },
+
+  history({ items }) {
+    known = true;
+    connection.settle();
+    sessionStorage.removeItem(RELOADED);
+    showState("open");
+    log.reset(items);
+    for (const { id, text, at } of outbox.items) {
+      if (log.has(id)) outbox.remove(id);
+      else showMine(id, text, at);
+    }
+    log.updateEmpty();
+    outbox.restart();
+  },
+
+  message(item) {
+    log.replace(item.replaces);
+    if (item.role === "bot") log.typing(false);
+    const isNew = log.add(item);
+    if (item.role === "user") {
+      log.mark(item.id, "");
+      outbox.remove(item.id);
+    } else if (isNew && document.hidden) {
+      unread += 1;
+      showTitle();
+    }
+  },
+
+  ack({ id }) {
+    log.mark(id, "");
+    outbox.remove(id);
+  },
+
+  draft({ id, html }) {
+    log.draft(id, html);
+  },
+
+  typing() {
+    log.typing(true);
+  },
+
+  error({ key, id }) {
+    const sentence = t(`error.${key}`);
+    if (key === "version" && !sessionStorage.getItem(RELOADED)) {
+      sessionStorage.setItem(RELOADED, "1");
+      location.reload();
+    } else if (!id) {
+      showBanner(sentence);
+    } else if (key === "storage" || key === "unexpected") {
+      log.mark(id, "waiting", sentence);
+      outbox.retryLater(id);
+    } else {
+      log.mark(id, "refused", sentence);
+      const refused = outbox.items.find((item) => item.id === id);
+      if (refused && !composer.text) composer.set(refused.text);
+      outbox.remove(id);
+    }
+  },
+};
+
+connection.addEventListener("frame", ({ detail }) => frames[detail.type]?.(detail));
+
+// --- what goes to the bot ---
+
+composer.addEventListener("send", ({ detail: text }) => {
+  if (new TextEncoder().encode(text).length > LONGEST) {
+    showBanner(t("error.too_long"));
+    composer.set(text);
+    return;
+  }
+  if (connection.open) hideBanner();
+  const { id, at } = outbox.add(text);
+  showMine(id, text, at);
+  outbox.pump();
+});
+
+composer.addEventListener("page", ({ detail }) => log.page(detail));
+
+document.getElementById("fresh").addEventListener("click", () => {
+  composer.dispatchEvent(new CustomEvent("send", { detail: "/new" }));
+  composer.focus();
+});
+
+document.getElementById("starters").append(
+  ...STARTERS.map((key) => {
+    const item = document.createElement("li");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = t(key);
+    button.addEventListener("click", () => composer.set(t(key)));
+    item.append(button);
+    return item;
+  }),
+);
+
+function showMine(id, text, at) {
+  log.add({ id, role: "user", text, at, mine: true });
+  log.mark(id, connection.open ? "sending" : "waiting");
+}
+
+// --- how it is going ---
+
+const banner = document.getElementById("banner");
+const bannerText = document.getElementById("banner-text");
+const bannerCount = document.getElementById("banner-count");
+const retry = document.getElementById("banner-retry");
+let troubleTimer = 0;
+let countdown = 0;
+
+retry.addEventListener("click", () => connection.retry());
+
+connection.addEventListener("state", ({ detail: { state, delay } }) => {
+  showState(state);
+  if (state !== "closed") return;
+  outbox.stop();
+  log.clearDrafts();
+  for (const { id } of outbox.items) log.mark(id, "waiting");
+  const until = Date.now() + delay;
+  clearInterval(countdown);
+  const tell = () => {
+    const seconds = Math.ceil((until - Date.now()) / 1000);
+    bannerCount.textContent = seconds > 1 ? t("banner.in", { seconds }) : "";
+  };
+  countdown = setInterval(tell, 1000);
+  // A short gap is not worth a word; a longer one is told once and then kept up to date.
+  troubleTimer ||= setTimeout(() => {
+    showBanner(t("banner.closed"), { withRetry: true });
+    tell();
+  }, known ? SHOW_TROUBLE : 0);
+});
+
+function showState(state) {
+  const node = document.getElementById("state");
+  node.dataset.state = state;
+  document.getElementById("state-text").textContent = t(`state.${state}`);
+  if (state !== "open") return;
+  clearTimeout(troubleTimer);
+  clearInterval(countdown);
+  troubleTimer = 0;
+  hideBanner();
+}
+
+function showBanner(text, { withRetry = false } = {}) {
+  bannerText.textContent = text;
+  retry.hidden = bannerCount.hidden = !withRetry;
+  banner.hidden = false;
+}
+
+function hideBanner() {
+  banner.hidden = true;
+}
+
+function showTitle() {
+  document.title = unread ? `(${unread}) Confidant` : "Confidant";
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  unread = 0;
+  showTitle();
+});
+
+connection.retry();

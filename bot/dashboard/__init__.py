@@ -1,0 +1,9 @@
+"""The HTTP side: health, metrics, the login page, and the pages channels bring along.
+
+`DashboardServer` is the only listener; who may ask it what is decided in `guard`.
+"""
+
+from bot.dashboard.health import Check, CheckState, Readiness
+from bot.dashboard.server import DashboardServer, Listening
+
+__all__ = ["Check", "CheckState", "DashboardServer", "Listening", "Readiness"]

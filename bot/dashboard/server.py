@@ -1,0 +1,186 @@
+"""The one HTTP server: starts, listens, answers, stops."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client import CollectorRegistry
+
+from bot.channel import HttpRoutes
+from bot.config import DashboardConfig
+from bot.dashboard import pages
+from bot.dashboard.guard import Guard, add_security_headers
+from bot.dashboard.health import HealthPages, ReadinessProvider
+from bot.dashboard.sessions import COOKIE, COOKIE_SECONDS
+from bot.errors import ConfigError
+
+log = structlog.stdlib.get_logger(__name__)
+
+MAX_BODY = 64 * 1024  # bytes; nothing here takes uploads
+STOP_SECONDS = 3.0  # how long open requests may finish when the server stops
+
+# aiohttp quotes the raw bytes of malformed requests in its log; those may hold a secret.
+_protocol_log = logging.getLogger("bot.dashboard.protocol")
+_protocol_log.setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The address the server really has."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where a person on this machine opens it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
+
+
+class DashboardServer:
+    """Health, metrics, login and the channels' own pages, behind the guard.
+
+    Raises:
+        ConfigError: the configuration would let strangers in.
+    """
+
+    def __init__(
+        self,
+        config: DashboardConfig,
+        *,
+        readiness: ReadinessProvider,
+        registry: CollectorRegistry,
+        channels: Iterable[HttpRoutes] = (),
+    ) -> None:
+        self._config = config
+        self._guard = Guard(config)
+        self._health = HealthPages(readiness, registry)
+        self._channels = tuple(channels)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> Listening:
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be used; the sentence says why and what to change.
+        """
+        runner = web.AppRunner(
+            self._application(),
+            access_log=None,
+            logger=_protocol_log,
+            shutdown_timeout=STOP_SECONDS,
+        )
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._config.host, self._config.port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise ConfigError(_why_not(error, self._config)) from error
+        self._runner = runner
+        host, port = runner.addresses[0][:2]
+        listening = Listening(host, port)
+        log.info("dashboard.listening", url=listening.url)
+        return listening
+
+    async def stop(self) -> None:
+        """Stop listening and let open requests finish for a moment; may be called twice."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def _application(self) -> web.Application:
+        app = web.Application(
+            client_max_size=MAX_BODY, middlewares=[_plain_errors, self._guard.middleware]
+        )
+        app.on_response_prepare.append(add_security_headers)
+        app.add_routes(self._health.routes())
+        app.add_routes(
+            [
+                web.get("/login", self._login_page),
+                web.post("/login", self._login),
+                web.get(pages.STYLE_PATH, self._style),
+            ]
+        )
+        for channel in self._channels:
+            app.add_routes(channel.routes())
+        return app
+
+    async def _login_page(self, request: web.Request) -> web.Response:
+        tokens = self._guard.tokens
+        if tokens is None or tokens.remembers(request.cookies.get(COOKIE, "")):
+            return web.Response(status=303, headers={"Location": "/"})
+        return pages.login(request)
+
+    async def _login(self, request: web.Request) -> web.Response:
+        tokens = self._guard.tokens
+        if tokens is None:
+            return web.Response(status=303, headers={"Location": "/"})
+        if (wait := self._guard.may_try(request)) is not None:
+            log.warning("dashboard.login.limited")
+            return wait
+        try:
+            form = await request.post()
+        except (ValueError, LookupError):  # bytes that are no text, or an unknown charset
+            return pages.refuse(request, 400, "bad_request")
+        candidate = form.get("token")
+        if not isinstance(candidate, str) or not tokens.accepts(candidate.strip()):
+            self._guard.failures.add(request.remote or "")
+            log.warning("dashboard.login.failed")
+            return pages.login(request, status=401, problem="token_wrong")
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(
+            COOKIE,
+            tokens.issue(),
+            max_age=COOKIE_SECONDS,
+            httponly=True,
+            samesite="Strict",
+            # Behind a TLS proxy the page's own origin tells that the browser speaks https.
+            secure=request.secure or request.headers.get("Origin", "").startswith("https://"),
+        )
+        log.info("dashboard.login.ok")
+        return response
+
+    async def _style(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            text=pages.style(), content_type="text/css", headers={"Cache-Control": "no-cache"}
+        )
+
+
+@web.middleware
+async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        response = pages.refuse_status(request, error.status)
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
+    except Exception:
+        log.exception("dashboard.request.failed", method=request.method)
+        return pages.refuse_status(request, 500)
+
+
+def _why_not(error: OSError, config: DashboardConfig) -> str:
+    where = f"{config.host}:{config.port}"
+    change = "Change [dashboard] {what} (or CONFIDANT_DASHBOARD__{name})."
+    port, host = change.format(what="port", name="PORT"), change.format(what="host", name="HOST")
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"The dashboard cannot listen on {where}: another program uses that port, perhaps "
+            f"Confidant itself. {port} Port 0 takes any free one."
+        )
+    if error.errno == errno.EACCES:
+        return f"The dashboard may not listen on {where}: ports below 1024 need rights. {port}"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"The dashboard cannot listen on {where}: this machine has no such address. {host}"
+    return f"The dashboard cannot listen on {where}: {error.strerror or error}. {host}"

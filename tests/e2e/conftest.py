@@ -1,0 +1,200 @@
+"""A real server with the real page, an engine small enough to steer, and one Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from prometheus_client import CollectorRegistry
+
+from adapters.web.channel import Web
+from bot.channel import Command, Health, HistoryItem, Inbound, Outbound
+from bot.config import DashboardConfig
+from bot.dashboard import DashboardServer, Readiness
+from bot.errors import StorageError
+
+COMMANDS = {
+    "en": (
+        Command("new", "Start a new conversation", "[model]"),
+        Command("reset", "Start over, with the same model"),
+        Command("undo", "Go back to the conversation before"),
+        Command("stop", "Stop the running reply"),
+        Command("status", "How things are going"),
+        Command("model", "Show or change the model", "[name]"),
+        Command("whoami", "Who you are to the bot"),
+        Command("help", "What you can do here"),
+    ),
+    "zh": (
+        Command("new", "开始新对话", "[model]"),
+        Command("undo", "回到上一段对话"),
+        Command("stop", "停止正在进行的回复"),
+        Command("help", "查看可以做什么"),
+    ),
+}
+
+
+@dataclass
+class EchoEngine:
+    """Answers every message once, whatever `replies` says to it, and remembers the conversation."""
+
+    replies: dict[str, str] = field(default_factory=dict)
+    lines: list[HistoryItem] = field(default_factory=list)
+    attempts: list[str] = field(default_factory=list)  # ids, every time one was offered
+    inbounds: list[Inbound] = field(default_factory=list)
+    failures: int = 0
+    gate: asyncio.Event | None = None  # holds replies back in the middle of their draft
+    hold: asyncio.Event | None = None  # holds `receive` back before it stores
+    web: Web | None = None
+    _turns: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def receive(self, inbound: Inbound) -> None:
+        self.attempts.append(inbound.message_id)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.failures > 0:
+            self.failures -= 1
+            raise StorageError
+        if any(line.id == inbound.message_id for line in self.lines):
+            return
+        self.inbounds.append(inbound)
+        self.lines.append(HistoryItem(inbound.message_id, "user", inbound.text, inbound.sent_at))
+        turn = asyncio.create_task(self._answer(inbound))
+        self._turns.add(turn)
+        turn.add_done_callback(self._turns.discard)
+
+    async def _answer(self, inbound: Inbound) -> None:
+        assert self.web is not None
+        reply = self.replies.get(inbound.text, f"You said: {inbound.text}")
+        await self.web.typing(inbound.address)
+        half = len(reply) // 2
+        await self.web.draft(inbound.address, "turn", reply[:half])
+        if self.gate is not None:
+            await self.gate.wait()
+        await self.web.draft(inbound.address, "turn", reply)
+        await self.say(reply, f"re-{inbound.message_id}")
+
+    async def say(self, text: str, message_id: str) -> None:
+        """Send something unasked."""
+        assert self.web is not None
+        at = time.time_ns() // 1_000_000
+        outbound = Outbound(message_id, self.inbounds[-1].address, text, at=at)
+        self.lines.append(HistoryItem(message_id, "bot", text, at))
+        await self.web.send(outbound)
+
+    async def history(self, _address: object, limit: int) -> Sequence[HistoryItem]:
+        return self.lines[-limit:]
+
+    def commands(self, locale: str) -> Sequence[Command]:
+        return COMMANDS["zh" if locale.startswith("zh") else "en"]
+
+    def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
+        pass
+
+
+class Service:
+    """The server and its engine; stopping and starting keeps the port and the conversation."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self.engine = EchoEngine()
+        self._token = token
+        self.url = ""
+        self._port = 0
+        self._server: DashboardServer | None = None
+
+    async def start(self) -> None:
+        self.engine.web = Web()
+        self._server = DashboardServer(
+            DashboardConfig.model_validate({"port": self._port, "token": self._token}),
+            readiness=_ready,
+            registry=CollectorRegistry(),
+            channels=[self.engine.web],
+        )
+        await self.engine.web.start(self.engine)
+        listening = await self._server.start()
+        self._port, self.url = listening.port, listening.url
+
+    async def stop(self) -> None:
+        if self._server is not None and self.engine.web is not None:
+            await self.engine.web.stop()
+            await self._server.stop()
+            self._server = None
+
+
+async def _ready() -> Readiness:
+    return Readiness()
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=path,
+            args=[
+                "--no-sandbox",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+            ],
+        )
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+def token() -> str | None:
+    """Parametrise to guard the page."""
+    return None
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def service(token: str | None) -> AsyncIterator[Service]:
+    service = Service(token)
+    await service.start()
+    yield service
+    if service.engine.gate is not None:
+        service.engine.gate.set()
+    await service.stop()
+
+
+@pytest.fixture
+def context_options() -> dict[str, object]:
+    """Parametrise to open the page with another size, language or colour scheme."""
+    return {}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(
+    browser: Browser, context_options: dict[str, object]
+) -> AsyncIterator[BrowserContext]:
+    context = await browser.new_context(**{"locale": "en-GB", **context_options})
+    yield context
+    await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(context: BrowserContext, service: Service) -> AsyncIterator[Page]:
+    """The page, open and connected; any error the browser tells fails the test."""
+    page = await context.new_page()
+    told: list[str] = []
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on(
+        "console",
+        lambda message: (
+            told.append(message.text)
+            if message.type == "error" and "ERR_CONNECTION" not in message.text
+            else None
+        ),
+    )
+    await page.goto(service.url)
+    await page.wait_for_selector("#state[data-state=open]")
+    yield page
+    assert told == []

@@ -1,0 +1,522 @@
+"""The page in a real browser, against the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, Page, Route, expect
+
+from bot.channel import HistoryItem
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
+
+DAY = 24 * 3600 * 1000  # ms
+RICH = """# A title
+
+Some **bold** text and a [link](https://example.org) and https://example.org/plain too.
+
+```python
+print("a line that is much longer than any phone is wide, so that it has to scroll by itself")
+```
+
+| one | two | three | four |
+|-----|:---:|------:|------|
+| a rather long cell | b | c | anotherratherlongcellwithoutanyspaces |
+
+Averyveryveryveryveryveryveryveryveryveryveryveryveryverylongwordwithoutanyplacetobreakitanywhere.
+"""
+XSS = """<script>window.hacked = 1; alert(1)</script>
+
+<img src=x onerror="window.hacked = 2; alert(2)">
+
+[click](javascript:window.hacked=3) <a href="javascript:window.hacked=4">click</a>
+
+![x](https://tracker.example/pixel.png)
+
+<svg onload="window.hacked=5"></svg><iframe srcdoc="<script>parent.hacked=6</script>"></iframe>
+
+```"><script>window.hacked=7</script>
+code
+```
+"""
+
+
+async def say(page: Page, text: str) -> None:
+    await page.fill("#message", text)
+    await page.keyboard.press("Enter")
+
+
+def lines(page: Page, role: str) -> Any:
+    return page.locator(f"#log .line.{role} .body")
+
+
+async def no_sideways_scroll(page: Page) -> bool:
+    return await page.evaluate(
+        """() => [document.documentElement, document.body, document.getElementById("scroll")]
+        .every((node) => node.scrollWidth <= node.clientWidth)"""
+    )
+
+
+# --- chatting -------------------------------------------------------------------------------------
+
+
+async def test_an_empty_page_says_what_it_is_and_offers_a_start(page: Page, service: Any) -> None:
+    await expect(page.locator("#empty h2")).to_have_text("Hello. This is a private conversation.")
+    await expect(page.locator("#message")).to_be_focused()
+    await expect(page.locator("#send")).to_be_disabled()
+    await page.get_by_role("button", name="What can you do?").click()
+    await expect(page.locator("#message")).to_have_value("What can you do?")
+    await page.keyboard.press("Enter")
+    await expect(lines(page, "bot")).to_have_text(["You said: What can you do?"])
+    await expect(page.locator("#empty")).to_be_hidden()
+
+
+async def test_a_message_is_answered_and_still_there_after_a_reload(
+    page: Page, service: Any
+) -> None:
+    await say(page, "hello\n<b>you</b>")
+    await expect(lines(page, "user")).to_have_text(["hello\n<b>you</b>"])
+    await expect(lines(page, "bot")).to_have_count(1)
+    await expect(page.locator("#log .rule.day")).to_have_text(["Today"])
+    await expect(page.locator("#log time")).to_have_count(2)
+    await page.reload()
+    await expect(lines(page, "user")).to_have_text(["hello\n<b>you</b>"])
+    await expect(lines(page, "bot")).to_have_count(1)
+    assert len(service.engine.inbounds) == 1
+    assert service.engine.inbounds[0].locale == "en-GB"
+
+
+async def test_shift_enter_starts_a_new_line_and_the_box_grows(page: Page, service: Any) -> None:
+    box = page.locator("#message")
+    before = await box.bounding_box()
+    await box.press_sequentially("one")
+    await page.keyboard.press("Shift+Enter")
+    await page.keyboard.type("two")
+    await expect(box).to_have_value("one\ntwo")
+    after = await box.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert after["height"] > before["height"]
+    await page.keyboard.press("Enter")
+    await expect(lines(page, "user")).to_have_text(["one\ntwo"])
+    await expect(box).to_have_value("")
+
+
+async def test_enter_that_belongs_to_an_input_method_does_not_send(
+    page: Page, service: Any
+) -> None:
+    await page.fill("#message", "你好")
+    await page.evaluate(
+        """() => {
+          const event = { key: "Enter", isComposing: true, bubbles: true, cancelable: true };
+          document.getElementById("message").dispatchEvent(new KeyboardEvent("keydown", event));
+        }"""
+    )
+    await expect(page.locator("#message")).to_have_value("你好")
+    assert service.engine.attempts == []
+    await page.keyboard.press("Enter")
+    await expect(lines(page, "user")).to_have_text(["你好"])
+
+
+async def test_a_reply_grows_and_is_replaced_by_the_whole(page: Page, service: Any) -> None:
+    service.engine.gate = asyncio.Event()
+    service.engine.replies["tell me"] = RICH
+    await say(page, "tell me")
+    draft = page.locator("#tail .draft .body")
+    await expect(draft).to_contain_text("A title")
+    await expect(lines(page, "bot")).to_have_count(0)
+    service.engine.gate.set()
+    await expect(lines(page, "bot")).to_have_count(1)
+    await expect(draft).to_have_count(0)
+    await expect(page.locator("#log .bot h1")).to_have_text("A title")
+
+
+async def test_a_reload_in_the_middle_of_a_reply_shows_it_on(page: Page, service: Any) -> None:
+    service.engine.gate = asyncio.Event()
+    await say(page, "hello")
+    await expect(page.locator("#tail .draft")).to_have_count(1)
+    await page.reload()
+    await expect(page.locator("#tail .draft")).to_have_count(1)
+    service.engine.gate.set()
+    await expect(lines(page, "bot")).to_have_text(["You said: hello"])
+    await expect(page.locator("#tail .draft")).to_have_count(0)
+
+
+async def test_typing_shows_until_the_reply(page: Page, service: Any) -> None:
+    await say(page, "hello")
+    await expect(lines(page, "bot")).to_have_count(1)
+    await service.engine.web.typing(service.engine.inbounds[0].address)
+    await expect(page.locator("#typing")).to_be_visible()
+    await service.engine.say("second", "second")
+    await expect(page.locator("#typing")).to_be_hidden()
+
+
+async def test_tabs_stay_in_step(page: Page, context: BrowserContext, service: Any) -> None:
+    other = await context.new_page()
+    await other.goto(service.url)
+    await other.wait_for_selector("#state[data-state=open]")
+    await say(page, "from one")
+    await expect(lines(other, "user")).to_have_text(["from one"])
+    await say(other, "from the other")
+    for tab in (page, other):
+        await expect(lines(tab, "user")).to_have_text(["from one", "from the other"])
+        await expect(lines(tab, "bot")).to_have_count(2)
+    assert len(service.engine.attempts) == 2
+
+
+async def test_messages_while_away_are_counted_in_the_title(page: Page, service: Any) -> None:
+    await say(page, "hello")
+    await expect(lines(page, "bot")).to_have_count(1)
+    await page.evaluate(
+        "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
+    )
+    await service.engine.say("psst", "psst")
+    await expect(page).to_have_title("(1) Confidant")
+    await page.evaluate(
+        """Object.defineProperty(document, 'hidden', { value: false, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"))"""
+    )
+    await expect(page).to_have_title("Confidant")
+
+
+async def test_old_days_and_conversations_are_told_apart(page: Page, service: Any) -> None:
+    now = time.time_ns() // 1_000_000
+    service.engine.lines = [
+        HistoryItem("a", "user", "long ago", now - 500 * DAY),
+        HistoryItem("b", "user", "yesterday", now - DAY),
+        HistoryItem("c", "divider", "New conversation", now),
+        HistoryItem("d", "user", "now", now),
+    ]
+    await page.reload()
+    await expect(page.locator("#log .rule.divider")).to_have_text(["New conversation"])
+    days = await page.locator("#log .rule.day").all_text_contents()
+    assert re.search(r"\d{4}", days[0])
+    assert days[1:] == ["Yesterday", "Today"]
+
+
+async def test_new_messages_do_not_pull_a_reader_down(page: Page, service: Any) -> None:
+    service.engine.replies["long"] = "\n\n".join(f"paragraph {n}" for n in range(80))
+    await say(page, "long")
+    await expect(lines(page, "bot")).to_have_count(1)
+    await page.wait_for_function(
+        "() => { const s = document.getElementById('scroll');"
+        " return s.scrollTop + s.clientHeight >= s.scrollHeight - 2 && s.scrollTop > 500 }"
+    )
+    await page.evaluate("document.getElementById('scroll').scrollTop = 0")
+    await page.wait_for_function("document.getElementById('scroll').scrollTop === 0")
+    await service.engine.say("more", "more")
+    await expect(page.locator("#newer")).to_be_visible()
+    assert await page.evaluate("document.getElementById('scroll').scrollTop") == 0
+    await page.locator("#newer").click()
+    await expect(page.locator("#newer")).to_be_hidden()
+    await expect(lines(page, "bot").last).to_be_in_viewport()
+
+
+async def test_code_can_be_copied(page: Page, context: BrowserContext, service: Any) -> None:
+    await context.grant_permissions(["clipboard-read", "clipboard-write"])
+    service.engine.replies["code"] = "```python\nprint(1)\n```"
+    await say(page, "code")
+    await expect(page.locator("#log .code-bar span")).to_have_text("python")
+    await page.get_by_role("button", name="Copy").click()
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert await page.evaluate("navigator.clipboard.readText()") == "print(1)\n"
+
+
+# --- commands and the keyboard --------------------------------------------------------------------
+
+
+async def test_commands_are_completed_by_keyboard(page: Page, service: Any) -> None:
+    options = page.get_by_role("option")
+    await page.keyboard.type("/")
+    await expect(options).to_have_count(8)
+    await expect(options.first).to_have_attribute("aria-selected", "true")
+    await page.keyboard.type("st")
+    await expect(options).to_have_count(2)
+    await page.keyboard.press("ArrowDown")
+    await expect(options.nth(1)).to_have_attribute("aria-selected", "true")
+    chosen = await options.nth(1).get_attribute("id")
+    await expect(page.locator("#message")).to_have_attribute("aria-activedescendant", chosen or "")
+    await page.keyboard.press("ArrowDown")
+    await expect(options.nth(0)).to_have_attribute("aria-selected", "true")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#message")).to_have_value("/status")
+    await expect(page.locator("#completion")).to_be_hidden()
+    await page.keyboard.press("Enter")
+    await expect(lines(page, "user")).to_have_text(["/status"])
+
+
+async def test_tab_completes_and_leaves_room_for_what_follows(page: Page, service: Any) -> None:
+    await page.keyboard.type("/mo")
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#message")).to_have_value("/model ")
+    await expect(page.locator("#message")).to_be_focused()
+    await expect(page.locator("#completion")).to_be_hidden()
+
+
+async def test_escape_closes_completion_and_a_written_command_is_sent(
+    page: Page, service: Any
+) -> None:
+    await page.keyboard.type("/ne")
+    await expect(page.locator("#completion")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#completion")).to_be_hidden()
+    await page.keyboard.type("w")
+    await page.keyboard.press("Enter")
+    await expect(lines(page, "user")).to_have_text(["/new"])
+
+
+async def test_a_slash_inside_a_text_is_just_a_slash(page: Page, service: Any) -> None:
+    await page.keyboard.type("either /new or")
+    await expect(page.locator("#completion")).to_be_hidden()
+
+
+async def test_a_click_completes_too(page: Page, service: Any) -> None:
+    await page.keyboard.type("/")
+    await page.get_by_role("option", name="/undo").click()
+    await expect(page.locator("#message")).to_have_value("/undo")
+    await expect(page.locator("#message")).to_be_focused()
+
+
+async def test_everything_is_reached_by_tab_in_order(page: Page, service: Any) -> None:
+    await page.locator(".skip").focus()
+    reached: list[str] = []
+    for _ in range(7):
+        await page.keyboard.press("Tab")
+        reached.append(
+            await page.evaluate(
+                "document.activeElement.id || document.activeElement.className"
+                " || document.activeElement.textContent"
+            )
+        )
+    assert reached[:3] == ["fresh", "scroll", "What can you do?"]
+    assert reached[6] == "message"
+    await page.locator(".skip").focus()
+    await expect(page.locator(".skip")).to_be_in_viewport()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#message")).to_be_focused()
+
+
+async def test_the_new_conversation_button_sends_the_command(page: Page, service: Any) -> None:
+    await page.get_by_role("button", name="New conversation").click()
+    await expect(lines(page, "user")).to_have_text(["/new"])
+
+
+# --- sizes, colours, languages --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context_options", [{"viewport": {"width": 360, "height": 640}}])
+async def test_nothing_overflows_on_a_small_phone(page: Page, service: Any) -> None:
+    assert await no_sideways_scroll(page)
+    service.engine.replies["x" * 400] = RICH
+    await say(page, "x" * 400)
+    await expect(lines(page, "bot")).to_have_count(1)
+    assert await no_sideways_scroll(page)
+    await page.keyboard.type("/")
+    await expect(page.locator("#completion")).to_be_visible()
+    assert await no_sideways_scroll(page)
+    await expect(page.locator("#send")).to_be_in_viewport()
+    await expect(page.get_by_role("button", name="New conversation")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("context_options", [{"color_scheme": "dark"}, {"color_scheme": "light"}])
+async def test_text_has_contrast_in_both_schemes(
+    page: Page, service: Any, context_options: dict[str, str]
+) -> None:
+    await say(page, "hello")
+    await expect(lines(page, "bot")).to_have_count(1)
+    paper = await luminance(page, "body", "backgroundColor")
+    assert (paper < 0.1) == (context_options["color_scheme"] == "dark")
+    pairs = [("#log .bot .body", "body"), ("#log .user .body", "#log .user .body")]
+    pairs += [("#log time", "body"), ("#hint", "body"), ("#send", "#send"), ("#fresh", "body")]
+    for text, behind in pairs:
+        one = await luminance(page, text, "color")
+        two = await luminance(page, behind, "backgroundColor")
+        assert (max(one, two) + 0.05) / (min(one, two) + 0.05) >= 4.5, text
+
+
+async def luminance(page: Page, selector: str, style: str) -> float:
+    """The relative luminance of a colour, as WCAG defines it."""
+    if selector == "#send":
+        await page.fill("#message", "x")  # a disabled button is exempt
+    value = await page.locator(selector).first.evaluate(
+        "(node, style) => getComputedStyle(node)[style]", style
+    )
+    channels = [int(part) / 255 for part in re.findall(r"\d+", value)[:3]]
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("context_options", [{"locale": "zh-CN"}])
+async def test_chinese_browsers_get_chinese(page: Page, service: Any) -> None:
+    await expect(page.locator("html")).to_have_attribute("lang", "zh-CN")
+    await expect(page.locator("#empty h2")).to_have_text("你好，这里是私密对话。")
+    await expect(page.locator("#state-text")).to_have_text("已连接")
+    await page.keyboard.type("/")
+    await expect(page.get_by_role("option").first).to_contain_text("开始新对话")
+    await page.fill("#message", "")
+    await say(page, "你好")
+    await expect(page.locator("#log .rule.day")).to_have_text(["今天"])
+    assert service.engine.inbounds[0].locale == "zh-CN"
+
+
+@pytest.mark.parametrize("context_options", [{"reduced_motion": "reduce"}])
+async def test_reduced_motion_is_respected(page: Page, service: Any) -> None:
+    await page.evaluate("document.getElementById('typing').hidden = false")
+    duration = await page.locator(".dots i").first.evaluate(
+        "(node) => parseFloat(getComputedStyle(node).animationDuration)"
+    )
+    assert duration < 0.001
+
+
+# --- safety ---------------------------------------------------------------------------------------
+
+
+async def test_attacks_stay_text_and_nothing_is_loaded_from_elsewhere(
+    page: Page, context: BrowserContext, service: Any
+) -> None:
+    dialogs: list[str] = []
+    foreign: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+
+    async def watch(route: Route) -> None:
+        if not route.request.url.startswith(service.url):
+            foreign.append(route.request.url)
+        await route.continue_()
+
+    await context.route("**/*", watch)
+    service.engine.gate = asyncio.Event()
+    service.engine.replies[XSS.strip()] = XSS
+    await say(page, XSS)
+    await expect(page.locator("#tail .draft")).to_have_count(1)
+    service.engine.gate.set()
+    await expect(lines(page, "bot")).to_have_count(1)
+    await page.reload()
+    await expect(lines(page, "bot")).to_have_count(1)
+    for link in await page.locator("#log .bot a").all():
+        assert await link.get_attribute("rel") == "noopener noreferrer nofollow"
+        assert (await link.get_attribute("href") or "").startswith("https://")
+    bad = "#log :is(script, img, svg, iframe, [onerror], [onload], [style])"
+    assert await page.locator(bad).count() == 0
+    assert await page.evaluate("window.hacked") is None
+    assert dialogs == []
+    assert foreign == []
+
+
+async def test_the_policy_of_the_page_stops_what_would_get_in_anyway(
+    context: BrowserContext, service: Any
+) -> None:
+    page = await context.new_page()
+    await page.goto(service.url)
+    await page.wait_for_selector("#state[data-state=open]")
+    await page.evaluate(
+        """document.getElementById("log").innerHTML =
+        '<img src="x" onerror="window.hacked = 1"><b style="color:red">x</b>'"""
+    )
+    await page.wait_for_function("document.querySelector('#log img').complete")
+    assert await page.evaluate("window.hacked") is None
+    colour = await page.locator("#log b").evaluate("(node) => getComputedStyle(node).color")
+    assert colour != "rgb(255, 0, 0)"
+
+
+@pytest.mark.parametrize("token", ["correct-horse-battery-staple"])
+async def test_a_token_opens_the_page_once_for_all(
+    context: BrowserContext, service: Any, token: str
+) -> None:
+    page = await context.new_page()
+    await page.goto(service.url)
+    await expect(page).to_have_url(f"{service.url}login")
+    await expect(page.get_by_label("Access token")).to_be_focused()
+    await page.keyboard.type("wrong")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_have_text("That is not the access token.")
+    await page.get_by_label("Access token").fill(token)
+    await page.get_by_role("button", name="Open").click()
+    await expect(page).to_have_url(service.url)
+    await say(page, "hello")
+    await expect(lines(page, "bot")).to_have_text(["You said: hello"])
+    assert await page.evaluate("document.cookie") == ""
+    await context.clear_cookies()
+    await service.stop()
+    await service.start()
+    await page.wait_for_url(f"{service.url}login")
+
+
+# --- when the connection breaks -------------------------------------------------------------------
+
+
+async def test_an_unconfirmed_message_is_sent_again_once_after_a_restart(
+    page: Page, service: Any
+) -> None:
+    await service.stop()
+    await expect(page.locator("#banner")).to_be_visible()
+    await expect(page.locator("#state")).to_have_attribute("data-state", "closed")
+    await say(page, "written while away")
+    await expect(page.locator("#log .line.user .note")).to_have_text("Waiting to be sent")
+    assert service.engine.attempts == []
+    await service.start()
+    await page.locator("#banner-retry").click()
+    await expect(lines(page, "bot")).to_have_text(["You said: written while away"])
+    await expect(page.locator("#banner")).to_be_hidden()
+    await expect(page.locator("#log .line.user .note")).to_be_hidden()
+    await page.reload()
+    await expect(lines(page, "user")).to_have_text(["written while away"])
+    assert len(service.engine.attempts) == 1
+    assert await page.evaluate("localStorage.length") == 0
+
+
+async def test_a_message_outlives_a_reload_before_it_is_confirmed(page: Page, service: Any) -> None:
+    service.engine.hold = asyncio.Event()
+    await say(page, "one")
+    await say(page, "two")
+    await page.wait_for_function("localStorage.length === 2")
+    while not service.engine.attempts:
+        await page.evaluate("0")  # a turn of the page's own loop
+    await page.reload()
+    await expect(lines(page, "user")).to_have_text(["one", "two"])
+    service.engine.hold.set()
+    await expect(lines(page, "bot")).to_have_text(["You said: one", "You said: two"])
+    assert [inbound.text for inbound in service.engine.inbounds] == ["one", "two"]
+    await page.wait_for_function("localStorage.length === 0")
+
+
+async def test_the_page_comes_back_by_itself(page: Page, service: Any) -> None:
+    await say(page, "before")
+    await expect(lines(page, "bot")).to_have_count(1)
+    await service.stop()
+    await service.start()
+    await expect(page.locator("#state")).to_have_attribute("data-state", "open")
+    await say(page, "after")
+    await expect(lines(page, "user")).to_have_text(["before", "after"])
+    await expect(lines(page, "bot")).to_have_count(2)
+
+
+async def test_a_message_the_bot_cannot_store_is_kept_told_and_sent_again(
+    page: Page, service: Any
+) -> None:
+    service.engine.failures = 1
+    await say(page, "hello")
+    note = page.locator("#log .line.user .note")
+    await expect(note).to_contain_text("kept here and will be sent again")
+    assert await page.evaluate("localStorage.length") == 1
+    await expect(lines(page, "bot")).to_have_text(["You said: hello"])
+    await expect(note).to_be_hidden()
+    assert len(set(service.engine.attempts)) == 1
+    assert len(service.engine.inbounds) == 1
+
+
+async def test_a_message_too_long_stays_in_the_box_with_a_word(page: Page, service: Any) -> None:
+    text = "字" * 22_000
+    await say(page, text)
+    await expect(page.locator("#banner-text")).to_contain_text("too long")
+    await expect(page.locator("#message")).to_have_value(text)
+    assert service.engine.attempts == []
+    await say(page, "short")
+    await expect(page.locator("#banner")).to_be_hidden()
+    await expect(lines(page, "user")).to_have_text(["short"])

@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter
+
+from bot.config import DashboardConfig
+from bot.dashboard import Check, DashboardServer, Readiness
+from bot.dashboard.guard import SECURITY_HEADERS
+from bot.dashboard.sessions import COOKIE, MAX_FAILURES
+from bot.errors import ConfigError
+
+TOKEN = "correct-horse-battery-staple"
+
+
+class Pages:
+    """A channel's pages: one to read, one to change something, one that breaks, one socket."""
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/", self._hello),
+            web.post("/change", self._change),
+            web.get("/broken", self._broken),
+            web.get("/ws", self._ws),
+        ]
+
+    async def _hello(self, _request: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    async def _change(self, request: web.Request) -> web.Response:
+        return web.Response(text=str(len(await request.read())))
+
+    async def _broken(self, _request: web.Request) -> web.Response:
+        raise RuntimeError("a secret detail")
+
+    async def _ws(self, request: web.Request) -> web.WebSocketResponse:
+        ws = web.WebSocketResponse()
+        await ws.prepare(request)
+        await ws.send_str("hello")
+        await ws.close()
+        return ws
+
+
+async def fine() -> Readiness:
+    return Readiness((Check("storage", "ok"),))
+
+
+@asynccontextmanager
+async def running(
+    token: str | None = None,
+    *,
+    readiness: Callable[[], Awaitable[Readiness]] = fine,
+    registry: CollectorRegistry | None = None,
+    **config: object,
+) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+    """A server on a free port, and a client that keeps cookies and follows no redirect."""
+    server = DashboardServer(
+        DashboardConfig.model_validate({"port": 0, "token": token, **config}),
+        readiness=readiness,
+        registry=registry or CollectorRegistry(),
+        channels=[Pages()],
+    )
+    url = (await server.start()).url
+    try:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
+            yield url, client
+    finally:
+        await server.stop()
+
+
+def origin(url: str) -> dict[str, str]:
+    return {"Origin": url.rstrip("/")}
+
+
+# --- health ---------------------------------------------------------------------------------------
+
+
+async def test_alive_as_long_as_the_process_runs() -> None:
+    async with running() as (url, client), client.get(f"{url}healthz") as answer:
+        assert answer.status == 200
+        assert await answer.json() == {"status": "alive"}
+
+
+@pytest.mark.parametrize(("state", "status"), [("ok", 200), ("degraded", 200), ("down", 503)])
+async def test_readiness_names_every_check(state: str, status: int) -> None:
+    async def readiness() -> Readiness:
+        return Readiness((Check("storage", "ok"), Check("model", state, "It is slow.")))  # type: ignore[arg-type]
+
+    async with running(readiness=readiness) as (url, client), client.get(f"{url}readyz") as answer:
+        assert answer.status == status
+        assert await answer.json() == {
+            "ready": status == 200,
+            "state": state,
+            "checks": {
+                "storage": {"state": "ok", "detail": ""},
+                "model": {"state": state, "detail": "It is slow."},
+            },
+        }
+
+
+async def test_readiness_that_fails_or_hangs_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.dashboard.health.READINESS_TIMEOUT", 0.05)
+    forever = asyncio.Event()
+
+    async def fails() -> Readiness:
+        raise RuntimeError("a secret detail")
+
+    async def hangs() -> Readiness:
+        await forever.wait()
+        return Readiness()
+
+    for readiness in (fails, hangs):
+        async with (
+            running(readiness=readiness) as (url, client),
+            client.get(f"{url}readyz") as answer,
+        ):
+            assert answer.status == 503
+            assert "secret" not in await answer.text()
+
+
+async def test_metrics_come_from_the_registry_given() -> None:
+    registry = CollectorRegistry()
+    Counter("confidant_turns", "Turns.", registry=registry).inc(3)
+    async with running(registry=registry) as (url, client), client.get(f"{url}metrics") as answer:
+        assert answer.status == 200
+        assert "confidant_turns_total 3.0" in await answer.text()
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+async def test_a_port_in_use_says_what_to_change() -> None:
+    async with running() as (url, _client):
+        port = int(url.rstrip("/").rpartition(":")[2])
+        second = DashboardServer(
+            DashboardConfig(port=port), readiness=fine, registry=CollectorRegistry()
+        )
+        with pytest.raises(
+            ConfigError, match=r"another program uses that port.*\[dashboard\] port"
+        ):
+            await second.start()
+        await second.stop()
+
+
+async def test_an_address_this_machine_lacks_says_what_to_change() -> None:
+    server = DashboardServer(
+        DashboardConfig.model_validate({"host": "192.0.2.1", "port": 0, "token": TOKEN}),
+        readiness=fine,
+        registry=CollectorRegistry(),
+    )
+    with pytest.raises(ConfigError, match=r"no such address.*\[dashboard\] host"):
+        await server.start()
+
+
+async def test_stopping_frees_the_port() -> None:
+    async with running() as (url, _client):
+        port = int(url.rstrip("/").rpartition(":")[2])
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+
+
+# --- without a token: this machine only -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8420", "localhost:8420", "[::1]:8420", "LocalHost"])
+async def test_loopback_names_are_answered(host: str) -> None:
+    async with running() as (url, client), client.get(url, headers={"Host": host}) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["", "healthz", "readyz", "metrics", "nowhere"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8420", "127.0.0.1.evil.example", ""]
+)
+async def test_a_foreign_host_name_is_refused(path: str, host: str) -> None:
+    async with running() as (url, client), client.get(url + path, headers={"Host": host}) as answer:
+        assert answer.status == 403
+        assert "CONFIDANT_DASHBOARD__TOKEN" in (await answer.json())["error"]
+
+
+async def test_a_proxy_without_a_token_is_refused() -> None:
+    async with (
+        running() as (url, client),
+        client.get(url, headers={"X-Forwarded-For": "203.0.113.9"}) as answer,
+    ):
+        assert answer.status == 403
+
+
+# --- where requests come from ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["https://evil.example", "null", "http://127.0.0.1:1", "http://localhost", "", "http://["],
+)
+async def test_changes_and_sockets_from_foreign_pages_are_refused(foreign: str) -> None:
+    async with running() as (url, client):
+        async with client.post(f"{url}change", headers={"Origin": foreign}) as answer:
+            assert answer.status == 403
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await client.ws_connect(f"{url}ws", headers={"Origin": foreign})
+        assert caught.value.status == 403
+
+
+async def test_changes_and_sockets_of_our_own_page_are_taken() -> None:
+    async with running() as (url, client):
+        async with client.post(f"{url}change", data=b"four", headers=origin(url)) as answer:
+            assert await answer.text() == "4"
+        async with client.ws_connect(f"{url}ws", headers=origin(url)) as ws:
+            assert await ws.receive_str() == "hello"
+
+
+async def test_an_allowed_origin_is_taken() -> None:
+    headers = {"Origin": "https://bot.example.org"}
+    async with (
+        running(allowed_origins=["https://bot.example.org/"]) as (url, client),
+        client.post(f"{url}change", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_no_origin_needs_the_token() -> None:
+    async with running(TOKEN) as (url, client):
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await client.ws_connect(f"{url}ws")
+        async with client.ws_connect(f"{url}ws", headers=bearer) as ws:
+            assert await ws.receive_str() == "hello"
+        async with client.post(f"{url}change", headers=bearer) as answer:
+            assert answer.status == 200
+    async with running() as (url, client):
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await client.ws_connect(f"{url}ws", headers={"Authorization": "Bearer anything"})
+
+
+# --- with a token ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["", "metrics", "ws", "broken", "nowhere"])
+async def test_everything_needs_the_token(path: str) -> None:
+    async with running(TOKEN) as (url, client):
+        async with client.get(url + path) as answer:
+            assert answer.status == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+        wrong = {"Authorization": "Bearer wrong"}
+        async with client.get(url + path, headers=wrong) as answer:
+            assert answer.status == 401
+        for cookie in ("", "1.2", "99999999999.00", TOKEN, "a.b", "٣.x"):
+            async with client.get(url + path, cookies={COOKIE: cookie}) as answer:
+                assert answer.status == 401
+
+
+@pytest.mark.parametrize("path", ["healthz", "readyz", "login", "login.css"])
+async def test_health_and_login_need_no_token(path: str) -> None:
+    async with running(TOKEN) as (url, client), client.get(url + path) as answer:
+        assert answer.status == 200
+
+
+async def test_a_stale_token_does_not_make_a_monitor_fail() -> None:
+    async with running(TOKEN) as (url, client):
+        headers = {"Authorization": "Bearer old"}
+        for _ in range(MAX_FAILURES + 2):
+            async with client.get(f"{url}healthz", headers=headers) as answer:
+                assert answer.status == 200
+
+
+async def test_the_token_opens_every_page() -> None:
+    async with running(TOKEN) as (url, client):
+        headers = {"Authorization": f"bearer {TOKEN}"}
+        for path in ("", "metrics"):
+            async with client.get(url + path, headers=headers) as answer:
+                assert answer.status == 200
+
+
+async def test_a_browser_is_sent_to_the_login() -> None:
+    async with running(TOKEN) as (url, client):
+        headers = {"Accept": "text/html"}
+        async with client.get(url, headers=headers, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/login")
+
+
+async def log_in(client: aiohttp.ClientSession, url: str, token: str) -> aiohttp.ClientResponse:
+    async with client.post(
+        f"{url}login", data={"token": token}, headers=origin(url), allow_redirects=False
+    ) as answer:
+        await answer.read()
+        return answer
+
+
+async def test_logging_in_gives_a_cookie_that_opens_pages_and_sockets() -> None:
+    async with running(TOKEN) as (url, client):
+        answer = await log_in(client, url, f" {TOKEN}\n")
+        assert (answer.status, answer.headers["Location"]) == (303, "/")
+        cookie = answer.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert "Secure" not in cookie
+        assert TOKEN not in cookie
+        async with client.get(url) as page:
+            assert page.status == 200
+        async with client.ws_connect(f"{url}ws", headers=origin(url)) as ws:
+            assert await ws.receive_str() == "hello"
+        async with client.get(f"{url}login", allow_redirects=False) as again:
+            assert again.status == 303
+
+
+async def test_the_cookie_does_not_excuse_a_foreign_page() -> None:
+    async with running(TOKEN) as (url, client):
+        await log_in(client, url, TOKEN)
+        async with client.post(
+            f"{url}change", headers={"Origin": "https://evil.example"}
+        ) as answer:
+            assert answer.status == 403
+
+
+async def test_behind_tls_the_cookie_is_secure() -> None:
+    async with running(TOKEN, allowed_origins=["https://bot.example.org"]) as (url, client):
+        headers = {"Origin": "https://bot.example.org"}
+        async with client.post(
+            f"{url}login", data={"token": TOKEN}, headers=headers, allow_redirects=False
+        ) as answer:
+            assert "Secure" in answer.headers["Set-Cookie"]
+
+
+async def test_logging_in_from_a_foreign_page_is_refused() -> None:
+    async with running(TOKEN) as (url, client):
+        headers = {"Origin": "https://evil.example"}
+        async with client.post(f"{url}login", data={"token": TOKEN}, headers=headers) as answer:
+            assert answer.status == 403
+            assert "Set-Cookie" not in answer.headers
+
+
+async def test_guessing_is_slowed_whichever_way() -> None:
+    async with running(TOKEN) as (url, client):
+        for _ in range(MAX_FAILURES - 1):
+            assert (await log_in(client, url, "wrong")).status == 401
+        async with client.get(url, headers={"Authorization": "Bearer wrong"}) as answer:
+            assert answer.status == 401
+        limited = await log_in(client, url, TOKEN)
+        assert limited.status == 429
+        assert 1 <= int(limited.headers["Retry-After"]) <= 61
+        async with client.get(url, headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
+            assert answer.status == 429
+
+
+@pytest.mark.parametrize("body", [b"", b"token=%ED%A0%80", b"token=%FF", b"x" * 1000, b"\xff\xfe"])
+async def test_odd_login_forms_are_refused_in_words(body: bytes) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    async with (
+        running(TOKEN) as (url, client),
+        client.post(f"{url}login", data=body, headers=headers | origin(url)) as answer,
+    ):
+        assert answer.status in {400, 401}
+
+
+async def test_without_a_token_there_is_nothing_to_log_in_to() -> None:
+    async with (
+        running() as (url, client),
+        client.get(f"{url}login", allow_redirects=False) as answer,
+    ):
+        assert (answer.status, answer.headers["Location"]) == (303, "/")
+
+
+@pytest.mark.parametrize(
+    ("language", "word"), [("zh-CN,zh;q=0.9", "访问令牌"), ("fr", "Access token")]
+)
+async def test_the_login_page_speaks_the_persons_language(language: str, word: str) -> None:
+    async with (
+        running(TOKEN) as (url, client),
+        client.get(f"{url}login", headers={"Accept-Language": language}) as answer,
+    ):
+        assert word in await answer.text()
+
+
+# --- every answer ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["", "healthz", "broken", "nowhere", "login.css", "metrics"])
+async def test_every_answer_has_the_security_headers(path: str) -> None:
+    async with running() as (url, client), client.get(url + path) as answer:
+        for name, value in SECURITY_HEADERS.items():
+            assert answer.headers[name] == value
+        assert "aiohttp" not in str(answer.headers)
+
+
+async def test_errors_are_short_and_tell_no_details() -> None:
+    async with running() as (url, client):
+        async with client.get(f"{url}broken") as answer:
+            assert answer.status == 500
+            assert json.loads(await answer.text()).keys() == {"error"}
+        async with client.get(f"{url}broken", headers={"Accept": "text/html"}) as answer:
+            text = await answer.text()
+            assert answer.content_type == "text/html"
+            assert "secret" not in text
+            assert "Traceback" not in text
+        async with client.get(f"{url}<script>") as answer:
+            assert answer.status == 404
+            assert "script" not in await answer.text()
+        async with client.post(url, headers=origin(url)) as answer:
+            assert answer.status == 405
+            assert "GET" in answer.headers["Allow"]
+
+
+async def test_large_bodies_are_refused() -> None:
+    async with (
+        running() as (url, client),
+        client.post(f"{url}change", data=b"x" * (64 * 1024 + 1), headers=origin(url)) as answer,
+    ):
+        assert answer.status == 413
+
+
+async def test_what_is_not_http_leaves_nothing_in_the_log(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running() as (url, _client):
+        port = int(url.rstrip("/").rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /?token=SECRET HTTP/1.1\r\nHost : x\r\n\x00bad header SECRET\r\n\r\n")
+        await writer.drain()
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    assert b"400" in answer.split(b"\r\n")[0]
+    assert "SECRET" not in caplog.text + "".join(capsys.readouterr())

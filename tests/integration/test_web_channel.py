@@ -1,0 +1,482 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+from adapters.web import WebConfig, plugin
+from adapters.web.channel import ADDRESS, Web
+from adapters.web.protocol import MAX_FRAME, MAX_TEXT
+from bot.channel import Channel, Drafts, Health, HistoryItem, HttpRoutes, Inbound, Outbound, Typing
+from bot.config import DashboardConfig
+from bot.dashboard import DashboardServer, Readiness
+from bot.errors import StorageError
+from bot.testing import RecordingEngine
+
+
+async def ready() -> Readiness:
+    return Readiness()
+
+
+class Chat:
+    """The web channel on a real server, and pages that talk with it."""
+
+    def __init__(self) -> None:
+        self.web = Web()
+        self.engine = RecordingEngine()
+        self.url = ""
+
+    @asynccontextmanager
+    async def page(self, *, hello: bool = True, **fields: object) -> AsyncIterator[Page]:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.ws_connect(
+                f"{self.url}chat/ws",
+                headers={"Origin": self.url.rstrip("/")},
+                max_msg_size=0,
+            ) as ws,
+        ):
+            page = Page(ws)
+            if hello:
+                await page.say(type="hello", version=1, **fields)
+                await page.until("history")
+            yield page
+
+
+class Page:
+    def __init__(self, ws: aiohttp.ClientWebSocketResponse) -> None:
+        self.ws = ws
+        self.frames: list[dict[str, Any]] = []
+
+    async def say(self, **frame: object) -> None:
+        await self.ws.send_str(json.dumps(frame))
+
+    async def until(self, kind: str, **fields: object) -> dict[str, Any]:
+        """The next frame of a kind, with these fields."""
+        while True:
+            frame = json.loads(await self.ws.receive_str())
+            self.frames.append(frame)
+            if frame["type"] == kind and fields.items() <= frame.items():
+                return frame
+
+    async def closed(self) -> int | None:
+        async for message in self.ws:
+            self.frames.append(json.loads(message.data))
+        return self.ws.close_code
+
+
+@pytest_asyncio.fixture
+async def chat() -> AsyncIterator[Chat]:
+    chat = Chat()
+    server = DashboardServer(
+        DashboardConfig(port=0), readiness=ready, registry=CollectorRegistry(), channels=[chat.web]
+    )
+    await chat.web.start(chat.engine)
+    chat.url = (await server.start()).url
+    yield chat
+    await chat.web.stop()
+    await server.stop()
+
+
+def bot_says(text: str, message_id: str = "out-1", **fields: Any) -> Outbound:
+    return Outbound(message_id, ADDRESS, text, **fields)
+
+
+def test_the_plugin_makes_a_channel_with_its_abilities() -> None:
+    channel = plugin.create(WebConfig())
+    assert isinstance(channel, HttpRoutes)
+    assert isinstance(channel, Typing)
+    assert isinstance(channel, Drafts)
+    assert (channel.name, plugin.name) == ("web", "web")  # type: ignore[attr-defined]
+    config = WebConfig()
+    assert (config.enabled, config.dm_policy, config.allow_from) == (True, "open", ("*",))
+    as_channel: Channel = Web()
+    assert as_channel.capabilities.drafts
+    assert as_channel.capabilities.typing
+
+
+async def test_starting_reports_that_it_is_up(chat: Chat) -> None:
+    assert chat.engine.health["web", "default"] == (Health.UP, "")
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+async def test_the_page_and_its_files_are_kept_by_the_browser_until_they_change(chat: Chat) -> None:
+    async with aiohttp.ClientSession() as client:
+        for path, kind in {"": "text/html", "static/app.css": "text/css"}.items():
+            async with client.get(chat.url + path) as answer:
+                assert (answer.status, answer.content_type) == (200, kind)
+                assert answer.headers["Cache-Control"] == "private, no-cache"
+                etag = answer.headers["ETag"]
+            async with client.get(chat.url + path, headers={"If-None-Match": etag}) as answer:
+                assert answer.status == 304
+                assert await answer.read() == b""
+            async with client.get(chat.url + path, headers={"If-None-Match": '"old"'}) as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["static/", "static/../channel.py", "static/%2e%2e/channel.py", "static/none.js"]
+)
+async def test_nothing_but_the_pages_files_is_served(chat: Chat, path: str) -> None:
+    async with aiohttp.ClientSession() as client, client.get(chat.url + path) as answer:
+        assert answer.status == 404
+
+
+# --- talking --------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_stored_and_then_confirmed(chat: Chat) -> None:
+    async with chat.page(locale="de") as page:
+        await page.say(type="send", id="m1", text="hello", locale="zh-CN")
+        ack = await page.until("ack")
+    assert ack["id"] == "m1"
+    [inbound] = chat.engine.received
+    assert inbound == Inbound(
+        channel="web",
+        account="default",
+        chat="owner",
+        chat_type="direct",
+        sender="owner",
+        message_id="m1",
+        text="hello",
+        sent_at=inbound.sent_at,
+        locale="zh-CN",
+    )
+    assert inbound.sent_at == ack["at"]
+
+
+async def test_the_language_of_the_hello_holds_for_messages_without_one(chat: Chat) -> None:
+    async with chat.page(locale="zh-TW") as page:
+        await page.say(type="send", id="m1", text="hello")
+        await page.until("ack")
+    assert chat.engine.received[0].locale == "zh-TW"
+
+
+async def test_no_confirmation_before_it_is_stored(chat: Chat) -> None:
+    storing, stored = asyncio.Event(), asyncio.Event()
+
+    async def slow(inbound: Inbound) -> None:
+        storing.set()
+        await stored.wait()
+
+    chat.engine.receive = slow  # type: ignore[method-assign]
+    async with chat.page() as page:
+        await page.say(type="send", id="m1", text="hello")
+        await storing.wait()
+        await chat.web.typing(ADDRESS)
+        await page.until("typing")
+        assert "ack" not in {frame["type"] for frame in page.frames}
+        stored.set()
+        await page.until("ack", id="m1")
+
+
+async def test_a_message_that_could_not_be_stored_is_left_to_the_page(chat: Chat) -> None:
+    chat.engine.failures = 1
+    async with chat.page() as page:
+        await page.say(type="send", id="m1", text="hello")
+        error = await page.until("error")
+        assert (error["key"], error["id"]) == ("storage", "m1")
+        assert "kept here and will be sent again" in error["text"]
+        await page.say(type="send", id="m1", text="hello")
+        await page.until("ack", id="m1")
+    assert [inbound.message_id for inbound in chat.engine.received] == ["m1"]
+
+
+async def test_an_unexpected_failure_is_told_without_details(chat: Chat) -> None:
+    async def broken(inbound: Inbound) -> None:
+        raise RuntimeError("a secret detail")
+
+    chat.engine.receive = broken  # type: ignore[method-assign]
+    async with chat.page(locale="zh") as page:
+        await page.say(type="send", id="m1", text="hello")
+        error = await page.until("error")
+    assert (error["key"], error["id"]) == ("unexpected", "m1")
+    assert "secret" not in error["text"]
+    assert "消息" in error["text"]
+
+
+async def test_replies_reach_every_page_rendered_and_as_written(chat: Chat) -> None:
+    async with chat.page() as one, chat.page() as two:
+        assert await chat.web.send(bot_says("**hi**<script>", at=7)) == "out-1"
+        for page in (one, two):
+            assert await page.until("message") == {
+                "type": "message",
+                "id": "out-1",
+                "role": "bot",
+                "html": "<p><strong>hi</strong>&lt;script&gt;</p>\n",
+                "text": "**hi**<script>",
+                "at": 7,
+                "replaces": [],
+            }
+
+
+async def test_sending_with_no_page_open_succeeds(chat: Chat) -> None:
+    assert await chat.web.send(bot_says("hi")) == "out-1"
+    await chat.web.typing(ADDRESS)
+    await chat.web.draft(ADDRESS, "d", "text")
+
+
+async def test_a_message_of_one_page_shows_on_the_others_only(chat: Chat) -> None:
+    async with chat.page() as one, chat.page() as two:
+        await one.say(type="send", id="m1", text="*hello*")
+        shown = await two.until("message")
+        assert (shown["id"], shown["role"], shown["text"]) == ("m1", "user", "*hello*")
+        await one.until("ack")
+        await chat.web.send(bot_says("hi"))
+        await one.until("message", role="bot")
+        assert "user" not in {frame.get("role") for frame in one.frames}
+
+
+async def test_very_long_replies_are_rendered_too(chat: Chat) -> None:
+    async with chat.page() as page:
+        await chat.web.send(bot_says("word **bold** " * 5000))
+        assert (await page.until("message"))["html"].count("<strong>") == 5000
+
+
+# --- history and drafts ---------------------------------------------------------------------------
+
+
+async def test_history_comes_first_and_in_order(chat: Chat) -> None:
+    chat.engine.lines = [
+        HistoryItem("a", "user", "<b>hi</b>", 1),
+        HistoryItem("b", "bot", "**hello**", 2),
+        HistoryItem("c", "divider", "New conversation", 3),
+    ]
+    async with chat.page() as page:
+        items = page.frames[-1]["items"]
+    assert [item["id"] for item in items] == ["a", "b", "c"]
+    assert items[0] == {"id": "a", "role": "user", "html": "", "text": "<b>hi</b>", "at": 1}
+    assert items[1]["html"] == "<p><strong>hello</strong></p>\n"
+    assert [frame["type"] for frame in page.frames] == ["commands", "history"]
+
+
+async def test_a_huge_history_is_cut_at_its_old_end(chat: Chat) -> None:
+    chat.engine.lines = [HistoryItem(str(n), "user", "x" * 100_000, n) for n in range(200)]
+    async with chat.page() as page:
+        items = page.frames[-1]["items"]
+    assert items[-1]["id"] == "199"
+    assert len(items) == 20
+
+
+async def test_what_is_said_while_history_is_read_comes_after_it(chat: Chat) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(address: object, limit: int) -> list[HistoryItem]:
+        asked.set()
+        await go.wait()
+        return []
+
+    chat.engine.history = slow  # type: ignore[method-assign]
+    async with chat.page(hello=False) as page:
+        await page.say(type="hello", version=1)
+        await asked.wait()
+        await chat.web.send(bot_says("meanwhile"))
+        go.set()
+        await page.until("message", text="meanwhile")
+    assert [frame["type"] for frame in page.frames] == ["commands", "history", "message"]
+
+
+async def test_commands_come_in_the_persons_language(chat: Chat) -> None:
+    async with chat.page(locale="zh-CN") as page:
+        assert page.frames[0]["items"][0] == {
+            "name": "new",
+            "description": "开始新对话",
+            "usage": "[model]",
+        }
+
+
+async def test_a_history_that_cannot_be_read_says_so_and_closes(chat: Chat) -> None:
+    async def broken(address: object, limit: int) -> list[HistoryItem]:
+        raise StorageError
+
+    chat.engine.history = broken  # type: ignore[method-assign]
+    async with chat.page(hello=False) as page:
+        await page.say(type="hello", version=1)
+        await page.until("error", key="history")
+        assert await page.closed() == 1013
+
+
+async def test_drafts_are_paced_and_replaced_by_the_reply(chat: Chat) -> None:
+    async with chat.page() as page:
+        text = ""
+        for number in range(300):
+            text += f"w{number} "
+            await chat.web.draft(ADDRESS, "d1", text)
+        last = await page.until("draft", html=f"<p>{text.strip()}</p>\n")
+        assert last["id"] == "d1"
+        assert len([frame for frame in page.frames if frame["type"] == "draft"]) <= 3
+        await chat.web.send(bot_says("done"))
+        assert (await page.until("message"))["replaces"] == ["d1"]
+
+
+async def test_a_notice_leaves_drafts_alone(chat: Chat) -> None:
+    async with chat.page() as page:
+        await chat.web.draft(ADDRESS, "d1", "so far")
+        await chat.web.send(bot_says("nearly full", kind="notice"))
+        assert (await page.until("message"))["replaces"] == []
+        await chat.web.draft(ADDRESS, "d1", "")
+        await page.until("draft", html="")
+
+
+async def test_a_page_that_comes_late_sees_the_draft(chat: Chat) -> None:
+    await chat.web.draft(ADDRESS, "d1", "so **far**")
+    async with chat.page() as page:
+        assert "<strong>far</strong>" in (await page.until("draft", id="d1"))["html"]
+
+
+async def test_a_text_client_gets_text_beside_a_page_that_gets_html(chat: Chat) -> None:
+    async with chat.page(format="text") as terminal, chat.page() as page:
+        await chat.web.draft(ADDRESS, "d1", "**so**")
+        assert await terminal.until("draft") == {"type": "draft", "id": "d1", "text": "**so**"}
+        assert "text" not in await page.until("draft")
+        await chat.web.send(bot_says("**hi**"))
+        assert (await terminal.until("message"))["html"] == ""
+        assert (await page.until("message"))["html"]
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raw", ["", "{", "[]", '"send"', '{"type":"history"}', '{"type":"hello"}'])
+async def test_frames_that_make_no_sense_are_answered_and_change_nothing(
+    chat: Chat, raw: str
+) -> None:
+    async with chat.page() as page:
+        await page.ws.send_str(raw)
+        await page.until("error", key="malformed", id="")
+        await page.say(type="send", id="m1", text="still here")
+        await page.until("ack", id="m1")
+    assert len(chat.engine.received) == 1
+
+
+async def test_binary_frames_are_refused(chat: Chat) -> None:
+    async with chat.page() as page:
+        await page.ws.send_bytes(b'{"type":"send","id":"m1","text":"hi"}')
+        await page.until("error", key="malformed")
+    assert chat.engine.received == []
+
+
+async def test_a_message_too_long_is_refused_and_the_longest_is_taken(chat: Chat) -> None:
+    async with chat.page() as page:
+        await page.say(type="send", id="m1", text="x" * (MAX_TEXT + 1))
+        error = await page.until("error", id="m1")
+        assert error["key"] == "too_long"
+        assert "64 kB" in error["text"]
+        await page.say(type="send", id="m2", text="\x01" * MAX_TEXT)
+        await page.until("ack", id="m2")
+
+
+async def test_a_frame_too_large_closes_the_connection(chat: Chat) -> None:
+    async with chat.page() as page:
+        await page.ws.send_str("x" * (MAX_FRAME + 1))
+        assert await page.closed() == 1009
+    async with chat.page() as page:
+        await page.say(type="send", id="m1", text="others go on")
+        await page.until("ack")
+
+
+async def test_a_connection_must_begin_with_hello(chat: Chat) -> None:
+    async with chat.page(hello=False) as page:
+        await page.say(type="send", id="m1", text="hi")
+        await page.until("error", key="malformed")
+        assert await page.closed() == 1008
+    assert chat.engine.received == []
+
+
+async def test_another_version_is_told_to_load_again(chat: Chat) -> None:
+    async with chat.page(hello=False) as page:
+        await page.say(type="hello", version=2)
+        await page.until("error", key="version")
+        assert await page.closed() == 1008
+
+
+async def test_a_connection_that_stays_silent_is_closed(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.web.channel.HELLO_SECONDS", 0.05)
+    async with chat.page(hello=False) as page:
+        assert await page.closed() == 1008
+
+
+async def test_before_hello_nothing_is_told(chat: Chat) -> None:
+    async with chat.page(hello=False) as quiet, chat.page() as page:
+        await chat.web.send(bot_says("private"))
+        await page.until("message")
+        await quiet.say(type="hello", version=1)
+        await quiet.until("history")
+        assert [frame["type"] for frame in quiet.frames] == ["commands", "history"]
+
+
+async def test_a_flood_is_slowed_and_loses_nothing(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.web.channel.BURST", 5)
+    monkeypatch.setattr("adapters.web.channel.FRAMES_PER_SECOND", 100.0)
+    loop = asyncio.get_running_loop()
+    async with chat.page() as page:
+        began = loop.time()
+        for number in range(25):
+            await page.say(type="send", id=f"m{number}", text="again")
+        await page.until("ack", id="m24")
+        assert loop.time() - began >= 0.19
+    assert [inbound.message_id for inbound in chat.engine.received] == [
+        f"m{number}" for number in range(25)
+    ]
+
+
+async def test_too_many_pages_are_refused(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.web.channel.MAX_SOCKETS", 1)
+    async with chat.page():
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            async with chat.page():
+                pass
+        assert caught.value.status == 503
+
+
+async def test_a_page_that_does_not_read_is_dropped_and_others_go_on(chat: Chat) -> None:
+    async with chat.page() as lazy, chat.page() as page:
+        transport: Any = lazy.ws._response.connection.transport  # type: ignore[union-attr]
+        transport.pause_reading()
+        sent = 0
+        while len(chat.web._sockets) == 2:
+            await chat.web.send(bot_says("x" * 90_000, f"out-{sent}"))
+            await page.until("message", id=f"out-{sent}")
+            sent += 1
+            assert sent < 2000
+        await page.say(type="send", id="m1", text="fine here")
+        await page.until("ack", id="m1")
+        transport.resume_reading()
+
+
+async def test_stopping_says_goodbye_after_what_is_being_stored(chat: Chat) -> None:
+    storing, stored = asyncio.Event(), asyncio.Event()
+    kept: list[str] = []
+
+    async def slow(inbound: Inbound) -> None:
+        storing.set()
+        await stored.wait()
+        kept.append(inbound.message_id)
+
+    chat.engine.receive = slow  # type: ignore[method-assign]
+    async with chat.page() as page:
+        await page.say(type="send", id="m1", text="hello")
+        await storing.wait()
+        stopping = asyncio.create_task(chat.web.stop())
+        code = await page.closed()
+        assert not stopping.done()
+        stored.set()
+        await stopping
+    assert (code, kept) == (1001, ["m1"])
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        async with chat.page():
+            pass
+    assert caught.value.status == 503
