@@ -96,6 +96,16 @@ class Console:
         threading.Thread(target=self._read, args=(loop,), name="console", daemon=True).start()
         engine.report(self.name, DEFAULT_ACCOUNT, Health.UP)
 
+    async def attach(self, url: str, token: str) -> None:
+        """Join the page of a bot that runs already, until the person leaves.
+
+        Raises:
+            ChannelError: it cannot be joined; the message says why.
+        """
+        from adapters.web.client import attach  # noqa: PLC0415 - only for this
+
+        await attach(url, token, input=self._input, output=self._output, locale=self._locale)
+
     async def finished(self) -> None:
         """Wait until the input ended and every line was answered."""
         await self._finished.wait()

@@ -98,7 +98,8 @@ class Outbound:
     """One piece of text to send, already cut to the channel's `max_length`.
 
     `text` is Markdown (CommonMark). `id` is stable across retries, so a platform that takes
-    idempotency keys gets one. `reply_to` is the message id to answer, on a first piece only.
+    idempotency keys gets one; a reply's is also that of its line in the history. `reply_to` is the
+    message id to answer, on a first piece only.
     """
 
     id: str
@@ -133,7 +134,8 @@ class Command:
 class HistoryItem:
     """One line of a conversation as a person saw it, for channels that redraw their history.
 
-    The `id` of a person's line is the message id it came with.
+    The `id` of a person's line is the message id it came with, that of the bot's the
+    `Outbound.id` it was sent with.
     """
 
     id: str
@@ -249,8 +251,12 @@ class Interactive(Protocol):
         """Wait until the person left and everything they said was answered."""
         ...
 
-    async def attach(self, url: str, token: str) -> bool:
-        """Join the page of a bot that runs already until the person leaves; False if none is."""
+    async def attach(self, url: str, token: str) -> None:
+        """Join the page of a bot that runs already, until the person leaves.
+
+        Raises:
+            ChannelError: it cannot be joined; the message says why.
+        """
         ...
 
 

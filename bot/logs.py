@@ -7,6 +7,7 @@ import sys
 
 import orjson
 import structlog
+from structlog.dev import plain_traceback
 
 from bot.config import LogConfig
 
@@ -35,7 +36,10 @@ def configure(config: LogConfig) -> None:
         )
     else:
         structlog.configure(
-            processors=[*processors, structlog.dev.ConsoleRenderer()],
+            processors=[
+                *processors,
+                structlog.dev.ConsoleRenderer(exception_formatter=plain_traceback),
+            ],
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
             wrapper_class=structlog.make_filtering_bound_logger(level),
             cache_logger_on_first_use=True,

@@ -11,7 +11,7 @@ import typer
 
 from bot.app import App, Parts
 from bot.channel import Interactive, reveal
-from bot.errors import ConfigError, StorageBusy
+from bot.errors import ChannelError, ConfigError, StorageBusy
 from bot.settings import Loaded
 
 log = structlog.get_logger(__name__)
@@ -63,5 +63,7 @@ async def chat_here(loaded: Loaded) -> None:
             await console.finished()
     except StorageBusy as busy:
         url = f"http://{config.dashboard.host}:{config.dashboard.port}/"
-        if not await console.attach(url, reveal(config.dashboard.token)):
-            raise busy from None
+        try:
+            await console.attach(url, reveal(config.dashboard.token))
+        except ChannelError as exc:
+            raise StorageBusy(f"{busy} Its page could not be joined from here: {exc}") from exc

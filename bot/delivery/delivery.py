@@ -92,7 +92,7 @@ class Delivery:
         texts = chunking.pieces(letter.text, able.max_length, able.length_unit)
         for index in range(letter.pieces_sent, len(texts)):
             piece = Outbound(
-                id=f"{letter.id}.{index}",
+                id=letter.piece_id(index),
                 address=letter.address,
                 text=texts[index],
                 kind=letter.kind,

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from bot.channel import Address, OutboundKind
 from bot.storage import Row, Transaction
 
-_COLUMNS = "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, created_at"
+_COLUMNS = (
+    "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at"
+)
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One text for one address; it may take several pieces. Times are ms since the epoch."""
+    """One text for one address; it may take several pieces.
+
+    `entry` is the id of the transcript entry it tells, or empty. Times are ms since the epoch.
+    """
 
     id: int
     address: Address
@@ -22,7 +27,13 @@ class Letter:
     text: str
     reply_to: str
     pieces_sent: int
+    entry: str
     created_at: int
+
+    def piece_id(self, index: int) -> str:
+        """The id of the n-th piece, from 0: the same each time it is tried."""
+        base = self.entry or f"letter-{self.id}"
+        return f"{base}.{index}" if index else base
 
 
 def add(
@@ -33,15 +44,17 @@ def add(
     *,
     kind: OutboundKind = "reply",
     reply_to: str = "",
+    entry: str = "",
 ) -> Letter:
     """Store a text to send; hand the result to `Delivery.post` once it is committed."""
     row = tx.execute(
         "INSERT INTO outbox(channel, account, chat, thread, kind, text, reply_to, state, "
-        "pieces_sent, created_at, error) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, '') "
+        "pieces_sent, entry, created_at, error) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '') "
         "RETURNING id",
-        (*_place(address), kind, text, reply_to, now),
+        (*_place(address), kind, text, reply_to, entry, now),
     )[0]
-    return Letter(row[0], address, kind, text, reply_to, 0, now)
+    return Letter(row[0], address, kind, text, reply_to, 0, entry, now)
 
 
 def waiting(tx: Transaction, address: Address, limit: int) -> list[Letter]:
@@ -110,6 +123,6 @@ def _place(address: Address) -> Sequence[str]:
 
 
 def _letter(row: Row) -> Letter:
-    id_, channel, account, chat, thread, kind, text, reply_to, pieces_sent, created_at = row
+    id_, channel, account, chat, thread, *rest = row
     address = Address(channel, account, chat, thread)
-    return Letter(id_, address, kind, text, reply_to, pieces_sent, created_at)
+    return Letter(id_, address, *rest)

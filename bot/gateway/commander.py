@@ -90,8 +90,8 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Wait
         NewEntry("command", "user", typed, source="" if answer.message else inbound.message_id),
         NewEntry("notice", "assistant", answer.text),
     )
-    draft.append(after.id, notes)
-    draft.say(inbound.address, answer.text)
+    noted = draft.append(after.id, notes)
+    draft.say(inbound.address, answer.text, entry=noted)
     for session_id in (before.id, after.id):
         draft.touch(session_id)
     if not answer.message:

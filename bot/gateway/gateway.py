@@ -128,8 +128,8 @@ class Gateway:
             return session
         fresh = draft.start(place, by=reason, previous=session, model=session.model)
         receipt = text(self._people.language(inbound), f"receipt.{reason}")
-        draft.append(fresh.id, [NewEntry("notice", "assistant", receipt)])
-        draft.say(inbound.address, receipt, "receipt")
+        noted = draft.append(fresh.id, [NewEntry("notice", "assistant", receipt)])
+        draft.say(inbound.address, receipt, "receipt", entry=noted)
         log.info("session.reset", reason=reason, channel=place.channel, session=fresh.id)
         return fresh
 

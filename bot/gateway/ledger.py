@@ -54,13 +54,17 @@ class Draft:
 
     def append(
         self, session_id: str, news: Sequence[NewEntry], counted: Counted | None = None
-    ) -> None:
-        """Add to a transcript."""
-        self.mirror.append(store.append(self.tx, session_id, news, self.now, counted))
+    ) -> str:
+        """Add to a transcript; the id of its newest entry."""
+        appended = store.append(self.tx, session_id, news, self.now, counted)
+        self.mirror.append(appended)
+        return appended.last_entry
 
-    def say(self, address: Address, words: str, kind: OutboundKind = "reply") -> None:
-        """Put a text into the outbox."""
-        self.letters.append(outbox.add(self.tx, address, words, self.now, kind=kind))
+    def say(
+        self, address: Address, words: str, kind: OutboundKind = "reply", *, entry: str = ""
+    ) -> None:
+        """Put a text into the outbox; `entry` is the transcript entry it tells."""
+        self.letters.append(outbox.add(self.tx, address, words, self.now, kind=kind, entry=entry))
 
     def touch(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""

@@ -52,6 +52,11 @@ class Presence:
         if self._drafts is not None and (self._draft_task is None or self._draft_task.done()):
             self._draft_task = asyncio.create_task(self._show_drafts(self._drafts))
 
+    async def clear(self) -> None:
+        """Take the text so far away: no reply will replace it."""
+        if self._drafts is not None and self._shown:
+            await self._drafts.draft(self._address, self._draft_id, "")
+
     def _begin_typing(self) -> None:
         if self._typing is not None:
             self._typing_task = asyncio.create_task(self._keep_typing(self._typing))

@@ -93,6 +93,8 @@ class TurnRunner:
                 task.cancel()  # when this lane is cancelled; harmless when it is finished
         answer = _answer(result, request.model_name, language, dropped=dropped)
         await self._commit(live, rows, result, answer)
+        if not answer.letter:
+            await presence.clear()
         end = type(result.error).__name__ if result.error else result.stop
         self._metrics.turns.labels("stopped" if result.stopped else end).inc()
         self._metrics.turn_seconds.observe(time.perf_counter() - started)
@@ -154,9 +156,9 @@ class TurnRunner:
         done = [row.id for row in rows]
 
         def work(draft: Draft) -> None:
-            draft.append(live.session.id, news, counted)
+            told = draft.append(live.session.id, news, counted)
             if answer.letter:
-                draft.say(address, answer.letter)
+                draft.say(address, answer.letter, entry=told)
             inbox.done(draft.tx, done, now)
 
         await self._ledger.write(now, work, must=True)

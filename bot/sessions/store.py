@@ -83,11 +83,15 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append added to the mirror file: `data` belongs at byte `offset`."""
+    """What an append added to the mirror file: `data` belongs at byte `offset`.
+
+    `last_entry` is the id of the newest entry, empty after a header.
+    """
 
     session_id: str
     offset: int
     data: bytes
+    last_entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +239,7 @@ def append(
             session_id,
         ),
     )
-    return Appended(session_id, offset, data)
+    return Appended(session_id, offset, data, parent or "")
 
 
 def set_model(tx: Transaction, session_id: str, model: str) -> None:

@@ -37,7 +37,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE outbox(
             id {serial}, channel TEXT NOT NULL, account TEXT NOT NULL, chat TEXT NOT NULL,
             thread TEXT NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL, reply_to TEXT NOT NULL,
-            state TEXT NOT NULL, pieces_sent BIGINT NOT NULL, created_at BIGINT NOT NULL,
+            state TEXT NOT NULL, pieces_sent BIGINT NOT NULL, entry TEXT NOT NULL,
+            created_at BIGINT NOT NULL,
             done_at BIGINT, error TEXT NOT NULL)""",
         """CREATE INDEX outbox_waiting ON outbox(channel, account, chat, thread, id)
             WHERE state = 'waiting'""",
