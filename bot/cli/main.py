@@ -38,7 +38,7 @@ def chat(config: ConfigOption = None) -> None:
     """Chat in this terminal; with a running bot, join its page's conversation."""
     from bot.cli.serve import chat_here  # noqa: PLC0415 - other commands need none of it
 
-    loaded = load(config)
+    loaded = load(config, quiet=True)
     loop_runner()(chat_here(loaded))
 
 

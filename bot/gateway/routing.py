@@ -83,8 +83,8 @@ def is_owner(config: SessionConfig, channel: str, sender: str) -> bool:
     if not link:
         return False
     places = config.identity_links[link]
-    owners = {owner.lower() for owner in config.owner} | {f"{c}:owner" for c in OWNER_CHANNELS}
-    return link in config.owner or any(place.lower() in owners for place in places)
+    owners = {*config.owner, *(f"{c}:owner" for c in OWNER_CHANNELS)}
+    return link in config.owner or any(place in owners for place in places)
 
 
 def linked(links: Mapping[str, Sequence[str]], channel: str, sender: str) -> str:

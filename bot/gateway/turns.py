@@ -141,7 +141,7 @@ class TurnRunner:
         counted = store.Counted(
             input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
             output_tokens=usage.output_tokens,
-            context_tokens=result.context_tokens,
+            context_tokens=result.context_tokens or _about(live, result),
             turns=1,
         )
         said = result.messages[len(rows) :]
@@ -163,6 +163,12 @@ class TurnRunner:
 
         await self._ledger.write(now, work, must=True)
         live.conversation.extend(result.messages)
+
+
+def _about(live: Live, result: TurnResult) -> int:
+    """What the conversation comes to when the model does not report it."""
+    new = sum(tokens.estimate(message.text) for message in result.messages)
+    return live.conversation.tokens + new
 
 
 def _message(inbound: Inbound, zone: ZoneInfo) -> Message:

@@ -1,0 +1,112 @@
+"""The whole program in a browser: `confidant run` on an empty folder, with no key and no account."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+
+class Program:
+    """`confidant run`, as a person starts it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
+        self.url = ""
+
+    async def start(self, port: str = "0") -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name("confidant"),
+            "run",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=self._folder,
+            env={
+                "PATH": os.environ["PATH"],
+                "CONFIDANT_STORAGE__DIR": str(self._folder / "data"),
+                "CONFIDANT_DASHBOARD__PORT": port,
+            },
+        )
+        line = (await self._process.stdout.readline()).decode()
+        self.url = re.fullmatch(r"Confidant is at (http://\S+)\n", line)[1]
+
+    async def end(self, number: signal.Signals) -> int:
+        self._process.send_signal(number)
+        return await self._process.wait()
+
+    @property
+    def port(self) -> str:
+        return self.url.rstrip("/").rsplit(":", 1)[1]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def program(tmp_path: Path) -> AsyncIterator[Program]:
+    program = Program(tmp_path)
+    await program.start()
+    yield program
+    assert await program.end(signal.SIGTERM) == 0
+
+
+async def open_page(browser: Browser, program: Program, locale: str = "en-GB") -> Page:
+    context = await browser.new_context(locale=locale)
+    page = await context.new_page()
+    await page.goto(program.url)
+    await page.wait_for_selector("#state[data-state=open]")
+    return page
+
+
+async def write(page: Page, text: str) -> None:
+    await page.fill("#message", text)
+    await page.press("#message", "Enter")
+
+
+async def test_chat_new_reload_and_the_history_is_there(browser, program):
+    page = await open_page(browser, program)
+    log = page.locator("#log")
+    await write(page, "remember that my daughter is allergic to peanuts")
+    await expect(log).to_contain_text("✓")
+    await write(page, "/new")
+    await expect(log).to_contain_text("New conversation.")
+    await write(page, "what is my daughter allergic to?")
+    await expect(log).to_contain_text("On 20")
+    before = await log.locator("[data-id]").count()
+    await page.reload()
+    await page.wait_for_selector("#state[data-state=open]")
+    await expect(log).to_contain_text("remember that my daughter is allergic to peanuts")
+    await expect(log).to_contain_text("what is my daughter allergic to?")
+    assert await log.locator("[data-id]").count() >= before
+    await page.context.close()
+
+
+async def test_a_kill_in_the_middle_is_not_noticed(browser, program):
+    page = await open_page(browser, program)
+    await write(page, "hello")
+    await expect(page.locator("#log")).to_contain_text("I'm offline")
+    port = program.port
+    await program.end(signal.SIGKILL)
+    await write(page, "remember that the key is under the mat")
+    await program.start(port)
+    await expect(page.locator("#log")).to_contain_text("✓ Stored", timeout=20_000)
+    notes = list(Path(program._folder, "data/workspace/memory").glob("*.md"))
+    assert notes[0].read_text().count("the key is under the mat") == 1
+    await page.context.close()
+
+
+async def test_the_program_speaks_chinese_to_who_does(browser, program):
+    page = await open_page(browser, program, "zh-CN")
+    await write(page, "/help")
+    await expect(page.locator("#log")).to_contain_text("开始新对话")
+    await write(page, "/status")
+    await expect(page.locator("#log")).to_contain_text("模型：offline")
+    await page.context.close()
