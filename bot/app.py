@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,12 +62,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal."""
+    """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal.
+
+    `on_loaded` is called once everything is imported, which goes on after the start.
+    """
 
     clock: Clock = system_clock
     remote: Model | None = None
     channels: Mapping[str, Channel] | None = None
     dashboard: bool = True
+    on_loaded: Callable[[], None] = lambda: None
 
 
 class App:
@@ -111,6 +115,7 @@ class App:
         delivery = Delivery(database, self.channels, clock, self._sent)
         health = HealthBoard()
         gateway, lanes = self._gateway(database, mirror, models, delivery, health)
+        await lanes.reclaim()
         await delivery.look()
         server = self._server(database, health) if self._parts.dashboard else None
         if server is not None:
@@ -240,8 +245,14 @@ class App:
         self._spawn(housekeeping.look_outside(database, delivery))
         self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
         self._spawn(housekeeping.watch_loop(self.metrics))
-        if isinstance(models.remote, AnthropicModel):
-            self._spawn(models.remote.warm_up())
+        self._spawn(self._finish_loading(models.remote))
+
+    async def _finish_loading(self, remote: Model | None) -> None:
+        try:
+            if isinstance(remote, AnthropicModel):
+                await remote.warm_up()
+        finally:
+            self._parts.on_loaded()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -265,16 +276,21 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         StorageError: it cannot be opened.
     """
     path = folder / DATABASE_NAME
-    is_new = not path.exists()
     try:
         await asyncio.to_thread(backup.check, path)
+        if backup.is_new(path) and (folder / TRANSCRIPTS).is_dir():
+            backup.mark_read_back(path, due=True)
         database = await SqliteDatabase.open(path)
     except StorageCorrupt:
         await asyncio.to_thread(backup.restore, path, clock())
         database = await SqliteDatabase.open(path)
-        is_new = True
-    if is_new and (folder / TRANSCRIPTS).is_dir():
-        await recover.read_back(database, folder / TRANSCRIPTS)
+    if backup.read_back_is_due(path):
+        try:
+            await recover.read_back(database, folder / TRANSCRIPTS)
+            backup.mark_read_back(path, due=False)
+        except BaseException:
+            await database.close()
+            raise
     return database
 
 

@@ -37,11 +37,14 @@ async def repair_mirror(mirror: Mirror) -> None:
 
 async def look_outside(database: Database, delivery: Delivery) -> None:
     """Send what another process put into the outbox."""
+    changed = False
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         try:
-            if await database.changed_outside():
+            changed = await database.changed_outside() or changed
+            if changed:
                 await delivery.look()
+                changed = False
         except StorageClosed:
             return
         except StorageError as exc:
@@ -52,7 +55,7 @@ async def keep_backups(config: StorageConfig, path: Path, database: Database, cl
     """Prune what is no longer needed and make a verified backup, every `backup_hours`."""
     await asyncio.sleep(FIRST_BACKUP_SECONDS)
     while config.backup_hours > 0:
-        due = _newest_ms(path) + config.backup_hours * HOUR_MS
+        due = _newest_ms(path, clock()) + config.backup_hours * HOUR_MS
         wait = (due - clock()) / 1000
         # Bounded both ways: a clock that jumped must not put it off for years.
         await asyncio.sleep(min(max(wait, 0), config.backup_hours * 3600))
@@ -76,6 +79,6 @@ async def watch_loop(metrics: Metrics) -> None:
         metrics.loop_lag.set(max(0.0, loop.time() - due))
 
 
-def _newest_ms(path: Path) -> float:
-    newest = backup.newest_first(path)[:1]
+def _newest_ms(path: Path, now: int) -> float:
+    newest = backup.newest_first(path, now)[:1]
     return newest[0].stat().st_mtime * 1000 if newest else 0.0

@@ -34,11 +34,12 @@ R = TypeVar("R", bound=Numbered)
 class Backlog(Generic[R]):
     """What waits for one key: a window in memory, and a mark when the table holds more."""
 
-    __slots__ = ("arrived", "more", "rows")
+    __slots__ = ("arrived", "loaded", "more", "rows")
 
     def __init__(self) -> None:
         self.rows: deque[R] = deque()
         self.more = False
+        self.loaded: set[int] = set()  # ids of the rows that last came from the table
         self.arrived = asyncio.Event()
 
     def take(self, most: int = 1) -> list[R]:
@@ -69,6 +70,8 @@ class Workers(Generic[K, R]):
     def put(self, key: K, row: R) -> bool:
         """Hand over a stored row; False when the window is full and it waits in its table."""
         backlog = self._backlog(key)
+        if row.id in backlog.loaded:
+            return True  # the table was faster: it is here already, or even done
         fits = not backlog.more and len(backlog.rows) < self._window
         if fits:
             backlog.rows.append(row)
@@ -98,13 +101,15 @@ class Workers(Generic[K, R]):
 
     async def drain(self, grace: float) -> None:
         """Let every worker empty its backlog for up to `grace` seconds, then cancel it."""
-        tasks = list(self._tasks.values())
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=grace)
-            self._stopping = True
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace
+        while self._tasks and (left := end - loop.time()) > 0:
+            await asyncio.wait(self._tasks.values(), timeout=left)
+        self._stopping = True
+        late = list(self._tasks.values())
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     def _backlog(self, key: K) -> Backlog[R]:
         backlog = self._backlogs.get(key)
@@ -118,11 +123,12 @@ class Workers(Generic[K, R]):
         try:
             while not self._stopping:
                 try:
-                    if not backlog.rows and backlog.more:
+                    if backlog.rows:
+                        await self._handle(key, backlog)
+                    elif backlog.more:
                         await self._refill(key, backlog)
-                    if not backlog.rows:
+                    else:
                         return
-                    await self._handle(key, backlog)
                 except Exception:
                     # What was taken is still waiting in its table: begin again from there.
                     log.exception("worker.failed")
@@ -136,6 +142,7 @@ class Workers(Generic[K, R]):
     async def _refill(self, key: K, backlog: Backlog[R]) -> None:
         backlog.more = False  # a row put from here on is in memory, or sets it again
         stored = await self._load(key, self._window)
+        backlog.loaded = {row.id for row in stored}
         if len(stored) == self._window:
             # What came meanwhile is further down the table; it is loaded when its time comes.
             backlog.more = True

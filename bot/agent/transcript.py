@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from bot.agent.models import Block, Message, Opaque, Text, ToolResult, ToolUse
+from bot.errors import ModelBadReply
 from bot.sessions.entries import Entry, NewEntry
+from bot.wellformed import well_formed
 
 
 def new_entry(message: Message, *, text: str | None = None, source: str = "") -> NewEntry:
@@ -53,6 +59,31 @@ def from_json(data: Mapping[str, Any]) -> Block:
             return ToolResult(id_, text, is_error=bool(data.get("is_error")))
         case _:
             return Opaque(data)
+
+
+def storable(message: Message) -> Message:
+    """The message, with what no transcript can hold written as near to it as can be.
+
+    Raises:
+        ModelBadReply: it cannot be written at all.
+    """
+    blocks = [to_json(block) for block in message.blocks]
+    try:
+        orjson.dumps(blocks)
+    except TypeError:  # half a UTF-16 pair, a number beyond 64 bits, or nested too deep
+        try:
+            raw = well_formed(json.dumps(blocks, ensure_ascii=False))
+            plain = json.loads(raw, parse_int=_bounded)
+            orjson.dumps(plain)
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise ModelBadReply from exc
+        return replace(message, blocks=tuple(from_json(block) for block in plain))
+    return message
+
+
+def _bounded(digits: str) -> int | float:
+    number = int(digits)
+    return number if -(2**63) <= number < 2**63 else float(number)
 
 
 def repaired(messages: Iterable[Message]) -> list[Message]:

@@ -6,7 +6,7 @@ A turn only thinks: it writes nothing but what tools write. Whoever runs it comm
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -26,12 +26,18 @@ from bot.agent.models import (
 )
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.transcript import repaired
+from bot.agent.transcript import repaired, storable
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
+from bot.wellformed import well_formed
 
 log = structlog.get_logger(__name__)
 
 OnText = Callable[[str], None]
+
+_FAILURES: Mapping[StopReason, type[ModelError]] = {
+    "refusal": ModelRefused,
+    "context_full": ModelContextFull,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class Turn:
         self._usage = Usage()
         self._context_tokens = 0
         self._task: asyncio.Task[TurnResult] | None = None
+        self._begun = False
         self._stopped = False
 
     def start(self) -> asyncio.Task[TurnResult]:
@@ -91,9 +98,11 @@ class Turn:
         """End as soon as possible; the result keeps what was written so far."""
         if self._task is not None and not self._task.done():
             self._stopped = True
-            self._task.cancel()
+            if self._begun:  # a task cancelled before its first step would have no result
+                self._task.cancel()
 
     async def _run(self) -> TurnResult:
+        self._begun = True
         try:
             async with asyncio.timeout(self._request.timeout):
                 stop = await self._steps()
@@ -105,13 +114,16 @@ class Turn:
             return self._result(error=ModelTimeout())
         except ModelError as exc:
             return self._result(error=exc)
-        if stop == "refusal":
-            return self._result(error=ModelRefused())
-        if stop == "context_full":
-            return self._result(error=ModelContextFull())
-        return self._result(stop=stop)
+        except Exception:
+            # A mistake of ours: told and kept like any other failure, or it would be tried forever.
+            log.exception("turn.failed")
+            return self._result(error=ModelError())
+        failure = _FAILURES.get(stop)
+        return self._result(stop=stop) if failure is None else self._result(error=failure())
 
     async def _steps(self) -> StopReason:
+        if self._stopped:  # before the first step
+            raise asyncio.CancelledError
         for _ in range(self._request.max_steps):
             reply = await self._reply()
             if reply.stop == "tool_use":
@@ -145,7 +157,7 @@ class Turn:
         self._writing.clear()
         self._said.append(reply.message.text)
         if reply.message.blocks:
-            self._messages.append(reply.message)
+            self._messages.append(storable(reply.message))
         self._count(reply.usage)
         return reply
 
@@ -157,7 +169,7 @@ class Turn:
                     block.name, block.input, self._request.context
                 )
                 results.append(ToolResult(block.id, text, is_error=is_error))
-        return Message("user", tuple(results))
+        return storable(Message("user", tuple(results)))
 
     def _count(self, usage: Usage) -> None:
         total = self._usage
@@ -171,7 +183,7 @@ class Turn:
 
     def _text(self) -> str:
         parts = (*self._said, "".join(self._writing))
-        return "\n\n".join(part.strip() for part in parts if part.strip())
+        return well_formed("\n\n".join(part.strip() for part in parts if part.strip()))
 
     def _result(
         self,
@@ -180,7 +192,7 @@ class Turn:
         stopped: bool = False,
         error: ModelError | None = None,
     ) -> TurnResult:
-        partial = "".join(self._writing)
+        partial = well_formed("".join(self._writing))
         messages = tuple(self._messages)
         if partial.strip():
             messages = (*messages, Message("assistant", (Text(partial),)))

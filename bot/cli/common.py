@@ -42,12 +42,25 @@ def load(config: Path | None, *, quiet: bool = False) -> Loaded:
     return loaded
 
 
-def with_database(config: Config, work: Callable[[Transaction], T]) -> T:
+def reading(config: Config, work: Callable[[Transaction], T]) -> T:
+    """Look into the database of a bot that may be running meanwhile, without holding it up.
+
+    Raises:
+        StorageError: there is no database yet, or it cannot be used.
+    """
+    return _with_database(config, lambda database: database.read(work))
+
+
+def writing(config: Config, work: Callable[[Transaction], T]) -> T:
     """Run one transaction on the database of a bot that may be running meanwhile.
 
     Raises:
         StorageError: there is no database yet, or it cannot be used.
     """
+    return _with_database(config, lambda database: database.write(work))
+
+
+def _with_database(config: Config, use: Callable[[SqliteDatabase], Coroutine[Any, Any, T]]) -> T:
     path = config.storage.folder / DATABASE_NAME
     if not path.exists():
         raise StorageError(
@@ -57,7 +70,7 @@ def with_database(config: Config, work: Callable[[Transaction], T]) -> T:
     async def once() -> T:
         database = await SqliteDatabase.open(path)
         try:
-            return await database.write(work)
+            return await use(database)
         finally:
             await database.close()
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bot import __version__
-from bot.cli import configuration, pairing, sessions
+from bot.cli import configuration, garbage, pairing, sessions
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -27,6 +27,7 @@ cli.add_typer(configuration.cli, name="config")
 @cli.command()
 def run(config: ConfigOption = None) -> None:
     """Run the bot: every channel that is configured, and the page."""
+    garbage.hold()
     from bot.cli.serve import serve  # noqa: PLC0415 - other commands need none of it
 
     loaded = load(config)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from bot.cli.common import ConfigOption, load, with_database
+from bot.cli.common import ConfigOption, load, reading, writing
 from bot.clock import system_clock
 from bot.delivery import outbox
 from bot.errors import ConfidantError
@@ -21,7 +21,7 @@ def list_(config: ConfigOption = None) -> None:
     """Show who asked and who was let in."""
     loaded = load(config, quiet=True)
     now = system_clock()
-    waiting, approved = with_database(
+    waiting, approved = reading(
         loaded.config, lambda tx: (pairing.pending(tx, now), pairing.approved(tx))
     )
     if not waiting and not approved:
@@ -46,7 +46,7 @@ def approve(channel: str, code: str, config: ConfigOption = None) -> None:
             outbox.add(tx, found.address, words, now, kind="notice")
         return found
 
-    found = with_database(loaded.config, work)
+    found = writing(loaded.config, work)
     if found is None:
         raise ConfidantError(
             f"No valid code of {channel} is like that. Codes are valid for an hour; "
@@ -59,7 +59,7 @@ def approve(channel: str, code: str, config: ConfigOption = None) -> None:
 def revoke(channel: str, sender: str, config: ConfigOption = None) -> None:
     """Take a person's permission away again; SENDER is their id."""
     loaded = load(config, quiet=True)
-    if not with_database(loaded.config, lambda tx: pairing.revoke(tx, channel, sender)):
+    if not writing(loaded.config, lambda tx: pairing.revoke(tx, channel, sender)):
         raise ConfidantError(f"{channel}:{sender} was not let in by pairing.")
     typer.echo(f"{channel}:{sender} must ask again from now on.")
 

@@ -11,6 +11,7 @@ import typer
 
 from bot.app import App, Parts
 from bot.channel import Interactive, reveal
+from bot.cli import garbage
 from bot.errors import ChannelError, ConfigError, StorageBusy
 from bot.settings import Loaded
 
@@ -24,7 +25,7 @@ async def serve(loaded: Loaded) -> None:
         ConfidantError: it could not start; the message says what to do.
     """
     stop = _stop_signal()
-    async with App(loaded.config, loaded.plugins) as app:
+    async with App(loaded.config, loaded.plugins, Parts(on_loaded=garbage.settle)) as app:
         if app.address is not None:
             typer.echo(f"Confidant is at {app.address.url}")
         await stop.wait()

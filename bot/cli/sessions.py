@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from bot.cli.common import ConfigOption, load, with_database
+from bot.cli.common import ConfigOption, load, reading
 from bot.errors import ConfidantError
 from bot.sessions import entries, store
 from bot.sessions.store import Session
@@ -24,7 +24,7 @@ INDEX_NAME = "sessions.json"
 def list_(config: ConfigOption = None) -> None:
     """Show every conversation, newest first; * marks those that go on."""
     loaded = load(config, quiet=True)
-    found, pointers = with_database(
+    found, pointers = reading(
         loaded.config, lambda tx: (store.all_sessions(tx), store.pointers(tx))
     )
     if not found:
@@ -45,7 +45,7 @@ def show(session_id: str, config: ConfigOption = None) -> None:
     def work(tx: store.Transaction) -> list[str] | None:
         return store.lines(tx, session_id) if store.get(tx, session_id) else None
 
-    lines = with_database(loaded.config, work)
+    lines = reading(loaded.config, work)
     if lines is None:
         raise ConfidantError(f"There is no session {session_id}: see `confidant sessions list`.")
     for line in lines[1:]:
@@ -62,7 +62,6 @@ def export(
 ) -> None:
     """Write every transcript and an index of them, sessions.json, into a folder."""
     loaded = load(config, quiet=True)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def work(tx: store.Transaction) -> int:
         found = store.all_sessions(tx)
@@ -73,7 +72,11 @@ def export(
         _write(folder / INDEX_NAME, orjson.dumps(index, option=orjson.OPT_INDENT_2))
         return len(found)
 
-    count = with_database(loaded.config, work)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        count = reading(loaded.config, work)
+    except OSError as exc:
+        raise ConfidantError(f"{folder} cannot be written: {exc.strerror}.") from exc
     typer.echo(f"{count} conversations are in {folder}.")
 
 

@@ -54,7 +54,8 @@ def notes(inbound: Inbound, now: datetime) -> str:
         lines.append("[the person edited an earlier message; this is its new text]")
     reply = inbound.reply_to
     if reply is not None:
-        author = "your message" if reply.from_bot else f"a message from {reply.sender_name or '?'}"
+        name = _one_line(reply.sender_name) or "?"
+        author = "your message" if reply.from_bot else f"a message from {name}"
         quoted = _one_line(reply.quote or reply.text)
         lines.append(f"[in reply to {author}{f': “{quoted}”' if quoted else ''}]")
     if inbound.text and inbound.media:
@@ -68,7 +69,7 @@ def described(media: Sequence[Media]) -> str:
 
 
 def _described(media: Media) -> str:
-    details = [part for part in (media.name and _one_line(media.name), media.mime) if part]
+    details = [part for part in map(_one_line, (media.name, media.mime)) if part]
     if media.size:
         details.append(f"{media.size} bytes")
     return f"{media.kind} {', '.join(details)}".strip()

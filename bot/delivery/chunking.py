@@ -46,7 +46,8 @@ def pieces(text: str, limit: int, unit: LengthUnit = "chars") -> list[str]:
         if length(rest, unit) <= room:
             found.append(opening + rest)
             break
-        closing_room = 1 + max(len(fence.closing) if fence else 0, _longest_fence(rest, room))
+        marks = max(len(fence.closing) if fence else 0, _longest_fence(rest, room))
+        closing_room = marks + 1 if marks else 0
         window = _fitting(rest, max(room - closing_room, 8), unit)
         cut = _best_cut(rest, window, fence, room)
         head = rest[:cut]

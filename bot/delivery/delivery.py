@@ -7,6 +7,7 @@ was in flight.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
@@ -22,7 +23,7 @@ from bot.workers import Backlog, Workers
 WINDOW = 100  # texts of one address kept in memory
 FIRST_RETRY = 1.0  # seconds; doubles with each try
 LAST_RETRY = 60.0  # seconds
-GIVE_UP_MS = 24 * 60 * 60_000  # a text this old is parked instead of tried again
+GIVE_UP = 24 * 3600.0  # seconds; a text tried for so long is parked
 MAX_BUGS = 3  # tries after an error the channel should have mapped
 
 log = structlog.get_logger(__name__)
@@ -114,7 +115,7 @@ class Delivery:
             SendRefused: it never will.
             ChatMoved: the chat has another id now.
         """
-        delay, bugs = FIRST_RETRY, 0
+        delay, bugs, started = FIRST_RETRY, 0, time.monotonic()
         while True:
             try:
                 await channel.send(piece)
@@ -127,7 +128,7 @@ class Delivery:
                 if not isinstance(exc, errors.SendTransient):
                     bugs += 1
                     log.exception("delivery.unmapped_error", channel=channel.name)
-                if bugs >= MAX_BUGS or self._clock() - piece.at > GIVE_UP_MS:
+                if bugs >= MAX_BUGS or time.monotonic() - started > GIVE_UP:
                     raise errors.SendRefused(f"given up after {type(exc).__name__}") from exc
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LAST_RETRY)
@@ -143,4 +144,5 @@ class Delivery:
         log.info("delivery.chat_moved", channel=address.channel)
         await insist(self._database, lambda tx: outbox.move(tx, address, chat))
         backlog.rows.clear()
+        backlog.more = True
         self._workers.look(Address(address.channel, address.account, chat, address.thread))

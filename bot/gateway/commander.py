@@ -39,15 +39,8 @@ class Commander:
         self._ledger = ledger
         self._clock = clock
 
-    def parse(self, waiting: Waiting) -> Parsed | None:
-        """The command a message is; "stop" alone is one while a reply is being written."""
-        return self._parsed(waiting.inbound, waiting.key)
-
-    def is_command(self, inbound: Inbound, key: str) -> bool:
-        """Whether a message of a key is for the bot itself."""
-        return self._parsed(inbound, key) is not None
-
-    def _parsed(self, inbound: Inbound, key: str) -> Parsed | None:
+    def parse(self, inbound: Inbound, key: str) -> Parsed | None:
+        """The command a message of a key is; "stop" alone is one while a reply is being written."""
         if inbound.edit_of:
             return None  # correcting an old command does not give it again
         if is_abort(inbound.text) and key in self._running:

@@ -6,6 +6,7 @@ that session has just ended by itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,21 +71,33 @@ class Gateway:
         Raises:
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
+        inbound, body = inbox.storable(inbound)
         verdict = access.decide(
             self._people.channel(inbound), inbound, is_owner=self._people.is_owner(inbound)
         )
         if verdict is access.Verdict.DENY:
             self._count(inbound, "denied")
             return
+        # A caller that gives up (a request that was broken off) must not leave a stored message
+        # that nobody answers.
+        await asyncio.shield(self._take(inbound, body, verdict))
+
+    async def _take(self, inbound: Inbound, body: str, verdict: access.Verdict) -> None:
         place = self._people.place(inbound)
-        now = self._clock()
+        parsed = self._commander.parse(inbound, place.key)
         code = pairing.new_code() if verdict is access.Verdict.PAIR else ""
         stored = await self._ledger.write(
-            now, lambda draft: self._store(draft, inbound, place, code)
+            self._clock(),
+            lambda draft: self._store(
+                draft, inbound, body, place, code, is_command=parsed is not None
+            ),
         )
         self._count(inbound, stored.result)
-        if stored.waiting is not None:
-            await self._dispatch(stored.waiting)
+        message = stored.waiting
+        if message is not None and parsed is not None:  # now, beside a running turn
+            message = await self._commander.run(message, parsed)
+        if message is not None:
+            await self._lanes.put(message)
 
     async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
         """The newest `limit` lines of this address's conversations, oldest first."""
@@ -98,8 +111,17 @@ class Gateway:
         """Say how a connection is doing."""
         self._health.report(channel, account, health, detail)
 
-    def _store(self, draft: Draft, inbound: Inbound, place: Place, code: str) -> _Stored:
-        row = inbox.store(draft.tx, inbound, place.key, draft.now)
+    def _store(
+        self,
+        draft: Draft,
+        inbound: Inbound,
+        body: str,
+        place: Place,
+        code: str,
+        *,
+        is_command: bool,
+    ) -> _Stored:
+        row = inbox.store(draft.tx, inbound, body, place.key, draft.now, is_command=is_command)
         if row is None:
             return _Stored("duplicate")
         if code:
@@ -110,7 +132,7 @@ class Gateway:
                     draft.say(inbound.address, self._pairing_words(inbound, code), "notice")
                 return _Stored("unpaired")
         session, is_new = draft.current(place)
-        if not is_new and not self._commander.is_command(inbound, place.key):
+        if not is_new and not is_command:
             session = self._reset_if_expired(draft, session, inbound, place)
         inbox.bind(draft.tx, row, session.id)
         return _Stored("queued", Waiting(row, place.key, session.id, inbound))
@@ -136,15 +158,6 @@ class Gateway:
     def _pairing_words(self, inbound: Inbound, code: str) -> str:
         language = self._people.language(inbound)
         return text(language, "pairing.code", code=code, channel=inbound.channel)
-
-    async def _dispatch(self, waiting: Waiting) -> None:
-        """Run a command now, beside a running turn; queue everything else."""
-        message: Waiting | None = waiting
-        parsed = self._commander.parse(waiting)
-        if parsed is not None:
-            message = await self._commander.run(waiting, parsed)
-        if message is not None:
-            await self._lanes.put(message)
 
     def _count(self, inbound: Inbound, result: str) -> None:
         self._metrics.received.labels(inbound.channel, result).inc()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, cast
 
 import orjson
 
 from bot.channel import Inbound, Media, ReplyTo
 from bot.storage import Row, Transaction
+from bot.wellformed import well_formed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +24,25 @@ class Waiting:
     inbound: Inbound
 
 
-def store(tx: Transaction, inbound: Inbound, key: str, now: int) -> int | None:
-    """Store a message; None when a copy of it is there already."""
+def storable(inbound: Inbound) -> tuple[Inbound, str]:
+    """The message as it can be stored, and the JSON that is."""
+    try:
+        return inbound, orjson.dumps(inbound).decode()
+    except TypeError:
+        body = well_formed(json.dumps(asdict(inbound), ensure_ascii=False))
+        return revived(body), body
+
+
+def store(
+    tx: Transaction, inbound: Inbound, body: str, key: str, now: int, *, is_command: bool = False
+) -> int | None:
+    """Store a message; None when a copy of it is there already. `body` is its `storable` JSON.
+
+    A command is being answered already; no lane takes it up unless the program is started again.
+    """
     rows = tx.execute(
         "INSERT INTO inbox(channel, account, chat, thread, message_id, state, key, body, "
-        "received_at) VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?) "
+        "received_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT(channel, account, chat, thread, message_id) DO NOTHING RETURNING id",
         (
             inbound.channel,
@@ -34,8 +50,9 @@ def store(tx: Transaction, inbound: Inbound, key: str, now: int) -> int | None:
             inbound.chat,
             inbound.thread,
             inbound.message_id,
+            "command" if is_command else "waiting",
             key,
-            orjson.dumps(inbound).decode(),
+            body,
             now,
         ),
     )
@@ -43,14 +60,19 @@ def store(tx: Transaction, inbound: Inbound, key: str, now: int) -> int | None:
 
 
 def bind(tx: Transaction, row: int, session_id: str, inbound: Inbound | None = None) -> None:
-    """Say which session a message belongs to; with `inbound`, what is left of it to answer."""
+    """Say which session a message belongs to; with `inbound`, what is left of it for a lane."""
     if inbound is None:
         tx.execute("UPDATE inbox SET session_id = ? WHERE id = ?", (session_id, row))
     else:
         tx.execute(
-            "UPDATE inbox SET session_id = ?, body = ? WHERE id = ?",
+            "UPDATE inbox SET session_id = ?, body = ?, state = 'waiting' WHERE id = ?",
             (session_id, orjson.dumps(inbound).decode(), row),
         )
+
+
+def reclaim(tx: Transaction) -> None:
+    """Let lanes take up the commands that were being answered when the program ended."""
+    tx.execute("UPDATE inbox SET state = 'waiting' WHERE state = 'command'")
 
 
 def done(tx: Transaction, rows: Sequence[int], now: int) -> None:

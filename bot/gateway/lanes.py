@@ -51,6 +51,14 @@ class Lanes:
             self._full.add(waiting.key)
             await self._overflowed(waiting)
 
+    async def reclaim(self) -> None:
+        """Take over what was being done when the program ended; before anything is received.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+        await self._database.write(inbox.reclaim)
+
     async def recover(self) -> int:
         """Queue everything that has no answer yet from before a restart; how many lanes."""
         keys = await self._database.read(inbox.waiting_keys)
@@ -73,7 +81,7 @@ class Lanes:
         rows = self._next(backlog, self._config.cap if collect else 1)
         if not backlog.more:
             self._full.discard(key)
-        parsed = self._commander.parse(rows[0])
+        parsed = self._commander.parse(rows[0].inbound, key)
         if parsed is not None:
             rest = await self._commander.run(rows[0], parsed)
             if rest is None:
@@ -85,11 +93,13 @@ class Lanes:
     def _next(self, backlog: Backlog[Waiting], most: int) -> list[Waiting]:
         """The first message and those that can be answered with it: plain, and of its session."""
         rows = backlog.take()
-        if self._commander.parse(rows[0]) is not None:
+        if self._commander.parse(rows[0].inbound, rows[0].key) is not None:
             return rows
         while len(rows) < most and backlog.rows:
             following = backlog.rows[0]
-            if following.session_id != rows[0].session_id or self._commander.parse(following):
+            if following.session_id != rows[0].session_id:
+                break
+            if self._commander.parse(following.inbound, following.key) is not None:
                 break
             rows.extend(backlog.take())
         return rows

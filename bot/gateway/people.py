@@ -54,6 +54,6 @@ class People:
         return view_for(
             self.config.scope,
             subject,
-            person=self.person(inbound),
+            people=routing.identities_of(self.config.session, inbound.channel, inbound.sender),
             is_owner=self.is_owner(inbound),
         )

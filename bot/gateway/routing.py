@@ -71,6 +71,18 @@ def person_of(config: SessionConfig, channel: str, sender: str) -> str:
     return link or f"{channel}:{sender}"
 
 
+def identities_of(config: SessionConfig, channel: str, sender: str) -> tuple[str, ...]:
+    """Every identity a sender's conversations may be kept under, the canonical one first.
+
+    An identity link that was added later joins what was said before it.
+    """
+    link = linked(config.identity_links, channel, sender)
+    places = config.identity_links[link] if link else (f"{channel}:{sender}",)
+    return tuple(
+        dict.fromkeys((person_of(config, channel, sender), *((link,) if link else ()), *places))
+    )
+
+
 def is_owner(config: SessionConfig, channel: str, sender: str) -> bool:
     """Whether a sender owns the main memory.
 

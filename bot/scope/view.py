@@ -10,7 +10,11 @@ from bot.config import ScopeConfig
 from bot.scope import rules
 
 MAIN_SPACE = "main"
+SHARED_SPACE = "shared"
+PRIVATE = "#private"  # the partition of a space's MEMORY.md and USER.md
+TALK = "talk:"  # the partition of what was said in a room, or by a person in direct chats
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")
+_LIKE_DIGEST = re.compile(r"-[0-9a-f]{10}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +23,37 @@ class MemoryView:
 
     `space` is the folder of Markdown it owns ("main", "people/<id>", "rooms/<channel>-<id>"), or
     empty when the session may see none. `keys` are the session keys whose conversations it may
-    search. `private` is true in direct chats only: it is what lets MEMORY.md and USER.md load.
+    search, `people` the identities whose direct conversations it may search. `private` is true in
+    direct chats only: it is what lets MEMORY.md and USER.md load.
     """
 
     space: str
     keys: tuple[str, ...]
     private: bool
+    people: tuple[str, ...] = ()
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces it may read: its own, and what the operator gives to everyone."""
+        return (self.space, SHARED_SPACE) if self.space else ()
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions of the memory index it may search."""
+        if not self.space:
+            return ()
+        private = (f"{self.space}{PRIVATE}",) if self.private else ()
+        talk = (*(f"{TALK}{key}" for key in self.keys), *(f"{TALK}{who}" for who in self.people))
+        return (*self.spaces, *private, *talk)
 
 
 def view_for(
-    config: ScopeConfig, subject: rules.Subject, *, person: str, is_owner: bool
+    config: ScopeConfig, subject: rules.Subject, *, people: tuple[str, ...], is_owner: bool
 ) -> MemoryView:
     """The view of a session. Pure: the same session and configuration give the same view.
 
-    `person` is the canonical identity ("ada", or "telegram:42" when nothing links it).
+    `people` are the identities of whoever speaks, the canonical one first ("ada", then each
+    "telegram:42" it links).
     """
     direct = subject.chat_type == "direct"
     if not rules.allows(config, subject):
@@ -40,8 +61,8 @@ def view_for(
     if not direct:
         room = f"rooms/{folder_name(f'{subject.channel}-{subject.chat}')}"
         return MemoryView(space=room, keys=(subject.key,), private=False)
-    space = MAIN_SPACE if is_owner else f"people/{folder_name(person)}"
-    return MemoryView(space=space, keys=(subject.key,), private=True)
+    space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
+    return MemoryView(space=space, keys=(subject.key,), private=True, people=people)
 
 
 def folder_name(identity: str) -> str:
@@ -52,7 +73,7 @@ def folder_name(identity: str) -> str:
     """
     lowered = identity.lower()
     safe = _UNSAFE.sub("-", lowered).strip("-.")[:48]
-    if safe and safe == identity:
+    if safe and safe == identity and not _LIKE_DIGEST.search(safe):
         return safe
     digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
     return f"{safe or 'id'}-{digest}"

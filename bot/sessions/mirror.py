@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -116,13 +117,18 @@ def _append_all(folder: Path, pending: Mapping[str, list[store.Appended]]) -> li
     for session_id, items in pending.items():
         try:
             with (folder / f"{session_id}.jsonl").open("ab") as file:
-                if file.tell() != items[0].offset:
+                if file.tell() != items[0].offset or not _follow_on(items):
                     wrong.append(session_id)
                 else:
                     file.write(b"".join(item.data for item in items))
         except OSError as exc:
             log.warning("mirror.write_failed", session=session_id, error=type(exc).__name__)
     return wrong
+
+
+def _follow_on(items: list[store.Appended]) -> bool:
+    """Whether each begins where the one before ends."""
+    return all(one.offset + len(one.data) == other.offset for one, other in pairwise(items))
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -61,8 +61,8 @@ def latest_boundary(now: int, at_hour: int, zone: ZoneInfo) -> int:
     Where the clock skips that hour, the boundary is the instant the skipped hour would have been;
     where it comes twice, the first.
     """
-    local = datetime.fromtimestamp(now / 1000, zone)
-    day = local.date()
+    # A clock set back across midnight repeats a day's end, so tomorrow's boundary may be past.
+    day = datetime.fromtimestamp(now / 1000, zone).date() + timedelta(days=1)
     while True:
         wall = datetime(day.year, day.month, day.day, at_hour, tzinfo=zone)
         instant = int(wall.astimezone(UTC).timestamp() * 1000)

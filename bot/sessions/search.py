@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bot.scope import MemoryView
 from bot.sessions import entries
 from bot.sessions.entries import Role
 from bot.storage import Database, Transaction
@@ -27,15 +28,15 @@ class TranscriptIndex:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def search(self, keys: Sequence[str], query: str, limit: int) -> Sequence[Hit]:
-        """Messages of these session keys that match the words, best first."""
-        return await self._database.read(lambda tx: find(tx, keys, query, limit))
+    async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
+        """Messages a view may see that match the words, best first."""
+        return await self._database.read(lambda tx: find(tx, view, query, limit))
 
 
-def find(tx: Transaction, keys: Sequence[str], query: str, limit: int) -> list[Hit]:
-    """Messages of these session keys that match the words, best first."""
+def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]:
+    """Messages a view may see that match the words, best first."""
     hits: list[Hit] = []
-    for seq, _ in tx.search_text(query, limit, keys):
+    for seq, _ in tx.search_text(query, limit, view.keys, view.people):
         row = tx.execute("SELECT session_id, line FROM entries WHERE seq = ?", (seq,))[0]
         entry = entries.parse(row[1])
         hits.append(Hit(row[0], entry.id, entry.role, entry.text, entry.at))

@@ -29,8 +29,13 @@ class Transaction(Protocol):
         """Take an entry out of the full-text index."""
         ...
 
-    def search_text(self, query: str, limit: int, sessions: Sequence[str]) -> list[Row]:
-        """Entries of these session keys that match, best first: (entry, score); score in (0, 1)."""
+    def search_text(
+        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
+    ) -> list[Row]:
+        """Entries that match, best first: (entry, score); score in (0, 1).
+
+        Only of these session keys, and of these people's direct conversations.
+        """
         ...
 
 
@@ -52,7 +57,7 @@ class Database(Protocol):
         ...
 
     async def changed_outside(self) -> bool:
-        """Whether another process has written since this was last asked."""
+        """Whether another process has written since this was last asked, or since the opening."""
         ...
 
     async def close(self) -> None:

@@ -1,11 +1,16 @@
 """Verified backups of the database, and what is done when the database itself is damaged.
 
 A backup counts only after it was opened and checked. A damaged database is never deleted: it is
-set aside, and what the transcript files hold beyond the backup is read back from them.
+set aside, and what the transcript files hold beyond the backup is read back from them. Until that
+is done a mark beside the database says so, so that a crash or a full disk on the way loses nothing.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +21,7 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.storage.sqlite import mapped, run
 
 FOLDER = "backups"
+READ_BACK_MARK = "read-back.pending"
 PAGES_PER_STEP = 1_000  # copied at a time, so that the writer is never held up for long
 CHECK_BELOW = 64_000_000  # bytes; a larger database is checked by its backups, not at each start
 
@@ -30,56 +36,92 @@ def make(database: Path, kept: int, now: int) -> Path:
         StorageCorrupt: the copy is damaged, so the database is.
     """
     folder = database.parent / FOLDER
-    moment = datetime.fromtimestamp(now / 1000, UTC)
-    final = folder / f"{database.stem}-{moment:%Y%m%d-%H%M%S}.db"
+    final = folder / _name(database, now)
     beside = final.with_suffix(".tmp")
-    try:
+    with _told("The backup could not be written"):
         folder.mkdir(exist_ok=True, mode=0o700)
-        beside.unlink(missing_ok=True)
-        _copy(database, beside)
-        beside.chmod(0o600)
-        if not is_sound(beside):
-            raise StorageCorrupt
-        beside.replace(final)
-    except apsw.Error as exc:
-        raise mapped(exc) from exc
-    except OSError as exc:
-        raise StorageError(f"The backup could not be written: {exc.strerror}.") from exc
-    finally:
-        beside.unlink(missing_ok=True)
-    for old in newest_first(database)[kept:]:
-        old.unlink(missing_ok=True)
-    log.info("storage.backup", size=final.stat().st_size)
+        _remove_unfinished(database)
+        try:
+            _copy(database, beside)
+            beside.chmod(0o600)
+            if not is_sound(beside):
+                raise StorageCorrupt
+            beside.replace(final)
+        finally:
+            _remove_unfinished(database)
+        for old in newest_first(database, now)[kept:]:
+            old.unlink(missing_ok=True)
+        log.info("storage.backup", size=final.stat().st_size)
     return final
 
 
-def newest_first(database: Path) -> list[Path]:
-    """The backups of a database; their names sort by time."""
-    return sorted((database.parent / FOLDER).glob(f"{database.stem}-*.db"), reverse=True)
+def newest_first(database: Path, now: int) -> list[Path]:
+    """The backups of a database by the time in their names.
+
+    Those from after `now` come last: the clock was wrong when they were made.
+    """
+    latest = _name(database, now)
+    found = (database.parent / FOLDER).glob(f"{database.stem}-*.db")
+    return sorted(found, key=lambda path: (path.name <= latest, path.name), reverse=True)
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a file is a whole SQLite database."""
+    """Whether a file is a whole SQLite database.
+
+    Raises:
+        StorageError: that cannot be told now: the disk is full, say, or the file may not be read.
+    """
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             return run(connection, "PRAGMA quick_check(1)") == [("ok",)]
         finally:
             connection.close()
-    except apsw.Error:
+    except (apsw.CorruptError, apsw.NotADBError):
         return False
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
 
 
 def check(database: Path) -> None:
     """Look at a database before it is opened; a new or a very large one passes.
 
     Raises:
-        StorageCorrupt: it is damaged.
+        StorageCorrupt: it is damaged, or a restore was interrupted.
+        StorageError: that cannot be told now.
     """
-    if not database.exists() or database.stat().st_size > CHECK_BELOW:
+    if is_new(database):
+        # A database that was emptied or half restored looks new, but its backups know better; one
+        # that was moved away on purpose begins empty.
+        if newest_first(database, 0) and (database.exists() or read_back_is_due(database)):
+            raise StorageCorrupt
         return
-    if not is_sound(database):
+    if database.stat().st_size <= CHECK_BELOW and not is_sound(database):
         raise StorageCorrupt
+
+
+def is_new(database: Path) -> bool:
+    """Whether nothing has been stored in a database yet."""
+    return not database.exists() or database.stat().st_size == 0
+
+
+def read_back_is_due(database: Path) -> bool:
+    """Whether the transcript files may hold more than the database."""
+    return database.with_name(READ_BACK_MARK).exists()
+
+
+def mark_read_back(database: Path, *, due: bool) -> None:
+    """Note that the transcript files must be read back, or that they were.
+
+    Raises:
+        StorageError: the note could not be made.
+    """
+    mark = database.with_name(READ_BACK_MARK)
+    with _told("The storage folder cannot be written"):
+        if due:
+            mark.touch(mode=0o600)
+        else:
+            mark.unlink(missing_ok=True)
 
 
 def restore(database: Path, now: int) -> Path:
@@ -89,8 +131,9 @@ def restore(database: Path, now: int) -> Path:
 
     Raises:
         StorageCorrupt: there is none; nothing was changed, and the message says what to do.
+        StorageError: the disk does not take it; the damaged database is still there.
     """
-    for backup in newest_first(database):
+    for backup in newest_first(database, now):
         if is_sound(backup):
             break
     else:
@@ -99,17 +142,65 @@ def restore(database: Path, now: int) -> Path:
             "changed. Put a copy of your own in its place, or move it away to begin empty: the "
             f"transcripts in {database.parent / 'sessions'} are kept and are read back then."
         )
-    moment = datetime.fromtimestamp(now / 1000, UTC)
-    for suffix in ("", "-wal", "-shm"):
-        part = database.with_name(database.name + suffix)
-        if part.exists():
-            part.rename(part.with_name(f"{part.name}.damaged-{moment:%Y%m%d-%H%M%S}"))
     beside = database.with_suffix(".restoring")
-    beside.write_bytes(backup.read_bytes())
-    beside.chmod(0o600)
-    beside.replace(database)
+    mark_read_back(database, due=True)
+    with _told("The backup could not be restored"):
+        _duplicate(backup, beside)  # before anything is moved, so that a full disk changes nothing
+        suffix = _free_suffix(database, now)
+        for part in ("", "-wal", "-shm"):
+            damaged = database.with_name(database.name + part)
+            if damaged.exists():
+                damaged.rename(damaged.with_name(damaged.name + suffix))
+        beside.replace(database)
     log.error("storage.restored", backup=backup.name)
     return backup
+
+
+@contextmanager
+def _told(what: str) -> Generator[None]:
+    """Turn what disk and database say into our errors."""
+    try:
+        yield
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
+    except OSError as exc:
+        raise StorageError(f"{what}: {exc.strerror}.") from exc
+
+
+def _name(database: Path, now: int) -> str:
+    return f"{database.stem}-{_moment(now)}.db"
+
+
+def _moment(now: int) -> str:
+    return f"{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}"
+
+
+def _free_suffix(database: Path, now: int) -> str:
+    """What a damaged database is called from now on; an earlier one is never overwritten."""
+    base = suffix = f".damaged-{_moment(now)}"
+    number = 1
+    while database.with_name(database.name + suffix).exists():
+        number += 1
+        suffix = f"{base}-{number}"
+    return suffix
+
+
+def _duplicate(source: Path, target: Path) -> None:
+    try:
+        with source.open("rb") as reader, target.open("wb") as writer:
+            os.fchmod(writer.fileno(), 0o600)
+            shutil.copyfileobj(reader, writer)
+            writer.flush()
+            os.fsync(writer.fileno())
+    except OSError:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _remove_unfinished(database: Path) -> None:
+    """Copies that a crash or a full disk left unfinished, with SQLite's files beside them."""
+    for left in (database.parent / FOLDER).glob(f"{database.stem}-*.tmp*"):
+        left.unlink(missing_ok=True)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -67,21 +67,27 @@ class SqliteTransaction:
         """Take an entry out of the full-text index."""
         self.execute("DELETE FROM entries_text WHERE rowid = ?", (entry,))
 
-    def search_text(self, query: str, limit: int, sessions: Sequence[str]) -> list[Row]:
-        """Entries of these session keys that match, best first: (entry, score)."""
+    def search_text(
+        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
+    ) -> list[Row]:
+        """Entries that match, best first: (entry, score)."""
         match = fulltext.match_query(query)
-        if not match or not sessions:
+        if not match or not (keys or people):
             return []
-        marks = ",".join("?" * len(sessions))
         rows = self.execute(
             f"""SELECT entries_text.rowid, bm25(entries_text) FROM entries_text
                 JOIN entries ON entries.seq = entries_text.rowid
                 JOIN sessions ON sessions.id = entries.session_id
-                WHERE entries_text MATCH ? AND sessions.key IN ({marks})
+                WHERE entries_text MATCH ? AND (sessions.key IN ({_marks(keys)})
+                    OR (sessions.chat_type = 'direct' AND sessions.person IN ({_marks(people)})))
                 ORDER BY bm25(entries_text), entries_text.rowid DESC LIMIT ?""",
-            (match, *sessions, limit),
+            (match, *keys, *people, limit),
         )
         return [(entry, fulltext.score(bm25)) for entry, bm25 in rows]
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))
 
 
 class SqliteDatabase:
@@ -93,7 +99,7 @@ class SqliteDatabase:
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
-        self._data_version = 0
+        self._data_version = _data_version(SqliteTransaction(connection))
         self._thread = threading.Thread(target=self._run, name="confidant-writer", daemon=True)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
         self._local = threading.local()
@@ -130,11 +136,11 @@ class SqliteDatabase:
         return await loop.run_in_executor(self._readers, self._read, work)
 
     async def changed_outside(self) -> bool:
-        """Whether another process has written since this was last asked."""
+        """Whether another process has written since this was last asked, or since the opening."""
         # The writer's own connection sees this number move for others' commits only.
-        version = await self.write(lambda tx: int(tx.execute("PRAGMA data_version")[0][0]))
+        version = await self.write(_data_version)
         before, self._data_version = self._data_version, version
-        return before not in (0, version)
+        return before != version
 
     async def close(self) -> None:
         """Commit what is queued, then release the file. Closing twice is harmless."""
@@ -153,7 +159,13 @@ class SqliteDatabase:
                 if not self._jobs:
                     return
                 batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), MAX_BATCH))]
-            outcomes = self._commit(batch)
+            try:
+                outcomes = self._commit(batch)
+            except Exception as exc:
+                # Whatever happens here, nobody may wait for an answer that never comes.
+                log.exception("storage.writer_failed")
+                error = mapped(exc) if isinstance(exc, apsw.Error) else errors.StorageError()
+                outcomes = [(future, None, error) for _, future, _ in batch]
             _resume(batch[0][2], outcomes)
 
     def _commit(self, batch: list[_Job]) -> list[_Outcome]:
@@ -203,6 +215,10 @@ def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ())
     return cursor.fetchall()
 
 
+def _data_version(tx: Transaction) -> int:
+    return int(tx.execute("PRAGMA data_version")[0][0])
+
+
 def mapped(exc: apsw.Error) -> errors.StorageError:
     """Our error for one of SQLite's."""
     if isinstance(exc, apsw.FullError):
@@ -233,6 +249,8 @@ def _attempt(
     except Exception as exc:  # noqa: BLE001 - it goes to whoever asked, the batch goes on
         run(connection, "ROLLBACK TO work")
         run(connection, "RELEASE work")
+        if isinstance(exc, StopIteration):  # no future takes one
+            return None, RuntimeError("the work raised StopIteration")
         return None, mapped(exc) if isinstance(exc, apsw.Error) else exc
     run(connection, "RELEASE work")
     return result, None
@@ -243,14 +261,14 @@ def _roll_back(connection: apsw.Connection) -> None:
         run(connection, "ROLLBACK")
 
 
-def _resume(loop: asyncio.AbstractEventLoop, outcomes: list[_Outcome]) -> None:
+def _resume(loop: asyncio.AbstractEventLoop, outcomes: Sequence[_Outcome]) -> None:
     try:
         loop.call_soon_threadsafe(_settle, outcomes)
     except RuntimeError:  # the loop is gone; what was committed stays committed
         log.warning("storage.caller_gone", works=len(outcomes))
 
 
-def _settle(outcomes: list[_Outcome]) -> None:
+def _settle(outcomes: Sequence[_Outcome]) -> None:
     for future, result, error in outcomes:
         if future.done():  # its caller was cancelled; the work itself is committed
             continue

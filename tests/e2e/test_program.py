@@ -1,4 +1,4 @@
-"""The whole program in a browser: `confidant run` on an empty folder, with no key and no account."""
+"""The whole program in a browser: `confidant run` on an empty folder, with no key."""
 
 from __future__ import annotations
 

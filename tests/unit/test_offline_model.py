@@ -46,7 +46,7 @@ class FakeTranscripts:
         self.texts = list(texts)
         self.queries: list[str] = []
 
-    async def search(self, keys: Sequence[str], query: str, limit: int) -> Sequence[Hit]:
+    async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
         self.queries.append(query)
         at = int(NOW.timestamp() * 1000)
         return [

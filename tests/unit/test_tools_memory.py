@@ -33,8 +33,8 @@ class FakeTranscripts:
         self.hits = hits
         self.asked: list[tuple[Sequence[str], str, int]] = []
 
-    async def search(self, keys: Sequence[str], query: str, limit: int) -> Sequence[Hit]:
-        self.asked.append((keys, query, limit))
+    async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
+        self.asked.append((view, query, limit))
         return self.hits
 
 
@@ -87,7 +87,7 @@ async def test_it_looks_in_the_views_conversations_only():
     transcripts = FakeTranscripts()
     tool = TranscriptSearch(transcripts)
     assert await tool.run({"query": "tea"}, CONTEXT) == "No past message matches."
-    assert transcripts.asked == [(VIEW.keys, "tea", 6)]
+    assert transcripts.asked == [(VIEW, "tea", 6)]
 
 
 async def test_a_view_of_nothing_is_not_even_asked_about():

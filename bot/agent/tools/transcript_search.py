@@ -10,6 +10,7 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools import ToolContext, arguments
 from bot.agent.tools.quotes import Quote, render, window
 from bot.errors import NotVisible
+from bot.scope import MemoryView
 from bot.sessions.search import Hit
 
 MAX_QUERY = 500  # characters
@@ -46,13 +47,13 @@ SPEC: Final = ToolSpec(
 class Transcripts(Protocol):
     """Past conversations, searchable."""
 
-    async def search(self, keys: Sequence[str], query: str, limit: int) -> Sequence[Hit]:
-        """Messages of these session keys that match the words, best first."""
+    async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
+        """Messages a view may see that match the words, best first."""
         ...
 
 
 class TranscriptSearch:
-    """Searches the conversations whose keys the view holds, and no others."""
+    """Searches the conversations the view may see, and no others."""
 
     def __init__(self, transcripts: Transcripts) -> None:
         self._transcripts = transcripts
@@ -73,7 +74,7 @@ class TranscriptSearch:
         limit = arguments.integer(arguments_, "limit", default=DEFAULT_LIMIT, low=1, high=MAX_LIMIT)
         if not context.view.keys:
             raise NotVisible
-        hits = await self._transcripts.search(context.view.keys, query, limit)
+        hits = await self._transcripts.search(context.view, query, limit)
         if not hits:
             return "No past message matches."
         return render(_quote(hit, query, context.now.tzinfo or UTC) for hit in hits[:limit])

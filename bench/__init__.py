@@ -1,0 +1,1 @@
+"""`python -m bench`: what the engine costs, next to bots that have none."""

@@ -1,0 +1,54 @@
+"""Things that go wrong, on demand: a disk that is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+
+@dataclass
+class Disk:
+    """What SQLite writes to; once `full`, every write to a file below `folder` fails."""
+
+    folder: Path
+    full: bool = False
+    refused: int = 0
+    opened: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def faulty_disk(folder: Path) -> Iterator[Disk]:
+    """Every database opened meanwhile lives on the disk that is returned."""
+    disk = Disk(folder)
+
+    class File(apsw.VFSFile):
+        def __init__(self, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+            super().__init__("", name, flags)
+            path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+            self._here = path.startswith(str(folder))
+            disk.opened.append(path)
+
+        def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
+            if disk.full and self._here:
+                disk.refused += 1
+                raise apsw.FullError("no space left on device")
+            super().xWrite(data, offset)
+
+    class Files(apsw.VFS):
+        def __init__(self) -> None:
+            super().__init__(f"faulty-{id(disk)}", "", makedefault=True)
+
+        def xOpen(  # noqa: N802 - SQLite's name
+            self, name: str | apsw.URIFilename | None, flags: list[int]
+        ) -> File:
+            return File(name, flags)
+
+    files = Files()
+    try:
+        yield disk
+    finally:
+        files.unregister()

@@ -1,0 +1,29 @@
+"""The collector rests while the program loads, and works afterwards."""
+
+import gc
+
+import pytest
+
+from bot.cli import garbage
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    threshold = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+    gc.enable()
+
+
+def test_nothing_is_looked_for_while_the_program_loads():
+    garbage.hold()
+    assert not gc.isenabled()
+
+
+def test_what_was_loaded_is_never_looked_at_again_but_what_comes_is():
+    garbage.hold()
+    garbage.settle()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 1000
+    assert gc.get_threshold()[0] == garbage.NEW_OBJECTS

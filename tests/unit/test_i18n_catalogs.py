@@ -1,0 +1,108 @@
+import ast
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bot
+from bot.commands.menu import NAMES
+from bot.i18n import LANGUAGES, catalog, language_of, text
+
+SOURCES = sorted(Path(bot.__file__).parent.rglob("*.py"))
+
+
+def fields(template: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+
+
+def keys_in_use() -> Iterator[tuple[str, str]]:
+    """Every key given to `text(…)` or named as an error's `key`; "*" stands for what varies."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "text":
+                found = node.args[1:2]
+            elif isinstance(node, ast.Assign) and [
+                t.id for t in node.targets if isinstance(t, ast.Name)
+            ] == ["key"]:
+                found = [node.value]
+            else:
+                continue
+            for argument in found:
+                for leaf in _leaves(argument):
+                    yield leaf, f"{path.name}:{node.lineno}"
+
+
+def _leaves(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values
+        )
+    elif isinstance(node, ast.IfExp):
+        yield from _leaves(node.body)
+        yield from _leaves(node.orelse)
+
+
+def dotted(key: str) -> bool:
+    return "." in key and " " not in key and "/" not in key and ":" not in key
+
+
+USED = sorted({(key, where) for key, where in keys_in_use() if dotted(key)})
+
+
+def test_the_scan_finds_keys():
+    assert len(USED) > 20
+
+
+def test_every_language_has_the_same_keys():
+    wanted = set(catalog("en"))
+    assert {language: set(catalog(language)) ^ wanted for language in LANGUAGES} == {
+        language: set() for language in LANGUAGES
+    }
+
+
+@pytest.mark.parametrize("key", sorted(catalog("en")))
+def test_a_sentence_takes_the_same_values_in_every_language(key):
+    assert {language: fields(catalog(language)[key]) for language in LANGUAGES} == {
+        language: fields(catalog("en")[key]) for language in LANGUAGES
+    }
+
+
+@pytest.mark.parametrize(("key", "where"), USED)
+def test_every_key_in_the_code_is_in_the_catalogs(key, where):
+    before, star, after = key.partition("*")
+    known = [k for k in catalog("en") if k.startswith(before) and k.endswith(after)]
+    assert known if star else key in catalog("en"), where
+
+
+def test_every_command_has_its_words():
+    for name in NAMES:
+        for part in ("description", "usage"):
+            assert f"command.{name}.{part}" in catalog("en")
+
+
+def test_no_sentence_is_empty_but_usages():
+    for language in LANGUAGES:
+        empty = [key for key, words in catalog(language).items() if not words.strip()]
+        assert all(key.endswith(".usage") for key in empty)
+
+
+@pytest.mark.parametrize(
+    ("preferences", "language"),
+    [
+        (("zh-Hans-CN",), "zh"),
+        (("ZH_tw",), "zh"),
+        (("de", "zh"), "zh"),
+        (("",), "en"),
+        ((), "en"),
+        (("zhx",), "en"),
+    ],
+)
+def test_the_first_preference_we_speak_is_spoken(preferences, language):
+    assert language_of(*preferences) == language
+
+
+def test_values_are_put_in_as_they_are():
+    assert "{model}" in text("en", "command.model.done", model="{model}")

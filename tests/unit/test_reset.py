@@ -1,0 +1,185 @@
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from bot.config import ResetConfig, ResetPolicy
+from bot.sessions.reset import SessionTimes, expired, latest_boundary, policy_for
+
+HOUR = 3_600_000
+MINUTE = 60_000
+DAY = 24 * HOUR
+
+ZONES = st.sampled_from(
+    [
+        "UTC",
+        "Europe/Berlin",
+        "America/New_York",
+        "America/St_Johns",  # set its clocks at one minute past midnight
+        "America/Sao_Paulo",  # skipped midnight itself
+        "Asia/Kathmandu",
+        "Australia/Lord_Howe",  # half an hour of summer time
+        "Pacific/Apia",  # skipped a whole day
+        "Pacific/Kiritimati",
+        "Africa/Casablanca",
+        "Asia/Gaza",
+    ]
+).map(ZoneInfo)
+MOMENTS = st.integers(
+    int(datetime(1990, 1, 1, tzinfo=UTC).timestamp() * 1000),
+    int(datetime(2037, 1, 1, tzinfo=UTC).timestamp() * 1000),
+)
+HOURS = st.integers(0, 23)
+POLICIES = st.one_of(
+    st.builds(ResetPolicy, mode=st.just("daily"), at_hour=HOURS, idle_minutes=st.integers(0, 3000)),
+    st.builds(ResetPolicy, mode=st.just("idle"), idle_minutes=st.integers(1, 3000)),
+    st.builds(ResetPolicy, mode=st.just("none"), idle_minutes=st.integers(0, 3000)),
+)
+
+
+@st.composite
+def near_changes(draw: st.DrawFn) -> tuple[int, ZoneInfo]:
+    """A moment within hours of a change of the zone's clocks, where mistakes would be."""
+    zone = draw(ZONES)
+    start = draw(MOMENTS)
+    offset = datetime.fromtimestamp(start / 1000, zone).utcoffset()
+    for day in range(370):
+        later = start + day * DAY
+        if datetime.fromtimestamp(later / 1000, zone).utcoffset() != offset:
+            return later + draw(st.integers(-DAY, DAY)), zone
+    return start, zone
+
+
+TIMES = near_changes() | st.tuples(MOMENTS, ZONES)
+
+
+@given(TIMES, HOURS)
+def test_the_latest_boundary_is_past_and_no_later_one_is(when, hour):
+    now, zone = when
+    boundary = latest_boundary(now, hour, zone)
+    assert boundary <= now
+    # The boundaries of the days around, each the first instant of that wall clock time.
+    day = datetime.fromtimestamp(now / 1000, zone).date() - timedelta(days=3)
+    walls = [datetime.combine(day + timedelta(days=n), datetime.min.time()) for n in range(7)]
+    instants = [
+        int(wall.replace(hour=hour, tzinfo=zone).astimezone(UTC).timestamp() * 1000)
+        for wall in walls
+    ]
+    assert boundary == max(instant for instant in instants if instant <= now)
+
+
+@given(TIMES, HOURS)
+def test_the_boundary_is_that_hour_unless_the_clock_skips_it(when, hour):
+    now, zone = when
+    boundary = latest_boundary(now, hour, zone)
+    local = datetime.fromtimestamp(boundary / 1000, zone)
+    wall = local.replace(hour=hour, minute=0, second=0, fold=0)
+    skipped = wall.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != wall.replace(
+        tzinfo=None
+    )
+    assert (local.hour, local.minute) == (hour, 0) or skipped or local.date() != wall.date()
+
+
+@given(TIMES, HOURS, st.integers(0, 3 * DAY))
+def test_boundaries_never_go_back_while_time_goes_on(when, hour, later):
+    now, zone = when
+    assert latest_boundary(now + later, hour, zone) >= latest_boundary(now, hour, zone)
+
+
+@given(TIMES, HOURS)
+def test_the_next_boundary_is_about_a_day_away(when, hour):
+    now, zone = when
+    assume(zone.key != "Pacific/Apia")
+    boundary = latest_boundary(now, hour, zone)
+    assert now - boundary < 26 * HOUR
+    assert boundary < latest_boundary(boundary + 26 * HOUR, hour, zone)
+
+
+@given(POLICIES, TIMES, st.integers(0, 40 * DAY), st.integers(0, 40 * DAY))
+def test_once_over_a_conversation_stays_over_while_its_person_is_silent(policy, when, age, later):
+    now, zone = when
+    times = SessionTimes(started_at=now - age, last_user_at=now - age // 2)
+    if expired(policy, times, now, zone):
+        assert expired(policy, times, now + later, zone)
+
+
+@given(POLICIES, TIMES, st.integers(0, 400 * DAY), st.integers(0, 60 * MINUTE - 1))
+def test_a_daily_reset_never_comes_within_an_hour_of_the_last_message(policy, when, age, silent):
+    now, zone = when
+    times = SessionTimes(now - silent - age, now - silent)
+    assert expired(policy, times, now, zone) != "daily"
+
+
+@given(TIMES, st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
+def test_a_policy_of_none_never_ends_anything(when, started, last):
+    now, zone = when
+    policy = ResetPolicy(mode="none", idle_minutes=1)
+    assert expired(policy, SessionTimes(started, last), now, zone) is None
+
+
+@given(POLICIES, TIMES, st.integers(0, 400 * DAY), st.integers(1, 400 * DAY))
+def test_a_clock_that_went_back_ends_nothing(policy, when, age, ahead):
+    now, zone = when
+    times = SessionTimes(now - age, now + ahead)
+    assert expired(policy, times, now, zone) is None
+
+
+@given(TIMES, st.integers(1, 3000), st.integers(0, 10 * DAY))
+def test_idle_ends_after_its_minutes_and_not_before(when, minutes, silent):
+    now, zone = when
+    policy = ResetPolicy(mode="idle", idle_minutes=minutes)
+    found = expired(policy, SessionTimes(now - 10 * DAY, now - silent), now, zone)
+    assert found == ("idle" if silent >= minutes * MINUTE else None)
+
+
+@given(TIMES, HOURS)
+@example((int(datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp() * 1000), ZoneInfo("UTC")), 2)
+def test_a_conversation_begun_at_the_boundary_belongs_to_the_new_day(when, hour):
+    now, zone = when
+    policy = ResetPolicy(at_hour=hour)
+    boundary = latest_boundary(now, hour, zone)
+    late = boundary + HOUR
+    before = SessionTimes(boundary - 1, boundary - 1)
+    after = SessionTimes(boundary, boundary)
+    assert expired(policy, before, late, zone) == "daily"
+    assert expired(policy, after, late, zone) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "hour", "boundary"),
+    [
+        # Berlin skips 02:00 to 03:00 on 2026-03-29, and has it twice on 2026-10-25.
+        ("2026-03-29T00:59:59+00:00", 2, "2026-03-28T01:00:00+00:00"),
+        ("2026-03-29T01:00:00+00:00", 2, "2026-03-29T01:00:00+00:00"),
+        ("2026-10-25T00:00:00+00:00", 2, "2026-10-25T00:00:00+00:00"),
+        ("2026-10-25T01:30:00+00:00", 2, "2026-10-25T00:00:00+00:00"),
+    ],
+)
+def test_where_the_clock_skips_or_repeats_the_hour(now, hour, boundary):
+    found = latest_boundary(_ms(now), hour, ZoneInfo("Europe/Berlin"))
+    assert found == _ms(boundary)
+
+
+def test_midnight_that_comes_twice_does_not_bring_yesterday_back():
+    # St. John's set its clocks back from 00:01 to 23:01 the day before.
+    zone = ZoneInfo("America/St_Johns")
+    first = _ms("2009-11-01T02:30:00+00:00")
+    assert latest_boundary(first, 0, zone) == first
+    assert latest_boundary(first + 30 * MINUTE, 0, zone) == first
+
+
+def _ms(moment: str) -> int:
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+
+
+def test_the_channel_decides_before_the_type_and_the_type_before_the_rest():
+    config = ResetConfig(
+        at_hour=1,
+        by_type={"direct": ResetPolicy(at_hour=2)},
+        by_channel={"telegram": ResetPolicy(at_hour=3)},
+    )
+    assert policy_for(config, "telegram", "direct").at_hour == 3
+    assert policy_for(config, "web", "direct").at_hour == 2
+    assert policy_for(config, "web", "group").at_hour == 1

@@ -1,0 +1,178 @@
+import string
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bot.channel import Inbound
+from bot.config import SessionConfig
+from bot.gateway.routing import (
+    OWNER,
+    is_owner,
+    linked,
+    part,
+    person_of,
+    place_of,
+    session_key,
+)
+
+SCOPES = ["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
+KINDS = ["direct", "group", "channel", "thread"]
+
+# Ids made to look like parts of a key, so that a careless join would mix them up.
+HOSTILE = st.lists(
+    st.sampled_from(
+        [":", "@", "%", "~", "%3a", "%25", "dm", "main", "group", "thread", "topic", "1", "a", "A"]
+        + ["ada", "Ada", "\u0130", "ß", "ẞ", "Σ", "ς", "é", "e\u0301", " ", ".", "/", "\x00"]
+    ),
+    max_size=5,
+).map("".join)
+IDS = HOSTILE | st.text(max_size=8).filter(lambda text: text.isprintable())
+NAMES = st.text(string.ascii_lowercase + string.digits + "_-", min_size=1, max_size=6)
+
+
+@st.composite
+def inbounds(draw: st.DrawFn) -> Inbound:
+    return Inbound(
+        channel=draw(NAMES),
+        account=draw(NAMES),
+        chat=draw(IDS),
+        chat_type=draw(st.sampled_from(KINDS)),
+        sender=draw(IDS),
+        message_id="1",
+        text="",
+        sent_at=0,
+        thread=draw(st.just("") | IDS),
+    )
+
+
+def facets(scope: str, inbound: Inbound) -> tuple[str, ...]:
+    """What a key may depend on: two messages share it exactly when these are equal."""
+    if inbound.chat_type != "direct":
+        kind = "group" if inbound.chat_type == "group" else "channel"
+        return (kind, inbound.channel, inbound.chat, inbound.thread)
+    peer = {
+        "main": (),
+        "per-peer": (inbound.channel, inbound.sender),
+        "per-channel-peer": (inbound.channel, inbound.sender),
+        "per-account-channel-peer": (inbound.channel, inbound.account, inbound.sender),
+    }[scope]
+    return ("direct", *peer, inbound.thread)
+
+
+@given(st.sampled_from(SCOPES), inbounds(), inbounds())
+def test_a_key_is_shared_exactly_when_the_scope_says_so(scope, one, other):
+    config = SessionConfig(dm_scope=scope)
+    same = session_key(config, one) == session_key(config, other)
+    assert same == (facets(scope, one) == facets(scope, other))
+
+
+@given(st.sampled_from(SCOPES), inbounds(), st.data())
+def test_changing_one_thing_a_key_depends_on_changes_the_key(scope, one, data):
+    field = data.draw(
+        st.sampled_from(["channel", "account", "chat", "chat_type", "sender", "thread"])
+    )
+    values = {"channel": NAMES, "account": NAMES, "chat_type": st.sampled_from(KINDS)}
+    other = replace(one, **{field: data.draw(values.get(field, IDS))})
+    config = SessionConfig(dm_scope=scope)
+    same = session_key(config, one) == session_key(config, other)
+    assert same == (facets(scope, one) == facets(scope, other))
+
+
+@given(st.sampled_from(SCOPES), inbounds())
+def test_keys_are_lower_case_and_stay_the_same(scope, inbound):
+    config = SessionConfig(dm_scope=scope)
+    key = session_key(config, inbound)
+    assert key == key.lower() == session_key(config, inbound)
+    assert key.startswith("agent:main:")
+
+
+@given(IDS, IDS)
+def test_a_part_is_distinct_has_no_separator_and_is_lower_case(one, other):
+    assert (part(one) == part(other)) == (one == other)
+    assert ":" not in part(one)
+    assert "@" not in part(one)
+    assert part(one) == part(one).lower() != ""
+
+
+@given(inbounds(), st.sampled_from(SCOPES), IDS)
+def test_a_link_joins_one_persons_places_and_nobody_else(inbound, scope, stranger):
+    assume(stranger != inbound.sender)
+    ada = replace(inbound, chat_type="direct", channel="telegram")
+    there = replace(ada, channel="discord", sender="77")
+    other = replace(ada, sender=stranger)
+    links = {"ada": (f"telegram:{ada.sender}", "discord:77")}
+    config = SessionConfig(dm_scope=scope, identity_links=links)
+    keys = [session_key(config, each) for each in (ada, there, other)]
+    assert (keys[0] == keys[1]) == (scope in {"main", "per-peer"})
+    assert (keys[0] == keys[2]) == (scope == "main")
+    assert person_of(config, "telegram", ada.sender) == person_of(config, "discord", "77") == "ada"
+    assert person_of(config, "telegram", stranger) == f"telegram:{stranger}"
+
+
+@given(IDS.filter(lambda id_: id_ != "42"), NAMES)
+def test_nobodys_id_can_spell_a_linked_persons_key(sender, channel):
+    links = {"ada": ("telegram:42",)}
+    for scope in SCOPES[1:]:
+        config = SessionConfig(dm_scope=scope, identity_links=links)
+        ada = Inbound("telegram", "default", "c", "direct", "42", "1", "", 0)
+        eve = Inbound(channel, "default", "c", "direct", sender, "1", "", 0)
+        assert session_key(config, ada) != session_key(config, eve)
+
+
+@given(inbounds(), st.text(max_size=12))
+def test_a_chat_of_an_unknown_kind_counts_as_a_group(inbound, kind):
+    assume(kind not in KINDS)
+    config = SessionConfig(dm_scope="main")
+    odd = replace(inbound, chat_type=kind)
+    assert session_key(config, odd) == session_key(config, replace(inbound, chat_type="group"))
+    assert place_of(config, odd).person == ""
+
+
+@given(inbounds(), st.sampled_from(KINDS[1:]))
+def test_a_room_is_nobodys_own_whoever_speaks_in_it(inbound, kind):
+    config = SessionConfig(owner=(f"{inbound.channel}:{inbound.sender}",))
+    assert place_of(config, replace(inbound, chat_type=kind)).person == ""
+
+
+@given(NAMES, IDS, IDS)
+def test_only_whoever_the_configuration_names_is_the_owner(channel, owner, other):
+    assume(channel not in {"web", "console"})
+    config = SessionConfig(owner=(f"{channel}:{owner}",))
+    assert is_owner(config, channel, owner)
+    assert person_of(config, channel, owner) == OWNER
+    assert is_owner(config, channel, other) == (owner == other)
+    assert not is_owner(SessionConfig(), channel, other)
+
+
+def test_the_page_and_the_terminal_of_this_machine_are_the_owners():
+    assert is_owner(SessionConfig(), "web", "anything")
+    assert is_owner(SessionConfig(), "console", "owner")
+
+
+@pytest.mark.parametrize("places", [("web:owner", "telegram:7"), ("telegram:42", "telegram:7")])
+def test_a_link_to_an_owners_place_makes_an_owner(places):
+    config = SessionConfig(owner=("telegram:42",), identity_links={"ada": places})
+    assert is_owner(config, "telegram", "7")
+    assert not is_owner(config, "telegram", "8")
+
+
+def test_an_owner_can_be_named_by_their_link():
+    config = SessionConfig(owner=("ada",), identity_links={"ada": ("telegram:7",)})
+    assert is_owner(config, "telegram", "7")
+    assert not is_owner(config, "telegram", "ada")
+    assert not is_owner(config, "ada", "")
+
+
+def test_ids_that_differ_in_case_only_are_different_people():
+    links = {"ada": ("nextcloud_talk:ada", "telegram:7")}
+    config = SessionConfig(owner=("nextcloud_talk:Ada",), identity_links=links)
+    assert linked(links, "nextcloud_talk", "ada") == "ada"
+    assert linked(links, "nextcloud_talk", "Ada") == ""
+    assert not is_owner(config, "telegram", "7")
+
+
+def test_a_person_whose_link_is_called_main_is_not_the_owner():
+    config = SessionConfig(identity_links={"main": ("telegram:7",)})
+    assert not is_owner(config, "telegram", "7")

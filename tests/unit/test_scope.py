@@ -1,0 +1,128 @@
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bot.config import Rule, ScopeConfig
+from bot.scope import MAIN_SPACE, Subject, allows, view_for
+from bot.scope.view import folder_name
+
+WORDS = st.sampled_from(["", "telegram", "discord", "work", "42", "Ada", "ada", "agent:main:x"])
+KINDS = st.sampled_from(["direct", "group", "channel", "thread", "dm", ""])
+SUBJECTS = st.builds(
+    Subject, channel=WORDS, account=WORDS, chat_type=KINDS, chat=WORDS, sender=WORDS, key=WORDS
+)
+RULES = st.builds(
+    Rule,
+    action=st.sampled_from(["allow", "deny"]),
+    channel=WORDS,
+    account=WORDS,
+    chat_type=st.sampled_from(["", "direct", "group", "channel", "thread"]),
+    chat=WORDS,
+    sender=WORDS,
+    key_prefix=st.sampled_from(["", "agent:", "AGENT:main", "agent:other"]),
+)
+CONFIGS = st.builds(
+    ScopeConfig,
+    default=st.sampled_from(["allow", "deny"]),
+    rules=st.lists(RULES, max_size=4).map(tuple),
+)
+IDENTITIES = st.text(max_size=60) | st.sampled_from(
+    ["..", ".", "", "/", "a/b", "../main", "CON", "ada", "Ada", "ada-", "telegram:42", "\x00", "İ"]
+)
+
+
+@given(SUBJECTS)
+def test_without_rules_nothing_may_be_seen(subject):
+    config = ScopeConfig(rules=())
+    assert not allows(config, subject)
+    view = view_for(config, subject, people=("ada",), is_owner=True)
+    assert (view.space, view.keys, view.private) == ("", (), False)
+
+
+@given(SUBJECTS)
+def test_by_default_direct_chats_are_let_in_and_nothing_else(subject):
+    assert allows(ScopeConfig(), subject) == (subject.chat_type == "direct")
+
+
+@given(CONFIGS, SUBJECTS, st.booleans())
+def test_private_files_load_in_direct_chats_only_whatever_the_rules_say(config, subject, owner):
+    view = view_for(config, subject, people=("ada",), is_owner=owner)
+    assert not view.private or subject.chat_type == "direct"
+    assert view.space != MAIN_SPACE or (owner and subject.chat_type == "direct")
+    assert view.space.startswith("people/") <= (subject.chat_type == "direct")
+
+
+@given(CONFIGS, SUBJECTS, st.booleans())
+def test_a_session_searches_its_own_conversations_and_no_others(config, subject, owner):
+    view = view_for(config, subject, people=("ada",), is_owner=owner)
+    assert view.keys == ((subject.key,) if allows(config, subject) else ())
+
+
+@given(CONFIGS, SUBJECTS)
+def test_the_first_rule_that_matches_decides(config, subject):
+    expected = config.default
+    for rule in config.rules:
+        alone = ScopeConfig(default="deny", rules=(rule.model_copy(update={"action": "allow"}),))
+        if allows(alone, subject):
+            expected = rule.action
+            break
+    assert allows(config, subject) == (expected == "allow")
+
+
+@given(RULES, SUBJECTS)
+def test_a_rule_matches_when_everything_it_names_does(rule, subject):
+    config = ScopeConfig(rules=(rule.model_copy(update={"action": "allow"}),))
+    names = ("channel", "account", "chat_type", "chat", "sender")
+    same = all(
+        not getattr(rule, name) or getattr(rule, name).lower() == getattr(subject, name).lower()
+        for name in names
+    )
+    assert allows(config, subject) == (same and subject.key.startswith(rule.key_prefix.lower()))
+
+
+@given(CONFIGS, SUBJECTS, IDENTITIES, IDENTITIES)
+def test_two_people_never_share_a_space(config, subject, one, other):
+    assume(one != other)
+    views = [view_for(config, subject, people=(person,), is_owner=False) for person in (one, other)]
+    if views[0].private:
+        assert views[0].space != views[1].space
+    assert MAIN_SPACE not in {view.space for view in views}
+
+
+@given(IDENTITIES, st.text(max_size=12))
+def test_a_person_and_a_room_never_share_a_space(person, chat):
+    config = ScopeConfig(default="allow", rules=())
+    direct = Subject("telegram", "default", "direct", chat, person, "key")
+    room = Subject("telegram", "default", "group", chat, person, "key")
+    mine = view_for(config, direct, people=(person,), is_owner=False)
+    ours = view_for(config, room, people=(person,), is_owner=False)
+    assert mine.space.split("/")[0] == "people"
+    assert ours.space.split("/")[0] == "rooms"
+
+
+@given(IDENTITIES, IDENTITIES)
+def test_two_ids_never_share_a_folder(one, other):
+    assert (folder_name(one) == folder_name(other)) == (one == other)
+
+
+@given(IDENTITIES)
+def test_a_folder_name_is_one_safe_part_of_a_path(identity):
+    name = folder_name(identity)
+    assert re.fullmatch(r"[a-z0-9_][a-z0-9_.-]*", name)
+    assert ".." not in name.split("/")
+    assert not name.endswith(".")
+    assert len(name) <= 60
+
+
+@given(IDENTITIES)
+def test_no_id_can_spell_the_folder_of_another(identity):
+    assume(folder_name(identity) != identity)
+    spelled = folder_name(identity)
+    assert folder_name(spelled) != spelled
+
+
+@pytest.mark.parametrize("identity", ["ada", "telegram-42", "a.b_c-d"])
+def test_ids_that_are_safe_stay_readable(identity):
+    assert folder_name(identity) == identity

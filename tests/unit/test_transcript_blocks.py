@@ -1,0 +1,116 @@
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.agent.models import Message, Opaque, Text, ToolResult, ToolUse
+from bot.agent.transcript import from_json, message_of, new_entry, repaired, storable, to_json
+from bot.errors import ModelBadReply
+from bot.sessions import entries
+
+WORDS = st.text(max_size=8)
+IDS = st.sampled_from(["a", "b", "c"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=5,
+)
+TEXT = st.builds(Text, WORDS, note=st.booleans())
+USES = st.builds(ToolUse, IDS, WORDS, st.dictionaries(WORDS, JSON, max_size=2))
+RESULTS = st.builds(ToolResult, IDS, WORDS, is_error=st.booleans())
+OPAQUE = st.builds(
+    Opaque, st.fixed_dictionaries({"type": st.sampled_from(["thinking", "image"]), "data": JSON})
+)
+
+
+def unique(blocks: list[object]) -> tuple[object, ...]:
+    """At most one call and one answer for each id, as services promise."""
+    seen: set[tuple[type, str]] = set()
+    kept: list[object] = []
+    for block in blocks:
+        mark = (type(block), getattr(block, "id", getattr(block, "tool_use_id", "")))
+        if isinstance(block, ToolUse | ToolResult) and mark in seen:
+            continue
+        seen.add(mark)
+        kept.append(block)
+    return tuple(sorted(kept, key=lambda block: not isinstance(block, ToolResult)))
+
+
+ASSISTANT = st.lists(TEXT | USES | OPAQUE, max_size=4).map(unique)
+USER = st.lists(TEXT | RESULTS | OPAQUE, max_size=4).map(unique)
+MESSAGES = st.one_of(
+    st.builds(Message, st.just("assistant"), ASSISTANT), st.builds(Message, st.just("user"), USER)
+)
+
+
+@given(st.one_of(TEXT, USES, RESULTS, OPAQUE))
+def test_a_block_comes_back_from_its_json_as_it_was(block):
+    assert from_json(to_json(block)) == block
+    assert from_json(orjson.loads(orjson.dumps(to_json(block)))) == block
+
+
+@given(MESSAGES)
+def test_a_message_comes_back_from_its_entry_as_it_was(message):
+    line = entries.line_of(new_entry(message), "s.1", None, 1)
+    assert message_of(entries.parse(line)) == message
+
+
+@given(st.dictionaries(WORDS, JSON, max_size=4))
+def test_a_block_nobody_knows_stays_as_it_is(data):
+    block = from_json({"type": "from the future", **data})
+    assert to_json(block) == {"type": "from the future", **data}
+
+
+@given(st.lists(MESSAGES, max_size=8))
+def test_every_call_is_answered_at_once_and_every_answer_was_asked_for(messages):
+    found = repaired(messages)
+    for index, message in enumerate(found):
+        assert message.blocks
+        calls = [b.id for b in message.blocks if isinstance(b, ToolUse)]
+        answers = [b.tool_use_id for b in message.blocks if isinstance(b, ToolResult)]
+        before = found[index - 1].blocks if index else ()
+        asked = [b.id for b in before if isinstance(b, ToolUse)]
+        assert sorted(answers) == sorted(asked)
+        if calls:
+            assert message.role == "assistant"
+            assert found[index + 1].role == "user"
+        # Services want the answers before anything else in their message.
+        kinds = [isinstance(b, ToolResult) for b in message.blocks]
+        assert kinds == sorted(kinds, reverse=True)
+
+
+@given(st.lists(MESSAGES, max_size=8))
+def test_repairing_loses_no_words_and_repairs_once(messages):
+    found = repaired(messages)
+    assert repaired(found) == found
+    words = [b for m in messages for b in m.blocks if not isinstance(b, ToolResult)]
+    assert [b for m in found for b in m.blocks if not isinstance(b, ToolResult)] == words
+
+
+@given(MESSAGES)
+def test_what_can_be_stored_is_left_alone(message):
+    assert storable(message) is message
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ("half \ud83d", "half \ufffd"),
+        ("\ud83d\ude00", "😀"),  # two halves that arrived apart
+        (2**70, float(2**70)),
+        ({"deep": ["\udc00"]}, {"deep": ["\ufffd"]}),
+    ],
+)
+def test_what_no_transcript_can_hold_is_written_as_near_to_it_as_can_be(value, stored):
+    message = Message("assistant", (Text("ok"), ToolUse("a", "tool", {"x": value})))
+    found = storable(message)
+    assert found.blocks == (Text("ok"), ToolUse("a", "tool", {"x": stored}))
+    entries.line_of(new_entry(found), "s.1", None, 1)
+
+
+def test_a_message_nested_without_end_is_a_bad_reply():
+    value: object = "x"
+    for _ in range(2_000):
+        value = [value]
+    with pytest.raises(ModelBadReply):
+        storable(Message("assistant", (ToolUse("a", "tool", {"x": value}),)))

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.workers import Backlog, Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    id: int
+
+
+@dataclass
+class Table:
+    """Rows that are safe, as the database has them, and what a handler did with them."""
+
+    waiting: dict[str, list[Row]] = field(default_factory=dict)
+    done: dict[str, list[int]] = field(default_factory=dict)
+    taken: list[int] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    failures: set[int] = field(default_factory=set)  # rows whose handling fails once
+    most_in_memory: int = 0
+    batch: int = 1
+    reading: asyncio.Event | None = None  # set when a load has its rows but has not returned them
+    readable: asyncio.Event | None = None
+    gate: asyncio.Event | None = None
+    _last: int = 0
+
+    def store(self, key: str) -> Row:
+        self._last += 1
+        row = Row(self._last)
+        self.waiting.setdefault(key, []).append(row)
+        return row
+
+    async def load(self, key: str, limit: int) -> Sequence[Row]:
+        rows = self.waiting.get(key, [])[:limit]
+        if self.reading is not None:
+            self.reading.set()
+        if self.readable is not None:
+            await self.readable.wait()
+        else:
+            await asyncio.sleep(0)
+        return rows
+
+    async def handle(self, key: str, backlog: Backlog[Row]) -> None:
+        assert key not in self.running, "two workers for one key"
+        self.running.add(key)
+        try:
+            self.most_in_memory = max(self.most_in_memory, len(backlog.rows))
+            rows = backlog.take(self.batch)
+            self.taken.extend(row.id for row in rows)
+            await asyncio.sleep(0)
+            if self.gate is not None:
+                await self.gate.wait()
+            for row in rows:
+                if row.id in self.failures:
+                    self.failures.discard(row.id)
+                    raise RuntimeError("planned")
+                self.waiting[key].remove(row)
+                self.done.setdefault(key, []).append(row.id)
+        finally:
+            self.running.discard(key)
+
+
+@pytest.fixture(autouse=True)
+def _no_delay(monkeypatch):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0)
+
+
+async def idle(workers: Workers[str, Row]) -> None:
+    while workers.active:
+        await asyncio.sleep(0)
+
+
+# What may happen, in any order: a row is stored and handed over (at once, late, or by another
+# process that only stores it), somebody looks, or the others get a chance to run.
+KEYS = st.sampled_from(["a", "b"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["put", "store", "hold", "look"]), KEYS),
+        st.tuples(st.just("run"), st.integers(1, 6)),
+        st.tuples(st.just("release"), KEYS),
+        st.tuples(st.just("fail"), KEYS),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 4), st.integers(1, 3))
+def test_every_row_is_handled_once_and_in_order_whatever_comes_when(steps, window, batch):
+    asyncio.run(_any_order(steps, window, batch))
+
+
+async def _any_order(steps: list[tuple[str, object]], window: int, batch: int) -> None:
+    table = Table(batch=batch)
+    workers = Workers(table.handle, table.load, window)
+    held: list[tuple[str, Row]] = []
+    for step, what in steps:
+        if step == "run":
+            assert isinstance(what, int)
+            for _ in range(what):
+                await asyncio.sleep(0)
+            continue
+        key = str(what)
+        if step == "put":
+            # Rows of one key are handed over in the order in which they were stored.
+            while held and (mine := [each for each in held if each[0] == key]):
+                held.remove(mine[0])
+                workers.put(*mine[0])
+            workers.put(key, table.store(key))
+        elif step == "store":
+            table.store(key)
+            workers.look(key)
+        elif step == "hold":
+            held.append((key, table.store(key)))
+        elif step == "release" and held:
+            # What handles a row resumes after whoever stored it, so it is never handed over so late
+            # that its worker is gone.
+            pending = [each for each in held if each[1] in table.waiting.get(each[0], [])]
+            held = []
+            for each in pending:
+                workers.put(*each)
+        elif step == "fail":
+            table.failures.add(table._last + 1)
+        else:
+            workers.look(key)
+    for each in held:
+        if each[1] in table.waiting.get(each[0], []):
+            workers.put(*each)
+    for key in list(table.waiting):
+        workers.look(key)
+    await asyncio.wait_for(idle(workers), 5)
+    assert not any(table.waiting.values())
+    for handled in table.done.values():
+        assert len(handled) == len(set(handled))
+    assert sum(map(len, table.done.values())) == table._last
+    assert table.most_in_memory <= 2 * window
+
+
+@given(st.integers(1, 5), st.integers(1, 40))
+def test_rows_of_one_key_are_handled_in_their_order(window, count):
+    async def scenario() -> None:
+        table = Table()
+        workers = Workers(table.handle, table.load, window)
+        fits = [workers.put("a", table.store("a")) for _ in range(count)]
+        assert fits == [n < window for n in range(count)]
+        assert workers.waiting("a") <= window
+        await asyncio.wait_for(idle(workers), 5)
+        assert table.done["a"] == list(range(1, count + 1))
+
+    asyncio.run(scenario())
+
+
+async def test_a_failing_handler_is_tried_again_and_loses_nothing():
+    table = Table(failures={1, 2, 5})
+    workers = Workers(table.handle, table.load, 3)
+    for _ in range(6):
+        workers.put("a", table.store("a"))
+    await asyncio.wait_for(idle(workers), 5)
+    assert table.done["a"] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_failing_load_is_tried_again():
+    table = Table()
+    table.store("a")
+    failures = 2
+
+    async def load(key: str, limit: int) -> Sequence[Row]:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError("the disk")
+        return await table.load(key, limit)
+
+    workers = Workers(table.handle, load, 3)
+    workers.look("a")
+    await asyncio.wait_for(idle(workers), 5)
+    assert table.done["a"] == [1]
+
+
+async def test_a_look_during_a_load_is_not_lost():
+    table = Table(reading=asyncio.Event(), readable=asyncio.Event())
+    workers = Workers(table.handle, table.load, 3)
+    workers.look("a")
+    await table.reading.wait()  # it has read an empty table
+    table.store("a")
+    workers.look("a")
+    table.readable.set()
+    await asyncio.wait_for(idle(workers), 5)
+    assert table.done["a"] == [1]
+
+
+async def test_a_row_the_table_gave_before_it_was_handed_over_is_handled_once():
+    table = Table()
+    workers = Workers(table.handle, table.load, 3)
+    row = table.store("a")
+    workers.look("a")
+    while not table.taken:
+        await asyncio.sleep(0)
+    assert workers.put("a", row)  # while it is being handled
+    await asyncio.wait_for(idle(workers), 5)
+    assert table.taken == [1]
+
+
+async def test_different_keys_run_side_by_side():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 3)
+    for key in "abc":
+        workers.put(key, table.store(key))
+    while len(table.running) < 3:
+        await asyncio.sleep(0)
+    assert workers.active == 3
+    table.gate.set()
+    await asyncio.wait_for(idle(workers), 5)
+
+
+async def test_stop_lets_what_runs_finish_and_begins_nothing():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 3)
+    for _ in range(2):
+        workers.put("a", table.store("a"))
+    while not table.running:
+        await asyncio.sleep(0)
+    stopping = asyncio.create_task(workers.stop(5))
+    await asyncio.sleep(0)
+    workers.put("b", table.store("b"))
+    table.gate.set()
+    await asyncio.wait_for(stopping, 5)
+    assert table.done == {"a": [1]}
+    assert workers.active == 0
+    assert [row.id for rows in table.waiting.values() for row in rows] == [2, 3]
+
+
+async def test_stop_cancels_what_takes_too_long():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 3)
+    workers.put("a", table.store("a"))
+    while not table.running:
+        await asyncio.sleep(0)
+    await asyncio.wait_for(workers.stop(0), 5)
+    assert workers.active == 0
+    assert table.done == {}
+
+
+async def test_drain_empties_every_backlog_and_what_still_comes():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 2)
+    for _ in range(5):
+        workers.put("a", table.store("a"))
+    draining = asyncio.create_task(workers.drain(5))
+    await asyncio.sleep(0)
+    workers.put("b", table.store("b"))
+    table.gate.set()
+    await asyncio.wait_for(draining, 5)
+    assert table.done == {"a": [1, 2, 3, 4, 5], "b": [6]}
+
+
+@pytest.mark.parametrize("end", ["stop", "drain"])
+async def test_after_the_end_nothing_begins_even_when_nothing_ran(end):
+    table = Table()
+    workers = Workers(table.handle, table.load, 2)
+    await getattr(workers, end)(0)
+    workers.put("a", table.store("a"))
+    workers.look("b")
+    await asyncio.sleep(0)
+    assert workers.active == 0
+    assert table.done == {}
+
+
+async def test_a_worker_that_fails_while_stopping_ends():
+    table = Table(failures={1}, gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 2)
+    workers.put("a", table.store("a"))
+    while not table.running:
+        await asyncio.sleep(0)
+    stopping = asyncio.create_task(workers.stop(5))
+    await asyncio.sleep(0)
+    table.gate.set()
+    await asyncio.wait_for(stopping, 5)
+    assert workers.active == 0
+    with contextlib.suppress(KeyError):
+        assert not table.done["a"]
