@@ -263,6 +263,54 @@ class Interactive(Protocol):
 # --- configuration and discovery -----------------------------------------------------------------
 
 
+class Rule(BaseModel):
+    """One rule. Every field that is given must match; a rule with no field matches everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    action: Literal["allow", "deny"] = Field(description="What a match means.")
+    channel: str = Field(default="", description="Channel name.")
+    account: str = Field(default="", description="Account id of the channel.")
+    chat_type: Literal["", "direct", "group", "channel", "thread"] = Field(
+        default="", description="Kind of chat."
+    )
+    chat: str = Field(default="", description="Chat id.")
+    sender: str = Field(default="", description="The person's id in that channel.")
+    key_prefix: str = Field(default="", description="Beginning of the session key.")
+
+
+class ScopeConfig(BaseModel):
+    """`[scope]`: may a session see memory and past conversations?"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    default: Literal["allow", "deny"] = Field(
+        default="deny", description="When no rule matches. Private files stay private either way."
+    )
+    rules: tuple[Rule, ...] = Field(
+        default=(Rule(action="allow", chat_type="direct"),),
+        description="Checked in order; the first that matches decides.",
+    )
+
+
+class ChannelScope(BaseModel):
+    """`[channels.<name>.scope]`: what this channel's chats may see."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    default: Literal["", "allow", "deny"] = Field(
+        default="",
+        description="When no rule here matches; empty asks [scope], anything else ignores it.",
+    )
+    rules: tuple[Rule, ...] = Field(default=(), description="Checked before those of [scope].")
+
+    def within(self, general: ScopeConfig) -> ScopeConfig:
+        """The rules that apply in this channel."""
+        if self.default:
+            return ScopeConfig(default=self.default, rules=self.rules)
+        return ScopeConfig(default=general.default, rules=(*self.rules, *general.rules))
+
+
 class ChannelConfig(BaseModel):
     """What every channel's section of the configuration has; a channel adds its own fields."""
 
@@ -280,6 +328,7 @@ class ChannelConfig(BaseModel):
         default=(),
         description='Ids of people who may always talk; "*" is everyone, with dm_policy "open".',
     )
+    scope: ChannelScope = Field(default_factory=ChannelScope)
 
     def account(self, account: str) -> ChannelConfig:
         """The configuration of one account: its own fields, and this section's for the rest.

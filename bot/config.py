@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from bot.channel import ChannelConfig, ChatType
+from bot.channel import ChannelConfig, ChatType, ScopeConfig
 
 
 class Section(BaseModel):
@@ -165,32 +165,6 @@ class MemoryConfig(Section):
 
     workspace: Path | None = Field(
         default=None, description="Folder of the notes; empty is `workspace` in the storage folder."
-    )
-
-
-class Rule(Section):
-    """One rule. Every field that is given must match; a rule with no field matches everything."""
-
-    action: Literal["allow", "deny"] = Field(description="What a match means.")
-    channel: str = Field(default="", description="Channel name.")
-    account: str = Field(default="", description="Account id of the channel.")
-    chat_type: Literal["", "direct", "group", "channel", "thread"] = Field(
-        default="", description="Kind of chat."
-    )
-    chat: str = Field(default="", description="Chat id.")
-    sender: str = Field(default="", description="The person's id in that channel.")
-    key_prefix: str = Field(default="", description="Beginning of the session key.")
-
-
-class ScopeConfig(Section):
-    """`[scope]`: may a session see memory and past conversations?"""
-
-    default: Literal["allow", "deny"] = Field(
-        default="deny", description="When no rule matches. Private files stay private either way."
-    )
-    rules: tuple[Rule, ...] = Field(
-        default=(Rule(action="allow", chat_type="direct"),),
-        description="Checked in order; the first that matches decides.",
     )
 
 

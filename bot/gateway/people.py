@@ -52,7 +52,7 @@ class People:
             key=self.place(inbound).key,
         )
         return view_for(
-            self.config.scope,
+            self.channel(inbound).scope.within(self.config.scope),
             subject,
             people=routing.identities_of(self.config.session, inbound.channel, inbound.sender),
             is_owner=self.is_owner(inbound),

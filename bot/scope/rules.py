@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.config import Rule, ScopeConfig
+from bot.channel import Rule, ScopeConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from bot.config import ScopeConfig
+from bot.channel import ScopeConfig
 from bot.scope import rules
 
 MAIN_SPACE = "main"

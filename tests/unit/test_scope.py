@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bot.config import Rule, ScopeConfig
+from bot.channel import Rule, ScopeConfig
 from bot.scope import MAIN_SPACE, Subject, allows, view_for
 from bot.scope.view import folder_name
 
