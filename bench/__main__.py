@@ -31,14 +31,12 @@ def main() -> int:
     options = _options()
     size = Size(options.messages, options.chats, options.each, options.bursts)
     options.out.mkdir(parents=True, exist_ok=True)
-    # However it is told to end, it ends what it started.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         results = uvloop.run(_run(size, options.rounds, options.out))
     except WrongAnswers as wrong:
         print(f"bench: {wrong}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except asyncio.CancelledError:
         return 130
     except TimeoutError:
         print(f"bench: not finished within {LIMIT:g} s", file=sys.stderr)
@@ -51,6 +49,10 @@ def main() -> int:
 
 async def _run(size: Size, rounds: int, out: Path) -> dict[str, Measured]:
     """Every program in turn, again and again, so that a busy moment hits none of them alone."""
+    task = asyncio.current_task()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # However it is told to end, it ends what it started.
+        asyncio.get_running_loop().add_signal_handler(number, lambda: task and task.cancel())
     found: dict[str, list[Measured]] = {bot.title: [] for bot in BOTS}
     async with asyncio.timeout(LIMIT), model() as (model_url, model_costs):
         for number in range(1, rounds + 1):

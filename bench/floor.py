@@ -1,8 +1,9 @@
 """The least a Telegram bot with a model can be, as its authors write it: no engine at all.
 
 It stores nothing, knows nobody and remembers nothing. Almost half of its processor time is the
-model SDK's own way of reading a stream, which is what its documentation shows. `python -m bench.floor httpx` is on the
-SDKs' default transports, `python -m bench.floor aiohttp` on aiohttp and uvloop.
+model SDK's own way of reading a stream, which is the one its documentation shows.
+`python -m bench.floor httpx` is on the SDKs' default transports, `python -m bench.floor aiohttp`
+on aiohttp and uvloop.
 """
 
 from __future__ import annotations

@@ -24,10 +24,11 @@ class Disk:
 def faulty_disk(folder: Path) -> Iterator[Disk]:
     """Every database opened meanwhile lives on the disk that is returned."""
     disk = Disk(folder)
+    real = apsw.vfs_names()[0]
 
     class File(apsw.VFSFile):
         def __init__(self, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
-            super().__init__("", name, flags)
+            super().__init__(real, name, flags)
             path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
             self._here = path.startswith(str(folder))
             disk.opened.append(path)
@@ -40,7 +41,7 @@ def faulty_disk(folder: Path) -> Iterator[Disk]:
 
     class Files(apsw.VFS):
         def __init__(self) -> None:
-            super().__init__(f"faulty-{id(disk)}", "", makedefault=True)
+            super().__init__(f"faulty-{id(disk)}", real, makedefault=True)
 
         def xOpen(  # noqa: N802 - SQLite's name
             self, name: str | apsw.URIFilename | None, flags: list[int]

@@ -15,6 +15,8 @@ from bot.cli import garbage
 from bot.errors import ChannelError, ConfigError, StorageBusy
 from bot.settings import Loaded
 
+SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
+
 log = structlog.get_logger(__name__)
 
 
@@ -33,14 +35,18 @@ async def serve(loaded: Loaded) -> None:
 
 
 def _stop_signal() -> asyncio.Event:
-    """Set by the first SIGINT or SIGTERM; the second one ends the process at once."""
+    """Set by the first SIGINT or SIGTERM; another one later ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    first = 0.0
 
     def asked() -> None:
-        if stop.is_set():
+        nonlocal first
+        if not stop.is_set():
+            first = loop.time()
+            stop.set()
+        elif loop.time() - first > SAME_SIGNAL:
             os._exit(1)
-        stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked)

@@ -73,6 +73,9 @@ def is_sound(path: Path) -> bool:
     """
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        if _has_content(path.with_name(f"{path.name}-wal")):
+            # Looking must not change a file that may be damaged: closing would write the log to it.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         try:
             return run(connection, "PRAGMA quick_check(1)") == [("ok",)]
         finally:
@@ -102,7 +105,7 @@ def check(database: Path) -> None:
 
 def is_new(database: Path) -> bool:
     """Whether nothing has been stored in a database yet."""
-    return not database.exists() or database.stat().st_size == 0
+    return not _has_content(database)
 
 
 def read_back_is_due(database: Path) -> bool:
@@ -165,6 +168,10 @@ def _told(what: str) -> Generator[None]:
         raise mapped(exc) from exc
     except OSError as exc:
         raise StorageError(f"{what}: {exc.strerror}.") from exc
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _name(database: Path, now: int) -> str:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -164,6 +165,8 @@ class SqliteDatabase:
             except Exception as exc:
                 # Whatever happens here, nobody may wait for an answer that never comes.
                 log.exception("storage.writer_failed")
+                with suppress(apsw.Error):
+                    _roll_back(self._connection)
                 error = mapped(exc) if isinstance(exc, apsw.Error) else errors.StorageError()
                 outcomes = [(future, None, error) for _, future, _ in batch]
             _resume(batch[0][2], outcomes)
@@ -205,7 +208,10 @@ class SqliteDatabase:
         self._thread.join()
         self._readers.shutdown(wait=True)
         for connection in (*self._reader_connections, self._connection):
-            connection.close()
+            try:
+                connection.close()
+            except apsw.Error as exc:  # all is stored; the next opening tidies up
+                log.warning("storage.close_failed", error=type(exc).__name__)
         self._reader_connections.clear()
 
 

@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import NotVisible, ToolError
-from bot.memory.notes import Notes, Place, bullet, note_parts, space_folders
+from bot.memory.markdown import bullet
+from bot.memory.notes import Notes, Place
+from bot.memory.paths import resolve, space_folders
 from bot.scope import MAIN_SPACE, MemoryView
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -212,8 +214,10 @@ async def test_only_spaces_that_exist_by_design_are_spaces(notes: Notes, space: 
         "/memory/a.md",
         "/etc/a.md",
         "../a.md",
-        "MEMORY.md",
-        "USER.md",
+        "ROOM.md",
+        "AGENTS.md",
+        "memory.md",
+        "shared/a.md",
         "people/ada/memory/a.md",
         "People/ada/memory/a.md",
         "memory\\a.md",
@@ -305,13 +309,14 @@ async def test_a_workspace_that_cannot_be_is_an_error_with_its_reason(tmp_path: 
 @given(st.text())
 def test_no_path_leads_anywhere_else(path: str):
     try:
-        parts = note_parts(path)
+        target = resolve(ADA, path)
     except NotVisible:
         return
-    assert parts[0] == "memory"
+    parts = (*target.folders, target.name)
+    assert parts[:2] == ("people", "ada") or parts[0] == "shared"
     assert parts[-1].endswith(".md")
     assert not {"", ".", ".."} & set(parts)
-    assert "/".join(parts) == path
+    assert "/".join(parts).endswith(path)
 
 
 @given(st.text(min_size=1))
