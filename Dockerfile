@@ -12,6 +12,7 @@ RUN /opt/confidant/bin/python -m pip install --require-hashes -r requirements.lo
 COPY pyproject.toml README.md LICENSE ./
 COPY bot bot
 COPY adapters adapters
+COPY config/workspace config/workspace
 RUN /opt/confidant/bin/python -m pip install --no-deps --no-build-isolation .
 
 

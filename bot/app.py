@@ -17,7 +17,10 @@ from bot import housekeeping
 from bot.agent.models import Model
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
+from bot.agent.recall import Recaller
 from bot.agent.select import Models
+from bot.agent.tools.memory_get import MemoryGet
+from bot.agent.tools.memory_search import MemorySearch
 from bot.agent.tools.memory_write import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.transcript_search import TranscriptSearch
@@ -27,22 +30,26 @@ from bot.commands.menu import menu
 from bot.commands.registry import handlers
 from bot.config import Config
 from bot.dashboard.health import Check, Readiness
+from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk
+from bot.gateway.feed import TranscriptFeed
 from bot.gateway.gateway import Gateway
 from bot.gateway.health import HealthBoard
 from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
 from bot.gateway.ledger import Ledger
 from bot.gateway.live import LiveSessions
+from bot.gateway.memory import OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.people import People
+from bot.gateway.prefix import Prefixes
 from bot.gateway.running import RunningTurns
 from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES, text
-from bot.memory.notes import Notes
+from bot.memory.search import Searcher
 from bot.metrics import Metrics
 from bot.sessions import recover
 from bot.sessions.mirror import Mirror
@@ -69,6 +76,7 @@ class Parts:
 
     clock: Clock = system_clock
     remote: Model | None = None
+    searcher: Searcher | None = None
     channels: Mapping[str, Channel] | None = None
     dashboard: bool = True
     on_loaded: Callable[[], None] = lambda: None
@@ -114,10 +122,20 @@ class App:
         self.channels = dict(self._make_channels())
         delivery = Delivery(database, self.channels, clock, self._sent)
         health = HealthBoard()
-        gateway, lanes = self._gateway(database, mirror, models, delivery, health)
+        memory = Memory.of(config, clock, self._parts.searcher)
+        self._stack.push_async_callback(memory.close)
+        await memory.open(config.workspace)
+        gateway, lanes = self._gateway(
+            database=database,
+            mirror=mirror,
+            models=models,
+            delivery=delivery,
+            health=health,
+            memory=memory,
+        )
         await lanes.reclaim()
         await delivery.look()
-        server = self._server(database, health) if self._parts.dashboard else None
+        server = self._server(database, health, memory) if self._parts.dashboard else None
         if server is not None:
             self._stack.push_async_callback(server.stop)
         for channel in self.channels.values():
@@ -131,15 +149,17 @@ class App:
         await lanes.recover()
         delivery.open()
         self._stack.push_async_callback(self._stop_tasks)
-        self._background(database, delivery, mirror, models)
+        self._background(database, delivery, mirror, models, memory)
 
     def _gateway(
         self,
+        *,
         database: Database,
         mirror: Mirror,
         models: Models,
         delivery: Delivery,
         health: HealthBoard,
+        memory: Memory,
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._parts.clock
         people = People(config, local_zone(config))
@@ -147,9 +167,14 @@ class App:
         live = LiveSessions(database)
         ledger = Ledger(database, delivery, mirror, live)
         desk = GatewayDesk(running, health, models, config.context.context_tokens)
-        commander = Commander(people, handlers(desk), running, ledger, clock)
+        commander = Commander(people, handlers(desk, memory.desk), running, ledger, clock)
         toolbox = Toolbox(
-            (MemoryWrite(Notes(config.workspace)), TranscriptSearch(TranscriptIndex(database)))
+            (
+                MemorySearch(memory.searcher),
+                MemoryGet(memory.files),
+                MemoryWrite(memory.notes, memory.files),
+                TranscriptSearch(TranscriptIndex(database)),
+            )
         )
         turns = TurnRunner(
             config=config,
@@ -160,6 +185,8 @@ class App:
             running=running,
             ledger=ledger,
             live=live,
+            prefixes=Prefixes(config, memory.files),
+            recaller=Recaller(config.memory, memory.files, database, memory.searcher),
             clock=clock,
             metrics=self.metrics,
         )
@@ -223,21 +250,26 @@ class App:
                 if channel.capabilities.command_menu and isinstance(channel, CommandMenu):
                     self._spawn(channel.publish_commands(menus))
 
-    def _server(self, database: Database, health: HealthBoard) -> DashboardServer:
+    def _server(self, database: Database, health: HealthBoard, memory: Memory) -> DashboardServer:
         pages = [channel for channel in self.channels.values() if isinstance(channel, HttpRoutes)]
 
         async def readiness() -> Readiness:
-            return await _readiness(database, health, self._parts.clock)
+            return await _readiness(database, health, memory, self._parts.clock)
 
         return DashboardServer(
             self._config.dashboard,
             readiness=readiness,
             registry=self.metrics.registry,
-            channels=pages,
+            channels=(MemoryPages(OwnerMemory(memory.desk, OWNER_VIEW)), *pages),
         )
 
     def _background(
-        self, database: Database, delivery: Delivery, mirror: Mirror, models: Models
+        self,
+        database: Database,
+        delivery: Delivery,
+        mirror: Mirror,
+        models: Models,
+        memory: Memory,
     ) -> None:
         config, clock = self._config, self._parts.clock
         path = config.storage.folder / DATABASE_NAME
@@ -245,6 +277,8 @@ class App:
         self._spawn(housekeeping.look_outside(database, delivery))
         self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
         self._spawn(housekeeping.watch_loop(self.metrics))
+        feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
+        self._spawn(feed.run())
         self._spawn(self._finish_loading(models.remote))
 
     async def _finish_loading(self, remote: Model | None) -> None:
@@ -305,7 +339,9 @@ def local_zone(config: Config) -> ZoneInfo:
         return ZoneInfo("UTC")
 
 
-async def _readiness(database: Database, health: HealthBoard, clock: Clock) -> Readiness:
+async def _readiness(
+    database: Database, health: HealthBoard, memory: Memory, clock: Clock
+) -> Readiness:
     checks: list[Check] = []
     try:
         await MetaStore(database, clock).set("readyz", "")
@@ -315,6 +351,9 @@ async def _readiness(database: Database, health: HealthBoard, clock: Clock) -> R
     for channel, account, state, detail in health.all():
         name = channel if account == "default" else f"{channel}/{account}"
         checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
+    status = await memory.index.status()
+    problems = [*status.degraded, *(f"{path}: {why}" for path, why in status.problems.items())]
+    checks.append(Check("memory", "degraded" if problems else "ok", "; ".join(problems)))
     return Readiness(tuple(checks))
 
 

@@ -160,11 +160,82 @@ class ContextConfig(Section):
     )
 
 
+class EmbedderConfig(Section):
+    """`[memory.embedder]`: what turns notes into vectors, so that other words find them too."""
+
+    provider: Literal["local", "openai", "none"] = Field(
+        default="local",
+        description='"local" needs no key and no download; "openai" is any server with '
+        '/v1/embeddings; "none" searches by words alone.',
+    )
+    model: str = Field(default="", description='The model\'s name; "openai" needs one.')
+    base_url: str = Field(
+        default="https://api.openai.com/v1", description='Where "openai" asks, up to /embeddings.'
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="Better kept out of this file: set it in the environment."
+    )
+    timeout: float = Field(
+        default=60.0, gt=0, description="Longest wait for one answer of the server, in seconds."
+    )
+    batch: int = Field(default=64, ge=1, le=2048, description="Most texts in one request.")
+
+
 class MemoryConfig(Section):
-    """`[memory]`: where the Markdown lives."""
+    """`[memory]`: where the Markdown lives, and what of it a conversation begins with."""
 
     workspace: Path | None = Field(
         default=None, description="Folder of the notes; empty is `workspace` in the storage folder."
+    )
+    max_injected_chars: int = Field(
+        default=20_000,
+        ge=0,
+        description="Most characters of memory a new conversation begins with; 0 begins with none.",
+    )
+    recall_timeout: float = Field(
+        default=4.0,
+        gt=0,
+        le=60,
+        description="Seconds that looking into memory may hold up a new conversation's first "
+        "reply; what is not found by then is left out.",
+    )
+    citations: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description='Name the file and lines that memory stands in: "auto" does in direct chats.',
+    )
+    embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
+    max_results: int = Field(default=6, ge=1, le=50, description="Most results of one search.")
+    min_score: float = Field(
+        default=0.05, ge=0, le=1, description="Results that score less are left out."
+    )
+    text_weight: float = Field(
+        default=0.6, ge=0, le=1, description="What the words of a note count; 0 turns them off."
+    )
+    vector_weight: float = Field(
+        default=0.4, ge=0, le=1, description="What its meaning counts; 0 turns vectors off."
+    )
+    candidate_multiplier: int = Field(
+        default=4, ge=1, le=50, description="Candidates of each kind, for every result wanted."
+    )
+    half_life_days: float = Field(
+        default=30.0, ge=0, description="How fast dated notes lose their head start; 0 is never."
+    )
+    mmr_lambda: float = Field(
+        default=0.7, ge=0, le=1, description="1 ranks by score alone, less avoids repetition."
+    )
+    search_timeout: float = Field(
+        default=4.0, gt=0, description="Longest search, in seconds; then it answers with less."
+    )
+    sync_minutes: float = Field(
+        default=5.0, gt=0, description="How often notes are looked through, beside the watching."
+    )
+    retention_days: int = Field(
+        default=30,
+        ge=0,
+        description="How long what was said is found by its meaning; by its words it always is.",
+    )
+    watch: bool = Field(
+        default=True, description="Index a note as soon as it is edited, by any program."
     )
 
 

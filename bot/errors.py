@@ -169,3 +169,10 @@ class ToolError(ConfidantError):
 
 class NotVisible(ToolError):
     """Nothing by that name can be read here."""
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+class EmbedderError(ConfidantError):
+    """Texts could not be turned into vectors; searches go by words alone meanwhile."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from bot.app import App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.config import Config
+from bot.memory.search import Searcher
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel
 
@@ -80,11 +82,18 @@ class Engine:
         return [piece.text for piece in self.channel.sent if piece.address.chat == chat]
 
 
+async def until(ready: Callable[[], bool]) -> None:
+    """Let everything else run until something is so that has no event of its own."""
+    while not ready():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 def make_config(folder: Path, **sections: Any) -> tuple[Config, dict[str, ChannelPlugin]]:
     """A configuration with one in-memory channel; `sections` are tables."""
     plugins = {"memory": ChannelPlugin("memory", OpenConfig, lambda _config: InMemoryChannel())}
     storage = {"dir": folder, "backup_hours": 0, **sections.pop("storage", {})}
-    data = {"agent": {"timezone": "UTC"}, "storage": storage, **sections}
+    memory = {"embedder": {"provider": "none"}, "watch": False, **sections.pop("memory", {})}
+    data = {"agent": {"timezone": "UTC"}, "storage": storage, "memory": memory, **sections}
     return config_model(plugins).model_validate(data), plugins
 
 
@@ -95,6 +104,7 @@ async def running(
     model: ScriptedModel | None = None,
     clock: FakeClock | None = None,
     channel: InMemoryChannel | None = None,
+    searcher: Searcher | None = None,
     **sections: Any,
 ) -> AsyncIterator[Engine]:
     """Start an engine on a folder and stop it at the end."""
@@ -102,6 +112,12 @@ async def running(
     memory = channel or InMemoryChannel()
     scripted = model or ScriptedModel()
     ticking = clock or FakeClock()
-    parts = Parts(clock=ticking, remote=scripted, channels={"memory": memory}, dashboard=False)
+    parts = Parts(
+        clock=ticking,
+        remote=scripted,
+        searcher=searcher,
+        channels={"memory": memory},
+        dashboard=False,
+    )
     async with App(config, plugins, parts) as app:
         yield Engine(app, memory, scripted, ticking, folder)

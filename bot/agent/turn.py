@@ -21,6 +21,7 @@ from bot.agent.models import (
     Text,
     TextDelta,
     ToolResult,
+    ToolSpec,
     ToolUse,
     Usage,
 )
@@ -54,6 +55,7 @@ class TurnRequest:
     max_tokens: int
     max_steps: int
     timeout: float  # seconds
+    tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Turn:
             model=asked.model_name,
             system=asked.system,
             messages=(*asked.history, *self._messages),
-            tools=self._toolbox.specs,
+            tools=asked.tools,
             max_tokens=asked.max_tokens,
             language=asked.language,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from bot.channel import Health, Inbound
+from bot.scope import MemoryView
 from bot.sessions.store import Place, Session
 from bot.storage import Transaction
 
@@ -22,6 +23,7 @@ class Call:
     person: str
     is_owner: bool
     language: str
+    view: MemoryView
     now: int
 
     @property

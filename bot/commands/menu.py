@@ -6,7 +6,18 @@ from bot.channel import Command
 from bot.i18n import language_of, text
 
 # In the order of menus; each has i18n keys `command.<name>.description` and `.usage`.
-NAMES = ("new", "reset", "undo", "stop", "status", "model", "whoami", "help")
+NAMES = (
+    "new",
+    "reset",
+    "undo",
+    "stop",
+    "status",
+    "memory",
+    "whosees",
+    "model",
+    "whoami",
+    "help",
+)
 
 
 def menu(locale: str) -> tuple[Command, ...]:

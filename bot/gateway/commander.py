@@ -59,6 +59,7 @@ class Commander:
             person=self._people.person(inbound),
             is_owner=self._people.is_owner(inbound),
             language=self._people.language(inbound),
+            view=self._people.view(inbound),
             now=self._clock(),
         )
         apply = await handler(call)

@@ -25,7 +25,7 @@ from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.people import People
 from bot.i18n import text
 from bot.metrics import Metrics
-from bot.sessions import reset
+from bot.sessions import reset, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Place, Session
 from bot.storage import Database
@@ -144,7 +144,8 @@ class Gateway:
         if session.turns == 0:
             return session
         policy = reset.policy_for(self._people.config.session.reset, place.channel, place.chat_type)
-        times = reset.SessionTimes(session.started_at, session.last_user_at)
+        began = store.taken_up_at(draft.tx, place.key)
+        times = reset.SessionTimes(began, session.last_user_at)
         reason = reset.expired(policy, times, draft.now, self._people.zone)
         if reason is None:
             return session

@@ -120,12 +120,16 @@ def prune(tx: Transaction, before: int) -> None:
 def revived(body: str | bytes) -> Inbound:
     """The message of its stored JSON; fields a newer version added are left out."""
     data = cast("dict[str, Any]", orjson.loads(body))
-    known = {field.name for field in fields(Inbound)}
-    plain = {name: value for name, value in data.items() if name in known}
+    plain = _known(Inbound, data)
     reply = plain.get("reply_to")
-    plain["reply_to"] = ReplyTo(**reply) if reply else None
-    plain["media"] = tuple(Media(**item) for item in plain.get("media", ()))
+    plain["reply_to"] = ReplyTo(**_known(ReplyTo, reply)) if reply else None
+    plain["media"] = tuple(Media(**_known(Media, item)) for item in plain.get("media", ()))
     return Inbound(**plain)
+
+
+def _known(kind: type[Inbound | ReplyTo | Media], data: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
 
 
 def _waiting(row: Row) -> Waiting:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.agent.models import Message
 from bot.agent.transcript import message_of, repaired
 from bot.context.conversation import Conversation
 from bot.errors import StorageError
-from bot.sessions import store
+from bot.sessions import snapshots, store
+from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
@@ -19,10 +20,15 @@ MAX_MESSAGES = 4_000  # of a transcript that are read back; the window is smalle
 
 @dataclass(slots=True)
 class Live:
-    """A session in memory. Only the lane of its key changes `conversation`."""
+    """A session in memory. Only the lane of its key changes `conversation` and `snapshots`.
+
+    `snapshots` is what its requests begin with, by view; those in `unsaved` are not on disk yet.
+    """
 
     session: Session
     conversation: Conversation[Message]
+    snapshots: dict[str, Snapshot] = field(default_factory=dict[str, Snapshot])
+    unsaved: list[str] = field(default_factory=list[str])
 
 
 class LiveSessions:
@@ -68,4 +74,5 @@ def _load(tx: Transaction, session_id: str) -> Live:
     if session is None:
         raise StorageError("a message belongs to a session that is not there")
     entries = store.messages(tx, session_id, MAX_MESSAGES)
-    return Live(session, Conversation(repaired(message_of(entry) for entry in entries)))
+    conversation = Conversation(repaired(message_of(entry) for entry in entries))
+    return Live(session, conversation, snapshots.load(tx, session_id))

@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from bot.agent import ticks
 from bot.agent.models import Message, Text
+from bot.agent.recall import Recaller
 from bot.agent.select import Models
-from bot.agent.tools import ToolContext
+from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
@@ -25,21 +27,31 @@ from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.live import Live, LiveSessions
 from bot.gateway.people import People
+from bot.gateway.prefix import Prefixes, tools_of
+from bot.gateway.prefix import save as save_prefixes
 from bot.gateway.presence import Presence
 from bot.gateway.running import RunningTurns
 from bot.i18n import text
 from bot.metrics import Metrics
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
+from bot.sessions.snapshots import Snapshot
+
+RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a finished turn tells the person, and notes beside the model's own words."""
+    """What a finished turn tells the person.
+
+    `stored` confirms, as a part of the reply, what is in memory now; `notice` is noted beside the
+    model's own words.
+    """
 
     letter: str
+    stored: str = ""
     notice: str = ""
 
 
@@ -57,6 +69,8 @@ class TurnRunner:
         running: RunningTurns,
         ledger: Ledger,
         live: LiveSessions,
+        prefixes: Prefixes,
+        recaller: Recaller,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -68,6 +82,8 @@ class TurnRunner:
         self._running = running
         self._ledger = ledger
         self._live = live
+        self._prefixes = prefixes
+        self._recaller = recaller
         self._clock = clock
         self._metrics = metrics
 
@@ -82,7 +98,9 @@ class TurnRunner:
         async with Presence(
             self._channels.get(address.channel), address, str(rows[0].id)
         ) as presence:
-            turn = Turn(request, self._toolbox, presence.show)
+            turn = Turn(
+                request, self._toolbox, lambda said: presence.show(ticks.without_ticks(said))
+            )
             task = turn.start()
             self._metrics.running.inc()
             try:
@@ -91,7 +109,8 @@ class TurnRunner:
             finally:
                 self._metrics.running.dec()
                 task.cancel()  # when this lane is cancelled; harmless when it is finished
-        answer = _answer(result, request.model_name, language, dropped=dropped)
+        stored = ticks.confirmation(language, request.context.memory.written)
+        answer = _answer(result, request.model_name, language, stored, dropped=dropped)
         await self._commit(live, rows, result, answer)
         if not answer.letter:
             await presence.clear()
@@ -104,34 +123,61 @@ class TurnRunner:
     ) -> tuple[TurnRequest, bool]:
         agent = self._config.agent
         model, name = self._models.pick(live.session.model)
-        tools = self._toolbox.specs
-        system = prompt.system_prompt(
-            name=agent.name, language=language, tools=[tool.name for tool in tools]
-        )
-        messages = tuple(_message(inbound, self._people.zone) for inbound in inbounds)
         window = await model.window(name)
         max_tokens = min(agent.max_tokens, window.max_output_tokens)
         limit = min(window.max_input_tokens, self._config.context.context_tokens)
-        fixed = tokens.estimate(system) + sum(tokens.estimate(str(tool)) for tool in tools)
-        arriving = sum(tokens.estimate(message.text) for message in messages)
+        context = self._context(live, inbounds)
+        prefix = await self._prefixes.of(live, context.view, language, self._toolbox.specs, limit)
+        messages = [_message(inbound, self._people.zone) for inbound in inbounds]
+        if not live.conversation.messages:
+            messages[0] = await self._with_opening(messages[0], live, context, prefix, limit)
+        fixed = tokens.estimate(prefix.system) + tokens.estimate(prefix.tools)
+        arriving = sum(_weight(message) for message in messages)
         dropped = live.conversation.fit(limit - min(max_tokens, limit // 4) - fixed - arriving)
         request = TurnRequest(
             model=model,
             model_name=name,
-            system=system,
+            system=prefix.system,
+            tools=tools_of(prefix),
             history=live.conversation.messages,
-            messages=messages,
-            context=ToolContext(
-                view=self._people.view(inbounds[-1]),
-                session_id=live.session.id,
-                now=datetime.fromtimestamp(self._clock() / 1000, self._people.zone),
-            ),
+            messages=tuple(messages),
+            context=context,
             language=language,
             max_tokens=max_tokens,
             max_steps=agent.max_steps,
             timeout=agent.turn_timeout,
         )
         return request, dropped > 0
+
+    def _context(self, live: Live, inbounds: Sequence[Inbound]) -> ToolContext:
+        replies = (inbound.reply_to for inbound in inbounds)
+        others = (reply for reply in replies if reply is not None and not reply.from_bot)
+        return ToolContext(
+            view=self._people.view(inbounds[-1]),
+            session_id=live.session.id,
+            now=datetime.fromtimestamp(self._clock() / 1000, self._people.zone),
+            memory=TurnMemory(
+                words=tuple(inbound.text for inbound in inbounds),
+                quoted=tuple(reply.quote or reply.text for reply in others),
+            ),
+        )
+
+    async def _with_opening(
+        self, message: Message, live: Live, context: ToolContext, prefix: Snapshot, limit: int
+    ) -> Message:
+        """A conversation's first message, with what is recalled for it."""
+        opening = await self._recaller.opening(
+            context.view,
+            live.session,
+            message.text,
+            context.now,
+            known=prefix.system,
+            most=limit // RECALL_SHARE,
+        )
+        context.memory.recalled.extend(opening.passages)
+        if not opening.text:
+            return message
+        return Message(message.role, (Text(opening.text, note=True), *message.blocks))
 
     async def _commit(
         self, live: Live, rows: Sequence[Waiting], result: TurnResult, answer: _Answer
@@ -149,7 +195,7 @@ class TurnRunner:
             new_entry(message, text=row.inbound.text, source=row.inbound.message_id)
             for message, row in zip(result.messages, rows, strict=False)
         ]
-        news += [new_entry(message) for message in said]
+        news += _replies(said, answer)
         if answer.notice:
             news.append(NewEntry("notice", "assistant", answer.notice))
         address = rows[-1].inbound.address
@@ -159,16 +205,22 @@ class TurnRunner:
             told = draft.append(live.session.id, news, counted)
             if answer.letter:
                 draft.say(address, answer.letter, entry=told)
+            save_prefixes(draft.tx, live, now)
             inbox.done(draft.tx, done, now)
 
         await self._ledger.write(now, work, must=True)
+        live.unsaved.clear()
         live.conversation.extend(result.messages)
 
 
 def _about(live: Live, result: TurnResult) -> int:
     """What the conversation comes to when the model does not report it."""
-    new = sum(tokens.estimate(message.text) for message in result.messages)
-    return live.conversation.tokens + new
+    return live.conversation.tokens + sum(_weight(message) for message in result.messages)
+
+
+def _weight(message: Message) -> int:
+    """About how many tokens a message is, notes beside it included."""
+    return sum(tokens.estimate(block.text) for block in message.blocks if isinstance(block, Text))
 
 
 def _message(inbound: Inbound, zone: ZoneInfo) -> Message:
@@ -178,19 +230,35 @@ def _message(inbound: Inbound, zone: ZoneInfo) -> Message:
     return Message("user", (Text(notes, note=True), Text(words)))
 
 
-def _answer(result: TurnResult, model: str, language: str, *, dropped: bool) -> _Answer:
+def _replies(said: Sequence[Message], answer: _Answer) -> list[NewEntry]:
+    """The entries of what the model said, the last of its words with what confirms them."""
+    texts = [
+        ticks.without_ticks(message.text) if message.role == "assistant" else message.text
+        for message in said
+    ]
+    spoken = [number for number, message in enumerate(said) if message.role == "assistant"]
+    if answer.stored and spoken:
+        last = spoken[-1]
+        texts[last] = "\n\n".join(part for part in (texts[last], answer.stored) if part)
+    return [new_entry(message, text=words) for message, words in zip(said, texts, strict=True)]
+
+
+def _answer(
+    result: TurnResult, model: str, language: str, stored: str, *, dropped: bool
+) -> _Answer:
+    reply = ticks.without_ticks(result.reply)
     notices: list[str] = []
     if result.error is not None:
         notices.append(text(language, result.error.key, model=model))
     elif result.stopped:
-        if result.reply:
+        if reply:
             notices.append(text(language, "turn.stopped"))
-    elif not result.reply:
+    elif not reply and not stored:
         notices.append(text(language, "turn.empty"))
     elif result.stop == "max_tokens":
         notices.append(text(language, "turn.cut"))
     if dropped:
         notices.append(text(language, "turn.dropped"))
     notice = "\n\n".join(notices)
-    letter = "\n\n".join(part for part in (result.reply, notice) if part)
-    return _Answer(letter, notice)
+    letter = "\n\n".join(part for part in (reply, stored, notice) if part)
+    return _Answer(letter, stored, notice)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import NotVisible, ToolError
-from bot.memory import disk, markdown, paths
+from bot.memory import disk, forget, markdown, paths
 from bot.memory.markdown import Changed, Provenance
 from bot.memory.paths import NOTES_FOLDER, Target
 from bot.scope import MemoryView
@@ -43,8 +43,10 @@ class Replaced:
 class Notes:
     """The notes of every space under one workspace."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, written: Callable[[], object] = lambda: None) -> None:
+        """Write below `workspace`; `written` is called after each change, to have it indexed."""
         self._workspace = workspace
+        self._written = written
         self._lock = threading.Lock()  # one write at a time, in whatever thread
 
     async def remember(
@@ -69,9 +71,7 @@ class Notes:
             ToolError: the disk did not take it.
         """
         title = path.rsplit("/", 1)[-1].removesuffix(paths.SUFFIX)
-        return await self.append(
-            view, path, markdown.fact(text, day, by), heading=f"# {title}\n\n"
-        )
+        return await self.append(view, path, markdown.fact(text, day, by), heading=f"# {title}\n\n")
 
     async def append(self, view: MemoryView, path: str, lines: str, *, heading: str = "") -> Place:
         """Append whole lines to a file; an empty or new one begins with `heading`.
@@ -131,6 +131,24 @@ class Notes:
             view, path, lambda before: markdown.replace_section(before, title, text, mark), now
         )
 
+    async def forget(self, view: MemoryView, path: str, words: str) -> tuple[str, ...]:
+        """Remove the entries of a file that literally hold these words; what they said.
+
+        Raises:
+            NotVisible: no file by that name can be in this view.
+            ToolError: the disk did not take it.
+        """
+        target = paths.resolve(view, path, writing=True)
+        gone: list[str] = []
+
+        def edit(data: bytes) -> bytes:
+            before = _decoded(data)
+            gone[:] = [match.text for match in forget.matches(before, words)]
+            return forget.without(before, words).encode()
+
+        await self._write(lambda: self._rewrite(target, edit))
+        return tuple(gone)
+
     async def _replace(
         self, view: MemoryView, path: str, change: Callable[[str], Changed], now: datetime
     ) -> Replaced:
@@ -169,7 +187,9 @@ class Notes:
                 reason = os.strerror(error.errno) if error.errno else "unknown"
                 raise ToolError(f"the note could not be written: {reason}") from error
 
-        return await asyncio.to_thread(run)
+        done = await asyncio.to_thread(run)
+        self._written()
+        return done
 
     def _append(self, target: Target, lines: str, heading: str) -> Place:
         with disk.folder(self._workspace, target.folders, create=True) as parent:

@@ -5,6 +5,6 @@ way in. The default is to see nothing, and only direct chats are let in.
 """
 
 from bot.scope.rules import Subject, allows
-from bot.scope.view import MAIN_SPACE, SHARED_SPACE, MemoryView, view_for
+from bot.scope.view import MAIN_SPACE, SHARED_SPACE, TALK, MemoryView, view_for
 
-__all__ = ["MAIN_SPACE", "SHARED_SPACE", "MemoryView", "Subject", "allows", "view_for"]
+__all__ = ["MAIN_SPACE", "SHARED_SPACE", "TALK", "MemoryView", "Subject", "allows", "view_for"]

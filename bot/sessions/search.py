@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from bot.scope import MemoryView
 from bot.sessions import entries
-from bot.sessions.entries import Role
+from bot.sessions.entries import Entry, Role
 from bot.storage import Database, Transaction
+
+MAX_HELD = 500  # entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +43,44 @@ def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]
         entry = entries.parse(row[1])
         hits.append(Hit(row[0], entry.id, entry.role, entry.text, entry.at))
     return hits
+
+
+def holding(tx: Transaction, view: MemoryView, words: str) -> list[tuple[int, Entry]]:
+    """Entries a view may see that literally hold these words, with their sequence numbers.
+
+    Case and spacing do not count. At most `MAX_HELD` are looked at, the best matches first.
+    """
+    wanted = _folded(words)
+    found: list[tuple[int, Entry]] = []
+    for seq, _ in tx.search_text(words, MAX_HELD, view.keys, view.people):
+        line = tx.execute("SELECT line FROM entries WHERE seq = ?", (seq,))[0][0]
+        entry = entries.parse(line)
+        if wanted in _folded(entry.text):
+            found.append((seq, entry))
+    return found
+
+
+def forget(tx: Transaction, view: MemoryView, words: str, now: int) -> int:
+    """Let no search find these words again; the transcripts themselves stay. How many entries."""
+    held = holding(tx, view, words)
+    for seq, _ in held:
+        tx.forget_text(seq)
+        tx.execute(
+            "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING", (seq, now)
+        )
+    return len(held)
+
+
+def keys_of(tx: Transaction, view: MemoryView) -> list[str]:
+    """The session keys of every conversation that shares a view's memory."""
+    people, keys = (",".join("?" * len(values)) for values in (view.people, view.keys))
+    rows = tx.execute(
+        "SELECT DISTINCT key FROM sessions WHERE (chat_type = 'direct' AND person IN "
+        f"({people})) OR key IN ({keys}) ORDER BY key",
+        (*view.people, *view.keys),
+    )
+    return [row[0] for row in rows]
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())

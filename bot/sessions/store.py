@@ -183,6 +183,11 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
     )
 
 
+def taken_up_at(tx: Transaction, key: str) -> int:
+    """When a key's current session began, or was gone back to, in ms since the epoch."""
+    return int(tx.execute("SELECT updated_at FROM conversations WHERE key = ?", (key,))[0][0])
+
+
 def append(
     tx: Transaction,
     session_id: str,

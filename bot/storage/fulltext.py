@@ -22,15 +22,38 @@ _STARTS_CJK = re.compile(f"[{_CJK}]")
 
 # Words so common that a query made of other words too is better without them.
 _STOP_WORDS = frozenset(
-    """a about am an and are as at be been but by can could did do does for from had has have he her
-    him his how i if in is it its me my of on or our she so that the their them then there they
-    this to was we were what when where which who whom why will with would you your""".split()  # noqa: SIM905
+    """a about am an and are as at be been but by can could d did didn do does doesn don for from had
+    has have he her him his how i if in is isn it its ll m me my of on or our re s she so t that
+    the their them then there they this to ve was wasn we were what when where which who whom why
+    will with would you your""".split()  # noqa: SIM905
 )
+# Characters that mostly hold a Chinese sentence together; two of them in a row say nothing.
+_FUNCTION_CHARACTERS = frozenset("的了吗呢吧啊是在我你您他她它们和与及就都也很不没有这那个么什哪怎几谁为被把给")
 
 
 def spaced(text: str) -> str:
     """The text with a space around every CJK character, as the index stores it."""
     return _CJK_CHARACTER.sub(r" \1 ", text)
+
+
+def runs(text: str) -> list[str]:
+    """The words of a text: a run of CJK characters, or of letters and digits of other scripts."""
+    return _TERM.findall(text)
+
+
+def is_cjk(run: str) -> bool:
+    """Whether one of `runs` is of CJK characters."""
+    return _STARTS_CJK.match(run) is not None
+
+
+def is_stop_word(word: str) -> bool:
+    """Whether a word is so common that it says nothing by itself."""
+    return word.lower() in _STOP_WORDS
+
+
+def is_function_character(character: str) -> bool:
+    """Whether a CJK character mostly holds sentences together."""
+    return character in _FUNCTION_CHARACTERS
 
 
 def match_query(query: str) -> str:
@@ -40,8 +63,8 @@ def match_query(query: str) -> str:
     is asked for as overlapping pairs, so that a sentence finds the words inside it.
     """
     terms: list[str] = []
-    for term in _TERM.findall(query):
-        if _STARTS_CJK.match(term):
+    for term in runs(query):
+        if is_cjk(term):
             pairs = [term[i : i + 2] for i in range(len(term) - 1)] or [term]
             terms.extend(f'"{" ".join(pair)}"' for pair in pairs)
         else:

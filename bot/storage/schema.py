@@ -49,6 +49,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             thread TEXT NOT NULL, asked_at BIGINT NOT NULL, approved_at BIGINT,
             PRIMARY KEY(channel, account, sender))""",
     ),
+    (
+        # What the requests of a session begin with, byte for byte, for each view of it.
+        """CREATE TABLE snapshots(
+            session_id TEXT NOT NULL, view TEXT NOT NULL, system TEXT NOT NULL, tools TEXT NOT NULL,
+            made_at BIGINT NOT NULL, PRIMARY KEY(session_id, view))""",
+        # Entries no search may find again; the transcript itself only grows.
+        "CREATE TABLE forgotten(seq BIGINT PRIMARY KEY, at BIGINT NOT NULL)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -129,9 +129,7 @@ async def test_a_failing_piece_of_a_group_takes_no_other_with_it(bench, error):
         put("a", 99)(tx)
 
     work, holding = await held(bench)
-    tasks = await queued(
-        bench, [put("a", 1), fails, put("b", 2), breaks_a_constraint, put("c", 3)]
-    )
+    tasks = await queued(bench, [put("a", 1), fails, put("b", 2), breaks_a_constraint, put("c", 3)])
     work.go.set()
     await holding
     results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
@@ -263,7 +261,7 @@ async def test_after_close_nothing_is_taken(bench):
     with pytest.raises(StorageClosed):
         await bench.database.write(put("late"))
     with pytest.raises(StorageClosed):
-        await bench.database.read(lambda tx: None)
+        await bench.database.read(lambda tx: tx.execute("SELECT 1"))
     assert bench.stored() == []
 
 

@@ -1,4 +1,4 @@
-"""Whatever people do and whenever the program ends, nothing said is lost, changed or answered twice.
+"""Whatever people do and whenever the program ends: nothing is lost, changed or answered twice.
 
 A state machine drives a real engine: people write, give commands, the clock jumps, the program is
 stopped or killed. A kill is the state of the disk at one moment, taken over by a new engine.
@@ -316,7 +316,7 @@ def _sources(lines: dict[str, list[str]]) -> Counter[str]:
 
 
 def _is_for(reply: str, text: str) -> bool:
-    return reply.split("\n")[0] in (f"{text} is answered", text)
+    return reply.split("\n", maxsplit=1)[0] in (f"{text} is answered", text)
 
 
 def _check_chain(session: str, found: list[Entry]) -> None:

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.sessions.entries import Entry, NewEntry, entry_id, header_line, line_of, parse, parse_header
+from bot.sessions.entries import (
+    Entry,
+    NewEntry,
+    entry_id,
+    header_line,
+    line_of,
+    parse,
+    parse_header,
+)
 
 TEXTS = st.text(max_size=40) | st.sampled_from(
     ["\x00", "\u2028", "\u2029", "\x85", "\r\n", "\n", "😀", "\ufeff", '"\\', "\x7f"]

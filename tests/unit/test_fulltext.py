@@ -10,8 +10,11 @@ from bot.storage.sqlite import _FULLTEXT
 
 QUERIES = st.text(max_size=60) | st.lists(
     st.sampled_from(
-        ['"', "'", "NEAR", "NEAR(", "AND", "OR", "NOT", "*", "^", "-", "(", ")", ":", "+", "_"]
-        + ["text:", "{a b}", "a", "the", "中", "中文", "café", "😀", "\x00", "\u2028", "²", "\u0301"]
+        [
+            *('"', "'", "NEAR", "NEAR(", "AND", "OR", "NOT", "*", "^", "-", "(", ")", ":", "+"),
+            *("_", "text:", "{a b}", "a", "the", "中", "中文", "café", "😀", "\x00", "\u2028", "²"),
+            "\u0301",
+        ]
     ),
     max_size=12,
 ).map(" ".join)

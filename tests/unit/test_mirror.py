@@ -106,9 +106,7 @@ async def test_appends_that_come_twice_are_written_once(home):
 
 
 @pytest.mark.parametrize("damage", ["torn", "longer", "gone", "empty"])
-async def test_a_file_of_the_wrong_length_is_written_again_and_foreign_lines_are_kept(
-    home, damage
-):
+async def test_a_file_of_the_wrong_length_is_written_again_and_foreign_lines_are_kept(home, damage):
     await home.mirror.start()
     session = await home.begin()
     await home.append(session, "one")

@@ -335,3 +335,14 @@ def test_a_bullet_is_one_bullet_whatever_is_in_it(text: str):
     assert first.startswith("- 14:03")
     assert all(line == "" or line.startswith("  ") for line in rest)
     assert bullet(text, NOW).endswith("\n")
+
+
+async def test_each_change_is_told_once_and_a_failed_one_is_not(workspace: Path):
+    told: list[None] = []
+    notes = Notes(workspace, lambda: told.append(None))
+    await notes.remember(MAIN, "x", NOW)
+    await notes.add(MAIN, "MEMORY.md", "y", NOW.date())
+    assert len(told) == 2
+    with pytest.raises(ToolError):
+        await notes.supersede(MAIN, "MEMORY.md", old="nothing", text="z", now=NOW)
+    assert len(told) == 2

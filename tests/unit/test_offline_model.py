@@ -31,6 +31,7 @@ from bot.agent.tools.quotes import Quote, render
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.transcript_search import Hit, TranscriptSearch
 from bot.errors import ModelRejected
+from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes
 from bot.scope import MAIN_SPACE, MemoryView
 
@@ -97,7 +98,10 @@ async def run(request: Request) -> Reply:
 
 
 def talk(tmp_path: Path, *past: str, context: ToolContext = CONTEXT, language: str = "en"):
-    tools = [MemoryWrite(Notes(tmp_path)), TranscriptSearch(FakeTranscripts(*past))]
+    tools = [
+        MemoryWrite(Notes(tmp_path), SpaceFiles(tmp_path)),
+        TranscriptSearch(FakeTranscripts(*past)),
+    ]
     return Conversation(Toolbox(tools), context, language)
 
 
@@ -115,33 +119,33 @@ def says(language: str, key: str, **values: Any) -> str:
             "en",
             "Remember that my daughter is allergic to peanuts",
             "my daughter is allergic to peanuts",
-            "✓ Stored in memory/2026-07-01.md, line 3: “my daughter is allergic to peanuts”",
+            "Noted: “my daughter is allergic to peanuts”",
         ),
         (
             "zh",
             "请记住：我女儿对花生过敏",
             "我女儿对花生过敏",
-            "✓ 已存入 memory/2026-07-01.md 第 3 行：“我女儿对花生过敏”",
+            "记下了：“我女儿对花生过敏”",
         ),
         (
             "en",
             "记住我女儿对花生过敏",
             "我女儿对花生过敏",
-            "✓ Stored in memory/2026-07-01.md, line 3: “我女儿对花生过敏”",
+            "Noted: “我女儿对花生过敏”",
         ),
         (
             "zh",
             "please remember I like tea.",
             "I like tea.",
-            "✓ 已存入 memory/2026-07-01.md 第 3 行：“I like tea.”",
+            "记下了：“I like tea.”",
         ),
     ],
 )
-async def test_it_confirms_what_is_stored_and_where(
+async def test_it_says_what_it_keeps_and_leaves_the_tick_to_the_engine(
     tmp_path: Path, language: str, said: str, kept: str, answer: str
 ):
     assert await talk(tmp_path, language=language).say(said) == answer
-    assert f"- 14:03 {kept}\n" in (tmp_path / "memory/2026-07-01.md").read_text()
+    assert f"- 14:03 {kept} <!--" in (tmp_path / "memory/2026-07-01.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ async def test_questions_are_no_answers(tmp_path: Path):
 async def test_its_own_answers_are_no_answers():
     own = (
         "I can only quote what I found:\n\n…tea",
-        "✓ Stored in a.md, line 3: “tea”",
+        "Noted: “tea”\n\n✓ Stored in memory/a.md:3",
         says("zh", "short"),
     )
     quotes = [Quote(("2026-07-01 14:03", "assistant", "session s1"), text) for text in own]
@@ -244,7 +248,7 @@ async def test_every_search_there_is_is_used():
     request = asking("what about tea?", "memory_search", "transcript_search", "other")
     reply = await run(request)
     assert [(b.name, b.input["query"]) for b in reply.message.blocks if isinstance(b, ToolUse)] == [
-        ("memory_search", "tea"),
+        ("memory_search", "what about tea?"),
         ("transcript_search", "tea"),
     ]
     uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]

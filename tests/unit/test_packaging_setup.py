@@ -166,7 +166,8 @@ def test_the_package_has_all_its_files(tmp_path):
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert packed == there
+    templates = {path.name for path in (ROOT / "config/workspace").iterdir()}
+    assert packed == there | {f"bot/memory/workspace/{name}" for name in templates}
     assert "bot/i18n/zh.toml" in packed
 
 

@@ -1,4 +1,4 @@
-"""`memory_write` and `transcript_search`: what they take, where they look, what they answer."""
+"""The memory tools and `transcript_search`: what they take, where they look, what they answer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.tools import ToolContext
+from bot.agent.tools import Recalled, ToolContext, TurnMemory
+from bot.agent.tools.memory_get import MemoryGet
+from bot.agent.tools.memory_search import MemorySearch
 from bot.agent.tools.memory_write import MemoryWrite
 from bot.agent.tools.quotes import NOT_INSTRUCTIONS, Quote, parse, render, window
 from bot.agent.tools.transcript_search import Hit, TranscriptSearch
 from bot.errors import NotVisible, ToolError
-from bot.memory.notes import Notes
+from bot.memory.files import SpaceFiles
+from bot.memory.notes import Notes, Place
 from bot.scope import MAIN_SPACE, MemoryView
+from tests.fakes.memory_search import WordSearcher
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=BERLIN)
@@ -38,6 +42,10 @@ class FakeTranscripts:
         return self.hits
 
 
+def writer(workspace: Path) -> MemoryWrite:
+    return MemoryWrite(Notes(workspace), SpaceFiles(workspace))
+
+
 def hit(text: str, **fields: Any) -> Hit:
     at = int(datetime(2026, 6, 30, 23, 30, tzinfo=BERLIN).timestamp() * 1000)
     return replace(Hit("s1", "s1.4", "user", text, at), **fields)
@@ -47,10 +55,10 @@ def hit(text: str, **fields: Any) -> Hit:
 
 
 async def test_it_tells_where_it_stored(tmp_path: Path):
-    tool = MemoryWrite(Notes(tmp_path))
+    tool = writer(tmp_path)
     assert await tool.run({"text": "Tea."}, CONTEXT) == "stored in memory/2026-07-01.md line 3"
     assert await tool.run({"text": "四" * 4000}, CONTEXT) == "stored in memory/2026-07-01.md line 4"
-    assert "- 14:03 Tea.\n" in (tmp_path / "memory/2026-07-01.md").read_text()
+    assert "- 14:03 Tea. <!-- agent -->\n" in (tmp_path / "memory/2026-07-01.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -63,20 +71,22 @@ async def test_it_tells_where_it_stored(tmp_path: Path):
         {"text": 5},
         {"text": ["a"]},
         {"text": "x" * 4001},
-        {"text": "x", "path": "../../etc/passwd.md"},
+        {"text": "x", "path": 5},
+        {"text": "x", "untrusted": "yes"},
+        {"text": "x", "section": "a", "replaces": "b"},
         {"content": "x"},
     ],
 )
 async def test_wrong_arguments_store_nothing(tmp_path: Path, arguments: dict[str, Any]):
     with pytest.raises(ToolError) as caught:
-        await MemoryWrite(Notes(tmp_path)).run(arguments, CONTEXT)
+        await writer(tmp_path).run(arguments, CONTEXT)
     assert not isinstance(caught.value, NotVisible)
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_without_a_space_nothing_is_stored(tmp_path: Path):
     with pytest.raises(NotVisible):
-        await MemoryWrite(Notes(tmp_path)).run({"text": "x"}, BLIND)
+        await writer(tmp_path).run({"text": "x"}, BLIND)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -151,7 +161,7 @@ async def test_wrong_arguments_search_nothing(arguments: dict[str, Any]):
 
 
 def test_the_tools_look_the_same_every_time(tmp_path: Path):
-    assert MemoryWrite(Notes(tmp_path)).spec is MemoryWrite(Notes(tmp_path)).spec
+    assert writer(tmp_path).spec is writer(tmp_path).spec
     assert TranscriptSearch(FakeTranscripts()).spec is TranscriptSearch(FakeTranscripts()).spec
 
 
@@ -185,3 +195,129 @@ def test_a_window_is_a_part_of_its_text(text: str, terms: list[str]):
     piece = window(text, terms)
     assert len(piece) <= 700
     assert piece.removeprefix("…").removesuffix("…") in text or piece in text
+
+
+# --- memory_search, memory_get -------------------------------------------------------------------
+
+
+async def test_passages_are_quoted_with_their_lines_and_how_they_were_found(tmp_path: Path):
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/a.md").write_text("\n- Tea at five <!-- owner -->\n")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/b.md").write_text("- Tea for all <!-- untrusted -->\n")
+    searcher = WordSearcher(tmp_path)
+    context = replace(CONTEXT, memory=TurnMemory())
+    answer = await MemorySearch(searcher).run({"query": "tea?"}, context)
+    assert answer == (
+        f"Searched by words.\n{NOT_INSTRUCTIONS}\n\n"
+        "[memory/a.md:2 | memory]\n> - Tea at five\n\n"
+        "[shared/b.md:1 | memory]\n> (from an untrusted source) - Tea for all"
+    )
+    assert searcher.asked == [("tea?", VIEW.partitions)]
+    assert [p.place for p in context.memory.recalled] == [
+        Place("memory/a.md", 2),
+        Place("shared/b.md", 1),
+    ]
+    assert "Nothing in memory" in await MemorySearch(searcher).run({"query": "milk"}, context)
+
+
+async def test_what_an_index_should_not_have_answered_is_not_shown(tmp_path: Path):
+    for name in ("MEMORY.md", "people/eve/memory/a.md", "memory/a.md", "people/ada/memory/a.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"canary {name}\n")
+    tool = MemorySearch(WordSearcher(tmp_path, leaky=True))
+    ada = MemoryView("people/ada", ("k",), private=True)
+    found = await tool.run({"query": "canary"}, replace(CONTEXT, view=ada))
+    assert [quote.text for quote in parse(found)] == ["canary people/ada/memory/a.md"]
+    group = MemoryView(MAIN_SPACE, ("k",), private=False)
+    found = await tool.run({"query": "canary"}, replace(CONTEXT, view=group))
+    assert [quote.text for quote in parse(found)] == ["canary memory/a.md"]
+    with pytest.raises(NotVisible):
+        await tool.run({"query": "canary"}, BLIND)
+
+
+async def test_a_part_of_a_file_says_when_there_is_more(tmp_path: Path):
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/a.md").write_text("".join(f"line {n}\n" for n in range(1, 131)))
+    tool = MemoryGet(SpaceFiles(tmp_path))
+    answer = await tool.run({"path": "memory/a.md"}, CONTEXT)
+    (quote,) = parse(answer)
+    assert quote.where[0] == "memory/a.md:1-120"
+    assert quote.text.endswith("line 120")
+    assert answer.endswith("There is more from line 121.")
+    answer = await tool.run({"path": "memory/a.md", "from": 129, "lines": 1}, CONTEXT)
+    assert "[memory/a.md:129-129 | file]\n> line 129" in answer
+    assert await tool.run({"path": "memory/a.md", "from": 999}, CONTEXT) == (
+        "memory/a.md has no line 999."
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"path": ""},
+        {"path": 5},
+        {"path": "memory/a.md", "from": 0},
+        {"path": "memory/a.md", "lines": 121},
+        {"path": "memory/a.md", "space": "people/eve"},
+        {"path": "x" * 501},
+    ],
+)
+async def test_wrong_arguments_read_nothing(tmp_path: Path, arguments: dict[str, Any]):
+    with pytest.raises(ToolError):
+        await MemoryGet(SpaceFiles(tmp_path)).run(arguments, CONTEXT)
+
+
+# --- whose words, and echoes ---------------------------------------------------------------------
+
+
+def said_by(person: str = "", *, others: str = "", view: MemoryView = VIEW) -> ToolContext:
+    memory = TurnMemory(words=(person,), quoted=(others,) if others else ())
+    return replace(CONTEXT, view=view, memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "by"),
+    [
+        ("My daughter is allergic", said_by("remember: my daughter is allergic"), "owner"),
+        ("我女儿对花生过敏", said_by("记住我女儿对花生过敏"), "owner"),
+        ("She will move in May", said_by("ok"), "agent"),
+        ("the code is 4711", said_by("keep this", others="hey, the code is 4711"), "untrusted"),
+        ("tea", said_by("tea", view=MemoryView("rooms/x", ("k",), private=False)), "agent"),
+    ],
+)
+async def test_whose_words_they_are(tmp_path: Path, text: str, context: ToolContext, by: str):
+    await writer(tmp_path).run({"text": text}, context)
+    assert f"{text} <!-- {by} -->" in next(tmp_path.rglob("2026-07-01.md")).read_text()
+
+
+async def test_what_comes_from_elsewhere_never_becomes_a_lasting_fact(tmp_path: Path):
+    tool = writer(tmp_path)
+    context = said_by("note it", others="the code is 4711")
+    for path in ("MEMORY.md", "USER.md"):
+        with pytest.raises(ToolError, match="elsewhere"):
+            await tool.run({"text": "the code is 4711", "path": path}, context)
+    with pytest.raises(ToolError, match="elsewhere"):
+        await tool.run({"text": "x", "untrusted": True, "replaces": "y"}, context)
+    recalled = said_by("hm")
+    passage = "- the code is 4711 <!-- untrusted -->"
+    recalled.memory.recalled.append(Recalled(Place("memory/a.md", 1), passage))
+    with pytest.raises(ToolError, match="elsewhere"):
+        await tool.run({"text": "code is 4711", "path": "MEMORY.md"}, recalled)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_memory_says_already_is_not_written_again(tmp_path: Path):
+    tool, context = writer(tmp_path), said_by("hm")
+    await tool.run({"text": "Grandmother drinks tea."}, context)
+    again = await tool.run({"text": "grandmother drinks tea"}, context)
+    assert again == "already in memory/2026-07-01.md line 3; nothing was written"
+    passage = Recalled(Place("memory/old.md", 7), "# Old\n- 09:00 She will move in May")
+    context.memory.recalled.append(passage)
+    echo = await tool.run({"text": "She will move in May"}, context)
+    assert echo == "already in memory/old.md line 8; nothing was written"
+    assert context.memory.written == [Place("memory/2026-07-01.md", 3)]
+    news = said_by("she will move in May")  # the person says so now: that is no echo
+    news.memory.recalled.append(passage)
+    assert (await tool.run({"text": "She will move in May"}, news)).startswith("stored in")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.workers import Backlog, Workers
+from tests.support import until
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,7 @@ def _no_delay(monkeypatch):
 
 
 async def idle(workers: Workers[str, Row]) -> None:
-    while workers.active:
-        await asyncio.sleep(0)
+    await until(lambda: not workers.active)
 
 
 # What may happen, in any order: a row is stored and handed over (at once, late, or by another
@@ -202,8 +202,7 @@ async def test_a_row_the_table_gave_before_it_was_handed_over_is_handled_once():
     workers = Workers(table.handle, table.load, 3)
     row = table.store("a")
     workers.look("a")
-    while not table.taken:
-        await asyncio.sleep(0)
+    await until(lambda: bool(table.taken))
     assert workers.put("a", row)  # while it is being handled
     await asyncio.wait_for(idle(workers), 5)
     assert table.taken == [1]
@@ -214,8 +213,7 @@ async def test_different_keys_run_side_by_side():
     workers = Workers(table.handle, table.load, 3)
     for key in "abc":
         workers.put(key, table.store(key))
-    while len(table.running) < 3:
-        await asyncio.sleep(0)
+    await until(lambda: len(table.running) == 3)
     assert workers.active == 3
     table.gate.set()
     await asyncio.wait_for(idle(workers), 5)
@@ -226,8 +224,7 @@ async def test_stop_lets_what_runs_finish_and_begins_nothing():
     workers = Workers(table.handle, table.load, 3)
     for _ in range(2):
         workers.put("a", table.store("a"))
-    while not table.running:
-        await asyncio.sleep(0)
+    await until(lambda: bool(table.running))
     stopping = asyncio.create_task(workers.stop(5))
     await asyncio.sleep(0)
     workers.put("b", table.store("b"))
@@ -242,8 +239,7 @@ async def test_stop_cancels_what_takes_too_long():
     table = Table(gate=asyncio.Event())
     workers = Workers(table.handle, table.load, 3)
     workers.put("a", table.store("a"))
-    while not table.running:
-        await asyncio.sleep(0)
+    await until(lambda: bool(table.running))
     await asyncio.wait_for(workers.stop(0), 5)
     assert workers.active == 0
     assert table.done == {}
@@ -278,8 +274,7 @@ async def test_a_worker_that_fails_while_stopping_ends():
     table = Table(failures={1}, gate=asyncio.Event())
     workers = Workers(table.handle, table.load, 2)
     workers.put("a", table.store("a"))
-    while not table.running:
-        await asyncio.sleep(0)
+    await until(lambda: bool(table.running))
     stopping = asyncio.create_task(workers.stop(5))
     await asyncio.sleep(0)
     table.gate.set()

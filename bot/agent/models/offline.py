@@ -14,7 +14,7 @@ from typing import Final
 
 from bot import i18n
 from bot.agent.models import Message, Reply, Request, Text, TextDelta, ToolResult, ToolUse, Window
-from bot.agent.models.intent import Recall, Remember, understand
+from bot.agent.models.intent import MAX_QUERY, Recall, Remember, understand
 from bot.agent.tools.quotes import Quote, parse
 from bot.errors import ModelRejected
 
@@ -22,10 +22,12 @@ WRITE = "memory_write"
 SEARCHES = ("memory_search", "transcript_search")
 WINDOW = Window(max_input_tokens=1_000_000, max_output_tokens=8_192)  # it has no limit of its own
 QUOTES = 3
-QUOTE_LENGTH = 300  # characters
+QUOTE_LENGTH = 300  # characters of what was said
+NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
 SEARCH_LIMIT: Final[Mapping[str, int]] = {"transcript_search": 20}  # own questions are left out
 
-_STORED = re.compile(r"stored in (?P<path>\S+\.md) line (?P<line>\d+)")
+_STORED = re.compile(r"stored in (?P<path>\S.*\.md) line (?P<line>\d+)")
+_ALREADY = re.compile(r"already in (?P<path>\S.*\.md) line (?P<line>\d+); nothing was written")
 _PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
 
 
@@ -83,22 +85,26 @@ def _reply(request: Request) -> Message:
 
 
 def _tool_calls(request: Request) -> tuple[ToolUse, ...]:
-    intent = understand(_words(request.messages))
+    said = _words(request.messages)
+    intent = understand(said)
     offered = {spec.name for spec in request.tools}
     if isinstance(intent, Remember) and intent.what and WRITE in offered:
         return (ToolUse(_call_id(request, 0), WRITE, {"text": intent.what}),)
     if isinstance(intent, Recall):
         names = [name for name in SEARCHES if name in offered]
         return tuple(
-            ToolUse(_call_id(request, n), name, _search_arguments(name, intent.query))
+            ToolUse(_call_id(request, n), name, _search_arguments(name, said, intent.query))
             for n, name in enumerate(names)
         )
     return ()
 
 
-def _search_arguments(name: str, query: str) -> dict[str, object]:
+def _search_arguments(name: str, question: str, query: str) -> dict[str, object]:
+    """Memory is searched by sense, so it gets the whole question; other searches get its words."""
     limit = SEARCH_LIMIT.get(name)
-    return {"query": query} if limit is None else {"query": query, "limit": limit}
+    if limit is None:
+        return {"query": question.strip()[:MAX_QUERY]}
+    return {"query": query, "limit": limit}
 
 
 def _call_id(request: Request, number: int) -> str:
@@ -133,12 +139,12 @@ def _report(request: Request, answered: Sequence[Answered]) -> str:
 
 
 def _stored(language: str, item: Answered) -> str:
-    place = None if item.result.is_error else _STORED.fullmatch(item.result.text.strip())
-    if place is None:
+    answer = "" if item.result.is_error else item.result.text.strip()
+    if place := _ALREADY.fullmatch(answer):
+        return i18n.text(language, "offline.stored_already", **place.groupdict())
+    if not _STORED.fullmatch(answer):
         return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
-    where = i18n.text(language, "offline.stored_place", path=place["path"], line=place["line"])
-    kept = str(item.use.input.get("text", ""))
-    return i18n.text(language, "offline.stored", where=where, text=kept)
+    return i18n.text(language, "offline.stored", text=str(item.use.input.get("text", "")))
 
 
 def _found(request: Request, answered: Sequence[Answered]) -> str:
@@ -152,7 +158,7 @@ def _found(request: Request, answered: Sequence[Answered]) -> str:
     if useful:
         lines = [_quoted(language, quote) for quote in useful]
         return "\n\n".join([i18n.text(language, "offline.found"), *lines])
-    query = str(works[0].use.input.get("query", ""))
+    query = str(works[-1].use.input.get("query", ""))
     nothing = i18n.text(language, "offline.nothing", query=query)
     return f"{nothing}\n\n{_about_itself(request)}"
 
@@ -188,12 +194,17 @@ def _is_own_answer(text: str) -> bool:
 
 def _quoted(language: str, quote: Quote) -> str:
     text = " ".join(quote.text.split())
-    if len(text) > QUOTE_LENGTH:
-        text = f"{text[: QUOTE_LENGTH - 1]}…"
-    for role in ("user", "assistant"):
+    for role in ("user", "assistant", "said"):
         if _is_by(quote, role):
-            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=text)
-    return i18n.text(language, "offline.noted", where=", ".join(quote.where), text=text)
+            said = _clipped(text, QUOTE_LENGTH)
+            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=said)
+    return i18n.text(
+        language, "offline.noted", where=quote.where[0], text=_clipped(text, NOTE_LENGTH)
+    )
+
+
+def _clipped(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _reason(result: ToolResult) -> str:

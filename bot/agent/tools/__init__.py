@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
+from bot.memory.notes import Place
 from bot.scope import MemoryView
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A passage of memory that was put before the model in this turn."""
+
+    place: Place
+    text: str
+
+
+@dataclass(slots=True)
+class TurnMemory:
+    """What one turn has to do with memory.
+
+    `words` are what the person wrote, `quoted` what came with it from others. Tools add to
+    `recalled` and, once it is on disk, to `written`.
+    """
+
+    words: tuple[str, ...] = ()
+    quoted: tuple[str, ...] = ()
+    recalled: list[Recalled] = field(default_factory=list[Recalled])
+    written: list[Place] = field(default_factory=list[Place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +41,7 @@ class ToolContext:
     view: MemoryView
     session_id: str
     now: datetime
+    memory: TurnMemory = field(default_factory=TurnMemory)
 
 
 class Tool(Protocol):

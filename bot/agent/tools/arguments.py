@@ -49,3 +49,27 @@ def integer(arguments: Mapping[str, Any], name: str, *, default: int, low: int, 
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ToolError(f"{name!r} must be a whole number from {low} to {high}")
     return value
+
+
+def optional(arguments: Mapping[str, Any], name: str, *, longest: int) -> str:
+    """A text of at most `longest` characters, or empty when it is left out or blank.
+
+    Raises:
+        ToolError: it is too long or not text.
+    """
+    value = arguments.get(name)
+    if value is None or value == "":
+        return ""
+    return text(arguments, name, longest=longest).strip()
+
+
+def flag(arguments: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """True or false.
+
+    Raises:
+        ToolError: it is something else.
+    """
+    value = arguments.get(name, default)
+    if not isinstance(value, bool):
+        raise ToolError(f"{name!r} must be true or false")
+    return value

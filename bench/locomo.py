@@ -1,0 +1,175 @@
+"""How much of what was said is found: LoCoMo (Maharana et al., ACL 2024), all in one space.
+
+`python -m bench.locomo FOLDER`, or with CONFIDANT_LOCOMO set to a folder of its conversations. Each
+session becomes a Markdown file: a heading with its date, then a `Speaker: text` line for each turn.
+Every question but those of category 5 is asked, by words, by meaning, and by both. No key is used
+and nothing is downloaded; without the conversations it says so and ends well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bot.clock import system_clock
+from bot.config import MemoryConfig
+from bot.memory.embed.local import LocalEmbedder
+from bot.memory.index import Hit, MemoryIndex
+
+TOP = 6
+UNANSWERABLE = 5  # the category whose answers are in no conversation
+GOALS = {"line": 0.93, "text": 0.88, "mrr": 0.80}
+_SESSION = re.compile(r"session_(\d+)")
+_TURN = re.compile(r"D\d+:\d+")
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "keyword": {"vector_weight": 0.0},
+    "vector": {"text_weight": 0.0},
+    "fused": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where a turn stands."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the turns that hold its answer."""
+
+    conversation: str
+    text: str
+    evidence: tuple[Turn, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the questions came to."""
+
+    asked: int = 0
+    line: float = 0
+    text: float = 0
+    mrr: float = 0
+    every: float = 0
+    times: list[float] = field(default_factory=list[float])
+
+    def add(self, question: Question, hits: Sequence[Hit], seconds: float) -> None:
+        """Count one answer."""
+        covered = [[covers(hit, turn) for turn in question.evidence] for hit in hits]
+        ranks = [rank for rank, row in enumerate(covered, 1) if any(row)]
+        self.asked += 1
+        self.line += bool(ranks)
+        self.mrr += 1 / ranks[0] if ranks else 0.0
+        self.text += any(t.text in hit.snippet for hit in hits for t in question.evidence if t.text)
+        self.every += all(any(column) for column in zip(*covered, strict=True)) if hits else False
+        self.times.append(seconds * 1000)
+
+    def row(self) -> list[str]:
+        """The figures as they are printed."""
+        shares = (self.line, self.text, self.mrr, self.every)
+        median = statistics.median(self.times)
+        return [str(self.asked), *(f"{share / self.asked:.3f}" for share in shares), f"{median:.1f}"]
+
+
+def covers(hit: Hit, turn: Turn) -> bool:
+    """Whether a hit's lines hold a turn."""
+    return hit.path == turn.path and hit.start_line <= turn.line <= hit.end_line
+
+
+def write_notes(source: Path, workspace: Path) -> list[Question]:
+    """Write every session of every conversation as a note; returns the questions."""
+    questions: list[Question] = []
+    for file in sorted(source.glob("*.json")):
+        data = json.loads(file.read_text("utf-8"))
+        turns = _write_sessions(file.stem, data.get("conversation", data), workspace)
+        for entry in data["qa"]:
+            named = _TURN.findall(" ".join(entry.get("evidence", ())))
+            evidence = tuple(turns[each] for each in named if each in turns)
+            if entry["category"] != UNANSWERABLE and evidence:
+                questions.append(Question(file.stem, entry["question"], evidence))
+    return questions
+
+
+def _write_sessions(stem: str, data: dict[str, Any], workspace: Path) -> dict[str, Turn]:
+    turns: dict[str, Turn] = {}
+    numbers = sorted(int(m[1]) for key in data if (m := _SESSION.fullmatch(key)))
+    for number in numbers:
+        path = f"memory/{stem}-session-{number:02d}.md"
+        lines = [f"# {data.get(f'session_{number}_date_time', '')}", ""]
+        for turn in data[f"session_{number}"]:
+            text = " ".join(turn["text"].split())
+            lines.append(f"{turn['speaker']}: {text}")
+            turns[turn["dia_id"]] = Turn(path, len(lines), text)
+        note = workspace / path
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text("\n".join(lines) + "\n", "utf-8")
+    return turns
+
+
+async def ask(
+    folder: Path, questions: Sequence[Question], options: Mapping[str, Any]
+) -> dict[str, Tally]:
+    """Ask every question of an index of the notes; a tally for each conversation and for all."""
+    config = MemoryConfig.model_validate({"max_results": TOP, "watch": False, **options})
+    embedder = LocalEmbedder()
+    index = MemoryIndex(config, folder / "workspace", folder / "index", embedder, system_clock)
+    tallies: dict[str, Tally] = {"all": Tally()}
+    try:
+        await index.sync("bench")
+        await index.search("warm up", ["main"])
+        for question in questions:
+            started = time.perf_counter()
+            answer = await index.search(question.text, ["main"])
+            seconds = time.perf_counter() - started
+            for name in ("all", question.conversation):
+                tallies.setdefault(name, Tally()).add(question, answer.hits, seconds)
+    finally:
+        await index.close()
+        await embedder.close()
+    return tallies
+
+
+def main() -> int:
+    """Measure and print; 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.locomo")
+    parser.add_argument("folder", nargs="?", default=os.environ.get("CONFIDANT_LOCOMO", ""))
+    parser.add_argument("--mode", choices=(*MODES, "all"), default="all")
+    options = parser.parse_args()
+    if not options.folder or not any(Path(options.folder).glob("*.json")):
+        print("LoCoMo's conversations are not here: name their folder, or set CONFIDANT_LOCOMO.")
+        return 0
+    chosen = MODES if options.mode == "all" else {options.mode: MODES[options.mode]}
+    missed = False
+    print("| mode | conversation | asked | line@6 | text@6 | MRR | every@6 | p50 ms |")
+    print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        questions = write_notes(Path(options.folder), Path(folder) / "workspace")
+        for mode, changes in chosen.items():
+            tallies = asyncio.run(ask(Path(folder), questions, changes))
+            for name, tally in tallies.items():
+                print(f"| {mode} | {name} | " + " | ".join(tally.row()) + " |")
+            if mode == "fused":
+                found = tallies["all"]
+                missed = any(getattr(found, k) / found.asked < goal for k, goal in GOALS.items())
+    goals = ", ".join(f"{name} ≥ {goal}" for name, goal in GOALS.items())
+    print(f"goals for fused, all: {goals}: {'missed' if missed else 'met'}")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

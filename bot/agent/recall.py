@@ -1,0 +1,248 @@
+"""What a new conversation begins with: notes, the conversation before, what a search finds.
+
+It is put together within a time limit, less rather than late, and travels as a note beside the
+person's first message. All of it is quoted, so that nothing in it passes for anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar, cast
+
+import structlog
+
+from bot.agent.tools import Recalled
+from bot.agent.tools.memory_search import (
+    DEFAULT_LIMIT,
+    MAX_QUERY,
+    is_file,
+    may_see,
+    quote,
+    readable,
+)
+from bot.agent.tools.quotes import Quote, render
+from bot.config import MemoryConfig
+from bot.context.recap import Recap, recap
+from bot.errors import ConfidantError
+from bot.memory import markdown, paths
+from bot.memory.files import MAX_READ, SpaceFiles
+from bot.memory.notes import Place, day_note
+from bot.memory.search import Found, Searcher
+from bot.scope import MemoryView
+from bot.sessions import store
+from bot.sessions.entries import Entry
+from bot.sessions.store import Session
+from bot.storage import Database, Transaction
+
+RECAP_SHARE, TODAY_SHARE, YESTERDAY_SHARE = 0.3, 0.25, 0.15  # of the budget; the search gets more
+MAX_MESSAGES = 400  # of the conversation before that are looked at
+MAX_HOPS = 5  # conversations in which nothing was said
+
+_OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
+_CLOSING = "[end of what was recalled]"
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is recalled: the note for the model, and the passages of files in it."""
+
+    text: str = ""
+    passages: tuple[Recalled, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """What a search found; `untrusted` are lines of files that must not be recalled."""
+
+    hits: Sequence[Found] = ()
+    untrusted: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """What was found in time."""
+
+    notes: Mapping[str, str]
+    before: Recap | None
+    searched: _Searched
+
+
+class Recaller:
+    """Gathers what a view may see; without a searcher, notes and the conversation before."""
+
+    def __init__(
+        self,
+        config: MemoryConfig,
+        files: SpaceFiles,
+        database: Database,
+        searcher: Searcher | None,
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._database = database
+        self._searcher = searcher
+
+    async def opening(
+        self,
+        view: MemoryView,
+        session: Session,
+        words: str,
+        now: datetime,
+        *,
+        known: str,
+        most: int,
+    ) -> Opening:
+        """What to begin a session with, at most `most` characters; never raises, never late.
+
+        `known` is what the model is shown anyway.
+        """
+        budget = min(self._config.max_injected_chars, most)
+        if not view.space or budget <= len(_OPENING) + len(_CLOSING):
+            return Opening()
+        gathered = await self._gather(view, session, words, now, budget)
+        return _assemble(gathered, now, known, budget)
+
+    async def _gather(
+        self, view: MemoryView, session: Session, words: str, now: datetime, budget: int
+    ) -> _Gathered:
+        works: dict[str, Coroutine[Any, Any, object]] = {
+            "notes": self._notes(view, now),
+            "before": self._before(view, session, now, int(budget * RECAP_SHARE)),
+        }
+        if self._searcher is not None and words.strip():
+            works["search"] = self._search(self._searcher, view, words)
+        done = await _in_time(works, self._config.recall_timeout)
+        return _Gathered(
+            notes=cast("dict[str, str]", done.get("notes") or {}),
+            before=cast("Recap | None", done.get("before")),
+            searched=cast("_Searched", done.get("search") or _Searched()),
+        )
+
+    async def _notes(self, view: MemoryView, now: datetime) -> dict[str, str]:
+        """Today's and yesterday's notes, without what came from elsewhere."""
+        names = [day_note(now), day_note(now - timedelta(days=1))]
+        texts = [await self._files.text(view, name, MAX_READ) for name in names]
+        return {
+            name: markdown.plain(markdown.without_untrusted(text)).strip()
+            for name, text in zip(names, texts, strict=True)
+        }
+
+    async def _before(
+        self, view: MemoryView, session: Session, now: datetime, characters: int
+    ) -> Recap | None:
+        if session.key not in view.keys or session.previous is None:
+            return None
+        previous = session.previous
+        said = await self._database.read(lambda tx: _said_before(tx, session.key, previous))
+        return recap(said, now.tzinfo or UTC, characters)
+
+    async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> _Searched:
+        found = await searcher.search(words[:MAX_QUERY], view.partitions, DEFAULT_LIMIT)
+        hits = [hit for hit in found.hits if may_see(view, hit)]
+        untrusted: dict[str, list[str]] = {}
+        for path in {paths.shown(hit.space, hit.path) for hit in hits if is_file(hit)}:
+            text = await self._files.text(view, path, MAX_READ)
+            untrusted[path] = markdown.untrusted_lines(text)
+        return _Searched(hits, untrusted)
+
+
+async def _in_time(works: dict[str, Coroutine[Any, Any, T]], seconds: float) -> dict[str, T]:
+    """What of several pieces of work was done in time; the rest is given up."""
+    tasks = {asyncio.create_task(work): name for name, work in works.items()}
+    try:
+        await asyncio.wait(tasks, timeout=seconds)
+        done: dict[str, T] = {}
+        for task, name in tasks.items():
+            if not task.done():
+                log.warning("recall.late", part=name, seconds=seconds)
+            elif (error := task.exception()) is None:
+                done[name] = task.result()
+            elif isinstance(error, (ConfidantError, OSError)):
+                log.warning("recall.failed", part=name, error=type(error).__name__)
+            else:  # a mistake of ours; the conversation begins all the same
+                log.error("recall.failed", part=name, error=type(error).__name__)
+        return done
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _said_before(tx: Transaction, key: str, previous: str) -> list[Entry]:
+    """What was said in the last conversation in which anything was."""
+    for _ in range(MAX_HOPS):
+        session = store.get(tx, previous)
+        if session is None or session.key != key:
+            return []
+        said = store.messages(tx, session.id, MAX_MESSAGES)
+        if said or session.previous is None:
+            return said
+        previous = session.previous
+    return []
+
+
+# --- putting it together: pure -------------------------------------------------------------------
+
+
+def _assemble(gathered: _Gathered, now: datetime, known: str, budget: int) -> Opening:
+    quotes: list[tuple[Quote, Recalled | None]] = []
+    shown = [markdown.normal(known)]
+    if gathered.before is not None:
+        before = gathered.before
+        when = f"the conversation before, until {before.ended}"
+        for what, text in (("in short", before.summary), ("its end", before.tail)):
+            if text:
+                quotes.append((Quote((when, what), text), None))
+                shown.append(markdown.normal(text))
+    shares = (("today's note", TODAY_SHARE), ("yesterday's note", YESTERDAY_SHARE))
+    for (path, text), (name, share) in zip(gathered.notes.items(), shares, strict=False):
+        if says_nothing(text):
+            continue
+        part = _end_of(text, int(budget * share))
+        quotes.append((Quote((path, name), part), Recalled(Place(path, 1), part)))
+        shown.append(markdown.normal(part))
+    for hit in gathered.searched.hits:
+        path = paths.shown(hit.space, hit.path)
+        text = readable(_trusted(hit.snippet, gathered.searched.untrusted.get(path, ()))).strip()
+        words = markdown.normal(text)
+        if not words or any(words in other for other in shown):
+            continue
+        passage = Recalled(Place(path, hit.start_line), text) if is_file(hit) else None
+        frame = quote(hit, now.tzinfo or UTC, "found").where
+        quotes.append((Quote(frame, text), passage))
+        shown.append(words)
+    while quotes:
+        text = f"{_OPENING}\n{render(quote for quote, _ in quotes)}\n\n{_CLOSING}\n"
+        if len(text) <= budget:
+            return Opening(text, tuple(passage for _, passage in quotes if passage is not None))
+        quotes.pop()
+    return Opening()
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a note holds no more than its heading."""
+    return all(not line.strip() or line.startswith("#") for line in text.splitlines())
+
+
+def _end_of(text: str, characters: int) -> str:
+    """The newest lines of a note."""
+    if len(text) <= characters:
+        return text
+    end = text[len(text) - characters :]
+    _, _, whole_lines = end.partition("\n")
+    return f"…\n{whole_lines or end}"
+
+
+def _trusted(snippet: str, untrusted: Sequence[str]) -> str:
+    """A passage without lines that are, or are part of, what came from elsewhere."""
+    kept = [
+        line
+        for line in snippet.split("\n")
+        if not (core := line.strip(" …")) or not any(core in other for other in untrusted)
+    ]
+    return "\n".join(kept)

@@ -1,0 +1,127 @@
+"""`memory_search`: what memory says about something, in the person's words or others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final
+
+from bot.agent.models import ToolSpec
+from bot.agent.tools import Recalled, ToolContext, arguments
+from bot.agent.tools.quotes import Quote, render
+from bot.errors import NotVisible
+from bot.memory import markdown, paths
+from bot.memory.notes import Place
+from bot.memory.search import Found, Searcher, how
+from bot.scope import MemoryView
+
+MAX_QUERY = 500  # characters
+MAX_LIMIT = 20
+DEFAULT_LIMIT = 6
+
+SPEC: Final = ToolSpec(
+    name="memory_search",
+    description=(
+        "Search what is remembered about this person or room, by meaning and by words, in any "
+        "language: notes, lasting facts, shared knowledge and past conversations. Use it before "
+        "you answer about people, dates, preferences, decisions or anything said before. Answers "
+        "quote passages with their file and lines; memory_get shows more of a file."
+    ),
+    schema={
+        "type": "object",
+        "properties": {
+            "query": {
+                "type": "string",
+                "description": f"What to look for, at most {MAX_QUERY} characters.",
+            },
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_LIMIT,
+                "description": f"Most passages to quote; {DEFAULT_LIMIT} if left out.",
+            },
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+)
+
+
+class MemorySearch:
+    """Searches the partitions of the view, and no others."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+
+    @property
+    def spec(self) -> ToolSpec:
+        """How the model sees it."""
+        return SPEC
+
+    async def run(self, arguments_: Mapping[str, Any], context: ToolContext) -> str:
+        """Search, and quote what was found.
+
+        Raises:
+            ToolError: wrong arguments, or the view has no memory.
+        """
+        arguments.only(arguments_, "query", "limit")
+        query = arguments.text(arguments_, "query", longest=MAX_QUERY)
+        limit = arguments.integer(arguments_, "limit", default=DEFAULT_LIMIT, low=1, high=MAX_LIMIT)
+        if not context.view.partitions:
+            raise NotVisible
+        found = await self._searcher.search(query, context.view.partitions, limit)
+        hits = [hit for hit in found.hits if may_see(context.view, hit)][:limit]
+        mode = f"Searched by {how(found)}."
+        if not hits:
+            return f"Nothing in memory matches. {mode}"
+        context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
+        zone = context.now.tzinfo or UTC
+        return f"{mode}\n{render(quote(hit, zone) for hit in hits)}"
+
+
+def is_file(hit: Found) -> bool:
+    """Whether a passage stands in a Markdown file, not in a conversation."""
+    return hit.path.endswith(paths.SUFFIX)
+
+
+def may_see(view: MemoryView, hit: Found) -> bool:
+    """Whether a passage is visible in a view: what an index answers is checked once more."""
+    if not is_file(hit):
+        return True  # a conversation: the index was asked for the view's own and no others
+    if hit.space not in view.spaces:
+        return False
+    try:
+        paths.resolve(view, paths.shown(hit.space, hit.path))
+    except NotVisible:
+        return False
+    return True
+
+
+def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
+    """A passage with where it stands, or when it was said, and a fact about it."""
+    if is_file(hit):
+        return Quote((where(hit), fact or hit.source), readable(hit.snippet))
+    said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
+    return Quote((said, "said", f"message {hit.path}"), hit.snippet)
+
+
+def recalled(hit: Found) -> Recalled:
+    """A passage as what the model now knows."""
+    return Recalled(Place(paths.shown(hit.space, hit.path), hit.start_line), hit.snippet)
+
+
+def where(hit: Found) -> str:
+    """A passage's file and lines: `memory/trip.md:3-5`."""
+    lines = str(hit.start_line)
+    if hit.end_line > hit.start_line:
+        lines += f"-{hit.end_line}"
+    return f"{paths.shown(hit.space, hit.path)}:{lines}"
+
+
+def readable(text: str) -> str:
+    """A passage without marks; what came from elsewhere says so."""
+    lines = [
+        f"(from an untrusted source) {line}" if markdown.is_untrusted(line) else line
+        for line in text.split("\n")
+    ]
+    return markdown.plain("\n".join(lines))

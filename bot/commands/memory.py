@@ -1,0 +1,238 @@
+"""`/memory` and `/whosees`: what is remembered, who could be told, and forgetting."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.errors import ToolError
+from bot.i18n import text
+from bot.memory.search import Findings
+from bot.scope import MemoryView
+from bot.sessions import search
+from bot.sessions.store import Session
+
+MAX_WORDS = 500  # characters of what is looked for
+MAX_SHOWN = 10  # places or messages of one answer
+MAX_QUOTE = 120  # characters of a place's own words
+ASKED_SECONDS = 600.0  # how long "yes" is understood
+MAX_ASKED = 1_000  # people with a question open
+
+YES = frozenset({"yes", "是", "确认"})
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Words in a file: its path as the person knows it, the line from 1, and the words."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What forgetting removed: entries by file, and chunks and cached vectors of the index."""
+
+    files: tuple[tuple[str, int], ...] = ()
+    chunks: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """How a view's memory is doing. `synced_at` in ms since the epoch, 0 for never."""
+
+    files: int
+    chunks: int
+    mode: str
+    degraded: tuple[str, ...] = ()
+    synced_at: int = 0
+
+
+class MemoryDesk(Protocol):
+    """What these commands may ask of memory; every answer is within the view."""
+
+    async def overview(self, view: MemoryView) -> Overview:
+        """How it is doing."""
+        ...
+
+    async def search(self, view: MemoryView, query: str, limit: int) -> Findings:
+        """What matches the words or their sense."""
+        ...
+
+    async def show(self, view: MemoryView, path: str) -> str:
+        """A file, or its beginning.
+
+        Raises:
+            ToolError: no such file can be seen here, or it cannot be read.
+        """
+        ...
+
+    async def find(self, view: MemoryView, words: str) -> Sequence[Spot]:
+        """Where files hold these words, literally."""
+        ...
+
+    async def forget(self, view: MemoryView, words: str) -> Cleared:
+        """Remove the words from the view's own files, and from the index and its cache.
+
+        Raises:
+            ToolError: the disk did not take it; what was removed so far is gone.
+        """
+        ...
+
+
+class MemoryCommands:
+    """`/memory [search|show|forget]`, `/whosees`."""
+
+    def __init__(self, desk: MemoryDesk) -> None:
+        self._desk = desk
+        self._asked: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    async def memory(self, call: Call) -> Apply:
+        """How memory is doing, or one of the things that can be done with it."""
+        word, _, rest = call.rest.partition(" ")
+        rest = rest.strip()
+        actions = {
+            "": self._status,
+            "status": self._status,
+            "search": self._search,
+            "show": self._show,
+            "forget": self._forget,
+        }
+        action = actions.get(word.lower())
+        if action is None or len(rest) > MAX_WORDS:
+            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+        if not call.view.space:
+            return saying(text(call.language, "memory.closed"))
+        try:
+            return await action(call, rest)
+        except ToolError as exc:
+            return saying(text(call.language, "memory.refused", reason=str(exc)))
+
+    async def whosees(self, call: Call) -> Apply:
+        """Which conversations could surface some words of the person's own memory."""
+        words = call.rest[:MAX_WORDS]
+        if not words or not call.view.space:
+            key = "memory.whosees_usage" if call.view.space else "memory.closed"
+            return saying(text(call.language, key))
+        spots = await self._desk.find(call.view, words)
+        shared = [spot for spot in spots if spot.path.startswith("shared/")]
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            hits = search.holding(draft.tx, call.view, words)
+            if not spots and not hits:
+                return Answer(text(call.language, "memory.nowhere"))
+            lines = [f"- {_spot(spot)}" for spot in spots[:MAX_SHOWN]]
+            if hits:
+                lines.append(text(call.language, "memory.in_transcripts", count=len(hits)))
+            lines += ["", text(call.language, "memory.seen_by")]
+            lines += [f"- `{key}`" for key in search.keys_of(draft.tx, call.view)]
+            if shared:
+                lines.append(text(call.language, "memory.seen_by_all"))
+            return Answer("\n".join(lines))
+
+        return apply
+
+    async def _status(self, call: Call, rest: str) -> Apply:
+        found = await self._desk.overview(call.view)
+        lines = [
+            text(call.language, "memory.files", files=found.files, chunks=found.chunks),
+            text(call.language, "memory.mode", mode=found.mode),
+        ]
+        if found.synced_at:
+            ago = max(0, (call.now - found.synced_at) // 1000)
+            lines.append(text(call.language, "memory.synced", seconds=ago))
+        lines += [text(call.language, "memory.degraded", part=part) for part in found.degraded]
+        return saying("\n".join(f"- {line}" for line in lines))
+
+    async def _search(self, call: Call, rest: str) -> Apply:
+        if not rest:
+            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+        found = await self._desk.search(call.view, rest, 6)
+        if not found.hits:
+            return saying(text(call.language, "memory.nothing", mode=found.mode))
+        lines: list[str] = []
+        for hit in found.hits:
+            where = f"{hit.path}:{hit.start_line}-{hit.end_line}" if hit.start_line else hit.path
+            quote = "\n".join(f"> {line}" for line in hit.snippet.splitlines())
+            lines += [f"**{where}** ({hit.score:.2f})", "", quote, ""]
+        lines.append(text(call.language, "memory.mode", mode=found.mode))
+        return saying("\n".join(lines))
+
+    async def _show(self, call: Call, rest: str) -> Apply:
+        content = await self._desk.show(call.view, rest)
+        fence = "```"
+        while fence in content:
+            fence += "`"
+        return saying(f"{fence}markdown\n{content}\n{fence}")
+
+    async def _forget(self, call: Call, rest: str) -> Apply:
+        key = call.place.key
+        if rest.lower() in YES:
+            words, until = self._asked.pop(key, ("", 0.0))
+            if time.monotonic() > until:
+                return saying(text(call.language, "memory.forget_nothing_asked"))
+            return await self._forgotten(call, words)
+        if not rest:
+            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+        spots = [
+            spot
+            for spot in await self._desk.find(call.view, rest)
+            if not spot.path.startswith("shared/")
+        ]
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            hits = search.holding(draft.tx, call.view, rest)
+            if not spots and not hits:
+                return Answer(text(call.language, "memory.nowhere"))
+            self._ask(key, rest)
+            lines = [text(call.language, "memory.forget_ask")]
+            lines += [f"- {_spot(spot)}" for spot in spots[:MAX_SHOWN]]
+            if len(spots) > MAX_SHOWN:
+                lines.append(text(call.language, "memory.more", count=len(spots) - MAX_SHOWN))
+            if hits:
+                lines.append(text(call.language, "memory.in_transcripts", count=len(hits)))
+            lines += ["", text(call.language, "memory.forget_how")]
+            return Answer("\n".join(lines))
+
+        return apply
+
+    async def _forgotten(self, call: Call, words: str) -> Apply:
+        cleared = await self._desk.forget(call.view, words)
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            count = search.forget(draft.tx, call.view, words, call.now)
+            lines = [text(call.language, "memory.forget_done")]
+            lines += [
+                text(call.language, "memory.forget_file", path=path, count=entries)
+                for path, entries in cleared.files
+            ]
+            lines.append(
+                text(
+                    call.language,
+                    "memory.forget_index",
+                    chunks=cleared.chunks,
+                    cached=cleared.cached,
+                )
+            )
+            lines.append(text(call.language, "memory.forget_transcripts", count=count))
+            return Answer("\n".join(lines))
+
+        return apply
+
+    def _ask(self, key: str, words: str) -> None:
+        self._asked[key] = (words, time.monotonic() + ASKED_SECONDS)
+        self._asked.move_to_end(key)
+        while len(self._asked) > MAX_ASKED:
+            self._asked.popitem(last=False)
+
+
+def _spot(spot: Spot) -> str:
+    flat = " ".join(spot.text.split())
+    quote = flat if len(flat) <= MAX_QUOTE else f"{flat[:MAX_QUOTE]}…"
+    return f"{spot.path}:{spot.line} “{quote}”"

@@ -1,0 +1,77 @@
+"""What a conversation was about, in its own words: no model is asked. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from bot.sessions.entries import Entry
+
+TAIL = 6  # messages kept nearly whole
+TAIL_LENGTH = 600  # characters of each
+FIRST, LAST = 3, 9  # questions of the part before the tail that a summary keeps
+LINE_LENGTH = 160  # characters of a question or an answer in a summary
+
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？…])\s|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Recap:
+    """A conversation in short: what was asked and answered first, and its last messages."""
+
+    ended: str
+    summary: str
+    tail: str
+
+
+def recap(entries: Sequence[Entry], zone: tzinfo, characters: int) -> Recap | None:
+    """The recap of a conversation's messages, of about `characters`; None when nothing was said."""
+    said = [entry for entry in entries if entry.text.strip()]
+    if not said:
+        return None
+    ended = datetime.fromtimestamp(said[-1].at / 1000, zone)
+    room = characters * 2 // 3
+    each = min(TAIL_LENGTH, room // TAIL)
+    tail = _fit([_line(entry, each) for entry in said[-TAIL:]], room)
+    summary = _fit(_exchanges(said[:-TAIL]), characters - len(tail))
+    return Recap(f"{ended:%Y-%m-%d %H:%M}", summary, tail)
+
+
+def _exchanges(said: Sequence[Entry]) -> list[str]:
+    """Each question with the first sentence of its answer; of many, the first and the last."""
+    lines: list[str] = []
+    for number, entry in enumerate(said):
+        if entry.role != "user":
+            continue
+        following = said[number + 1] if number + 1 < len(said) else None
+        answer = following.text if following is not None and following.role == "assistant" else ""
+        asked = _clipped(entry.text, LINE_LENGTH)
+        lines.append(f"- {asked} → {_first_sentence(answer)}" if answer else f"- {asked}")
+    if len(lines) > FIRST + LAST:
+        left_out = len(lines) - FIRST - LAST
+        lines = [*lines[:FIRST], f"- … {left_out} more …", *lines[-LAST:]]
+    return lines
+
+
+def _line(entry: Entry, length: int) -> str:
+    who = "person" if entry.role == "user" else "you"
+    return _clipped(f"{who}: {entry.text}", length - 1)  # and a line break
+
+
+def _first_sentence(text: str) -> str:
+    return _clipped(_SENTENCE_END.split(text.strip(), maxsplit=1)[0], LINE_LENGTH)
+
+
+def _clipped(text: str, length: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else f"{flat[: length - 1]}…"
+
+
+def _fit(lines: Sequence[str], characters: int) -> str:
+    """The lines, without the oldest ones when they are more than `characters`."""
+    kept = list(lines)
+    while kept and sum(len(line) + 1 for line in kept) > characters:
+        del kept[0]
+    return "\n".join(kept)

@@ -1,0 +1,129 @@
+"""Keeps what was said findable by meaning too, for as long as the configuration wants it.
+
+The transcripts are the truth; what stands in the memory index is derived from them and is added
+again when the index was rebuilt. What a person had forgotten stays out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import structlog
+
+from bot.clock import Clock
+from bot.errors import StorageClosed, StorageError
+from bot.memory.index.values import Document
+from bot.scope import TALK
+from bot.sessions import entries
+from bot.storage import Database, Transaction
+
+EVERY_SECONDS = 5.0  # between looks for what was said meanwhile
+EXPIRE_EVERY = 720  # looks: about an hour
+BATCH = 200  # entries in one look
+DAY_MS = 86_400_000
+
+log = structlog.get_logger(__name__)
+
+
+class DocumentIndex(Protocol):
+    """The part of the memory index that is used here."""
+
+    async def add_documents(self, documents: Iterable[Document]) -> None:
+        """Index texts that are no files."""
+        ...
+
+    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> int:
+        """Take documents out, by partition and id."""
+        ...
+
+    async def document_ids(self) -> frozenset[tuple[str, str]]:
+        """Every document in the index, by partition and id."""
+        ...
+
+
+class TranscriptFeed:
+    """Hands the index what was said in the last `days` days, and takes older things out."""
+
+    def __init__(self, database: Database, index: DocumentIndex, days: int, clock: Clock) -> None:
+        self._database = database
+        self._index = index
+        self._days = days
+        self._clock = clock
+        self._last = 0  # sequence number of the newest entry that was handed over
+
+    async def run(self) -> None:
+        """Reconcile now and then, follow what is said in between, until cancelled."""
+        looks = 0
+        while True:
+            try:
+                if looks % EXPIRE_EVERY == 0:
+                    await self.reconcile()
+                await self.follow()
+                looks += 1
+            except StorageClosed:
+                return
+            except StorageError as exc:
+                log.warning("memory.feed_failed", error=type(exc).__name__)
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def follow(self) -> None:
+        """Hand over what was said since the last look."""
+        while found := await self._database.read(
+            lambda tx: _documents(tx, self._last, self._since(), BATCH)
+        ):
+            await self._index.add_documents([document for _, document in found])
+            self._last = found[-1][0]
+
+    async def reconcile(self) -> None:
+        """Take out what is too old or was forgotten, and begin again with what is missing."""
+        wanted = await self._database.read(lambda tx: _wanted(tx, self._since()))
+        have = await self._index.document_ids()
+        if gone := have - wanted.keys():
+            await self._index.remove_documents(gone)
+        missing = [seq for document, seq in wanted.items() if document not in have]
+        self._last = min(missing, default=max(wanted.values(), default=1)) - 1
+
+    def _since(self) -> int:
+        return self._clock() - self._days * DAY_MS
+
+
+_FROM = (
+    "FROM entries JOIN sessions ON sessions.id = entries.session_id "
+    "WHERE kind = 'message' AND at >= ? "
+    "AND NOT EXISTS (SELECT 1 FROM forgotten WHERE forgotten.seq = entries.seq) "
+)
+
+
+def partition_of(chat_type: str, person: str, key: str) -> str:
+    """Where what was said is searched: with its person in direct chats, else with its room."""
+    return f"{TALK}{person if chat_type == 'direct' and person else key}"
+
+
+def _documents(
+    tx: Transaction, after: int, since: int, limit: int
+) -> Sequence[tuple[int, Document]]:
+    """What was said after an entry, with its sequence number."""
+    rows = tx.execute(
+        f"SELECT entries.seq, entries.id, line, chat_type, person, key {_FROM}"
+        "AND entries.seq > ? ORDER BY entries.seq LIMIT ?",
+        (since, after, limit),
+    )
+    return [
+        (seq, Document(partition_of(chat_type, person, key), id_, entry.text, entry.at))
+        for seq, id_, line, chat_type, person, key in rows
+        for entry in (entries.parse(line),)
+    ]
+
+
+def _wanted(tx: Transaction, since: int) -> dict[tuple[str, str], int]:
+    """The sequence number of every entry that should be in the index, by partition and id."""
+    rows = tx.execute(
+        f"SELECT entries.seq, entries.id, chat_type, person, key {_FROM}ORDER BY entries.seq",
+        (since,),
+    )
+    return {
+        (partition_of(chat_type, person, key), id_): seq
+        for seq, id_, chat_type, person, key in rows
+    }

@@ -1,0 +1,150 @@
+"""What commands, the command line and the HTTP interface may ask of memory, all within a view."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.clock import Clock
+from bot.commands.memory import Cleared, Overview, Spot
+from bot.config import Config
+from bot.gateway import routing
+from bot.memory import embed, forget, templates
+from bot.memory.embed import Embedder
+from bot.memory.files import MAX_READ, SpaceFiles
+from bot.memory.index import MemoryIndex
+from bot.memory.notes import Notes
+from bot.memory.search import Findings, Searcher
+from bot.scope import MAIN_SPACE, MemoryView
+
+INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
+MAX_SPOTS = 200  # places of one answer
+
+# What the page, the terminal and the command line may see.
+OWNER_VIEW = MemoryView(
+    MAIN_SPACE,
+    (),
+    private=True,
+    people=(routing.OWNER, *(f"{channel}:owner" for channel in sorted(routing.OWNER_CHANNELS))),
+)
+
+
+class GatewayMemoryDesk:
+    """`bot.commands.memory.MemoryDesk` over files, index and database."""
+
+    def __init__(self, files: SpaceFiles, notes: Notes, index: MemoryIndex) -> None:
+        self._files = files
+        self._notes = notes
+        self._index = index
+
+    async def overview(self, view: MemoryView) -> Overview:
+        """How a view's memory is doing."""
+        names = await self._files.names(view)
+        status = await self._index.status()
+        mine = {listed.path for listed in names}
+        problems = [f"{path}: {why}" for path, why in status.problems.items() if path in mine]
+        return Overview(
+            files=len(names),
+            chunks=sum(status.spaces.get(space, 0) for space in view.spaces),
+            mode=f"{status.mode} ({status.why})" if status.why else status.mode,
+            degraded=(*status.degraded, *problems),
+            synced_at=status.last_sync,
+        )
+
+    async def search(self, view: MemoryView, query: str, limit: int) -> Findings:
+        """What matches the words or their sense."""
+        return await self._index.search(query, view.partitions, limit)
+
+    async def show(self, view: MemoryView, path: str) -> str:
+        """A file, or its beginning.
+
+        Raises:
+            ToolError: no such file can be seen here, or it cannot be read.
+        """
+        excerpt = await self._files.read(view, path)
+        return f"{excerpt.text}\n…" if excerpt.more else excerpt.text
+
+    async def find(self, view: MemoryView, words: str) -> Sequence[Spot]:
+        """Where files hold these words, literally."""
+        spots: list[Spot] = []
+        for listed in await self._files.names(view):
+            content = await self._files.text(view, listed.path, MAX_READ)
+            spots += [
+                Spot(listed.path, match.first, match.text)
+                for match in forget.matches(content, words)
+            ]
+            if len(spots) >= MAX_SPOTS:
+                break
+        return spots[:MAX_SPOTS]
+
+    async def forget(self, view: MemoryView, words: str) -> Cleared:
+        """Remove the words from the view's own files, and from the index and its cache.
+
+        Raises:
+            ToolError: the disk did not take it; what was removed so far is gone.
+        """
+        found = await self.find(view, words)
+        own = dict.fromkeys(s.path for s in found if not s.path.startswith("shared/"))
+        removed = [(path, len(await self._notes.forget(view, path, words))) for path in own]
+        forgotten = await self._index.forget(texts=[words], partitions=view.partitions)
+        await self._index.sync("forget")
+        return Cleared(
+            files=tuple(removed),
+            chunks=forgotten.chunks + forgotten.documents,
+            cached=forgotten.cached,
+        )
+
+
+class OwnerMemory:
+    """`bot.dashboard.memory.MemorySearch`: the owner's view, for whoever holds the token."""
+
+    def __init__(self, desk: GatewayMemoryDesk, view: MemoryView) -> None:
+        self._desk = desk
+        self._view = view
+
+    async def search(self, space: str, query: str, limit: int) -> Findings | None:
+        """Search one space; None for one the owner may not see, or that is not there."""
+        if space not in self._view.spaces:
+            return None
+        return await self._desk.search(_narrowed(self._view, space), query, limit)
+
+
+def _narrowed(view: MemoryView, space: str) -> MemoryView:
+    """The view of one of a view's spaces alone."""
+    if space == view.space:
+        return view
+    return MemoryView(space, (), private=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Everything of memory that the program shares; `searcher` is the index, but in some tests."""
+
+    files: SpaceFiles
+    notes: Notes
+    index: MemoryIndex
+    searcher: Searcher
+    desk: GatewayMemoryDesk
+    embedder: Embedder
+
+    @classmethod
+    def of(cls, config: Config, clock: Clock, searcher: Searcher | None = None) -> Memory:
+        """The memory of a configuration; nothing is opened yet."""
+        files, notes = SpaceFiles(config.workspace), Notes(config.workspace)
+        embedder = embed.make(config.memory.embedder)
+        folder = config.storage.folder / INDEX_FOLDER
+        index = MemoryIndex(config.memory, config.workspace, folder, embedder, clock)
+        desk = GatewayMemoryDesk(files, notes, index)
+        return cls(files, notes, index, searcher or index, desk, embedder)
+
+    async def open(self, workspace: Path) -> None:
+        """Prepare the workspace, and keep the index up with it from now on."""
+        await asyncio.to_thread(templates.prepare, workspace)
+        await self.index.start()
+
+    async def close(self) -> None:
+        """Stop watching, and release the index and the embedder."""
+        await self.index.close()
+        await self.embedder.close()

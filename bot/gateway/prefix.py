@@ -1,0 +1,94 @@
+"""What every request of a session begins with: made once, then the same bytes to its end."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import orjson
+
+from bot.agent.models import ToolSpec
+from bot.config import Config
+from bot.context import persona, prompt
+from bot.context.persona import PersonaFile
+from bot.gateway.live import Live
+from bot.memory.files import SpaceFiles
+from bot.scope import MemoryView
+from bot.sessions import snapshots
+from bot.sessions.snapshots import Snapshot
+from bot.storage import Transaction
+
+PERSONA_SHARE = 3  # the files take at most this part (one third) of what the model is shown
+MEMORY_SHARE = 0.7  # of `max_injected_chars` is for lasting facts; the rest is left for recall
+
+
+class Prefixes:
+    """Makes the prefix of a session and view the first time, and gives the same one ever after."""
+
+    def __init__(self, config: Config, files: SpaceFiles) -> None:
+        self._config = config
+        self._files = files
+
+    async def of(
+        self,
+        live: Live,
+        view: MemoryView,
+        language: str,
+        tools: tuple[ToolSpec, ...],
+        limit: int,
+    ) -> Snapshot:
+        """The prefix for a session as one view sees it; `limit` is the window in tokens."""
+        name = name_of(view)
+        found = live.snapshots.get(name)
+        if found is None:
+            found = await self._make(view, language, tools, limit)
+            live.snapshots[name] = found
+            live.unsaved.append(name)
+        return found
+
+    async def _make(
+        self, view: MemoryView, language: str, tools: tuple[ToolSpec, ...], limit: int
+    ) -> Snapshot:
+        memory = self._config.memory
+        cap = min(persona.FILE_CAP, int(memory.max_injected_chars * MEMORY_SHARE))
+        files = [
+            PersonaFile(
+                file.name,
+                file.text,
+                remembered=file.remembered,
+                cap=cap if file.remembered else persona.FILE_CAP,
+            )
+            for file in await self._files.bootstrap(view)
+        ]
+        system = prompt.system_prompt(
+            name=self._config.agent.name,
+            language=language,
+            tools=[tool.name for tool in tools],
+            cite=memory.citations == "on" or (memory.citations == "auto" and view.private),
+            persona=persona.assemble(files, limit // PERSONA_SHARE),
+        )
+        return Snapshot(system, _to_json(tools))
+
+
+def name_of(view: MemoryView) -> str:
+    """What tells the views of one session apart."""
+    return f"{view.space}{'#private' if view.private else ''}"
+
+
+def save(tx: Transaction, live: Live, now: int) -> None:
+    """Keep the prefixes that are new; part of the turn's transaction."""
+    for name in live.unsaved:
+        snapshots.keep(tx, live.session.id, name, live.snapshots[name], now)
+
+
+def tools_of(snapshot: Snapshot) -> tuple[ToolSpec, ...]:
+    """The tools of a prefix."""
+    raw = cast("list[dict[str, Any]]", orjson.loads(snapshot.tools))
+    return tuple(ToolSpec(item["name"], item["description"], item["schema"]) for item in raw)
+
+
+def _to_json(tools: tuple[ToolSpec, ...]) -> str:
+    plain = [
+        {"name": tool.name, "description": tool.description, "schema": dict(tool.schema)}
+        for tool in tools
+    ]
+    return orjson.dumps(plain).decode()

@@ -1,0 +1,257 @@
+"""Files below the workspace, reached one component at a time and never through a symlink.
+
+No name and no race leads out of a folder that was opened. What is changed is written beside,
+flushed, and swapped in only while the file is still the one that was read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.errors import NotVisible, ToolError
+
+MAX_WRITE = 1_000_000  # bytes of a file that is written to
+TRIES = 8  # an editor may save the file just while it is being written
+KEEPS_CHANGING = "another program keeps changing this file; nothing was written"
+
+# What an open says about links, pipes and missing files; none of it may be told apart.
+HIDDEN_ERRORS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENOENT})
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a named pipe must fail, not wait for its other end.
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE = 1 << 16
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A file as it was read."""
+
+    data: bytes
+    mode: int
+
+
+@contextmanager
+def folder(root: Path, parts: tuple[str, ...], *, create: bool) -> Generator[int]:
+    """The descriptor of a folder below `root`, reached through no symlink; made if `create`."""
+    if create:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The operator may keep the workspace itself behind a link; below it there are none.
+    current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            following = open_folder(current, part, create=create)
+            os.close(current)
+            current = following
+        yield current
+    finally:
+        os.close(current)
+
+
+def open_folder(parent: int, name: str, *, create: bool = False) -> int:
+    """The descriptor of a folder inside another; the caller closes it."""
+    try:
+        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+    except FileNotFoundError:
+        if not create:
+            raise
+        with suppress(FileExistsError):  # another process was quicker
+            os.mkdir(name, 0o700, dir_fd=parent)
+        os.fsync(parent)
+        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+
+
+@contextmanager
+def opened(parent: int, name: str) -> Generator[int]:
+    """The descriptor of a plain file, to read."""
+    file = os.open(name, _READ_FLAGS, dir_fd=parent)
+    try:
+        _must_be_plain(file)
+        yield file
+    finally:
+        os.close(file)
+
+
+def pieces(file: int, limit: int) -> Iterator[bytes]:
+    """What a file holds, in pieces, at most `limit` bytes of it."""
+    position = 0
+    while position < limit and (piece := os.pread(file, min(_PIECE, limit - position), position)):
+        yield piece
+        position += len(piece)
+
+
+def append(parent: int, name: str, lines: str, heading: str) -> int:
+    """Add whole lines to the end of a file, on disk; the line they begin at.
+
+    Raises:
+        NotVisible: it is not a plain file.
+        ToolError: it is full, or another program keeps replacing it.
+        OSError: the disk did not take it; the file is as it was.
+    """
+    for _ in range(TRIES):
+        file = os.open(name, _APPEND_FLAGS, 0o600, dir_fd=parent)
+        try:
+            _must_be_plain(file)
+            line = _append_once(file, lines, heading)
+            os.fsync(file)
+            os.fsync(parent)
+            if _is_still(file, parent, name):
+                return line
+        finally:
+            os.close(file)
+    raise ToolError(KEEPS_CHANGING)
+
+
+def rewrite(parent: int, name: str, change: Callable[[bytes], bytes]) -> bytes:
+    """Put `change` of a file's content in its place, on disk; what it holds now.
+
+    `change` gets empty bytes for a file that is not there yet, and is asked again when an editor
+    saves the file meanwhile, so that neither side's words are lost.
+
+    Raises:
+        NotVisible: it is not a plain file.
+        ToolError: it would be too large, or another program keeps changing it.
+        OSError: the disk did not take it; the file is as it was.
+    """
+    for _ in range(TRIES):
+        before = _read(parent, name)
+        data = change(before.data if before is not None else b"")
+        if before is not None and data == before.data:
+            return data
+        _must_fit(len(data))
+        if _swap_in(parent, name, data, before):
+            return data
+    raise ToolError(KEEPS_CHANGING)
+
+
+def _read(parent: int, name: str) -> Version | None:
+    try:
+        with opened(parent, name) as file:
+            status = os.fstat(file)
+            _must_fit(status.st_size)
+            data = b"".join(pieces(file, MAX_WRITE + 1))
+            return Version(data, stat.S_IMODE(status.st_mode))
+    except FileNotFoundError:
+        return None
+
+
+def _swap_in(parent: int, name: str, data: bytes, before: Version | None) -> bool:
+    """Put `data` in the place of what was read; False when that is not there any more."""
+    beside = f".{name}.tmp"
+    with suppress(FileNotFoundError):  # left by a crash
+        os.unlink(beside, dir_fd=parent)
+    try:
+        _write_new(parent, beside, data, 0o600 if before is None else before.mode)
+        if before is None:
+            if not _link(parent, beside, name):
+                return False
+        elif _read(parent, name) != before:
+            return False
+        elif not _exchange(parent, beside, name):
+            os.replace(beside, name, src_dir_fd=parent, dst_dir_fd=parent)
+        elif not _is_settled(parent, beside, before):
+            _exchange(parent, beside, name)  # what an editor saved just then goes back
+            return False
+        os.fsync(parent)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=parent)
+    return True
+
+
+def _is_settled(parent: int, name: str, before: Version) -> bool:
+    """Whether the file that was swapped out is the one that was read, also a moment later.
+
+    An editor that had it open already may still be writing; the flush in between gives it time.
+    """
+    if _read(parent, name) != before:
+        return False
+    os.fsync(parent)
+    return _read(parent, name) == before
+
+
+def _write_new(parent: int, name: str, data: bytes, mode: int) -> None:
+    file = os.open(name, _NEW_FLAGS, 0o600, dir_fd=parent)
+    try:
+        rest = memoryview(data)
+        while rest:
+            written = os.write(file, rest)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = rest[written:]
+        os.fchmod(file, mode)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _link(parent: int, beside: str, name: str) -> bool:
+    """Give a new file its name; False when there is one by that name already."""
+    try:
+        os.link(beside, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError as error:  # a file system without hard links
+        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+            raise
+        os.replace(beside, name, src_dir_fd=parent, dst_dir_fd=parent)
+    return True
+
+
+def _exchange(parent: int, one: str, other: str) -> bool:
+    """Swap two names in one step; False where the system cannot."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    done: int = call(parent, os.fsencode(one), parent, os.fsencode(other), _EXCHANGE)
+    if done == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:
+        return False
+    raise OSError(code, os.strerror(code))
+
+
+def _append_once(file: int, lines: str, heading: str) -> int:
+    size = os.fstat(file).st_size
+    ends_line = size > 0 and os.pread(file, 1, size - 1) == b"\n"
+    lead = heading if size == 0 else "" if ends_line else "\n"
+    data = (lead + lines).encode("utf-8", "replace")
+    _must_fit(size + len(data))
+    written = os.write(file, data)  # one call: nothing another program appends comes in between
+    end = os.lseek(file, 0, os.SEEK_CUR)
+    if written < len(data):
+        if os.fstat(file).st_size == end:
+            os.ftruncate(file, end - written)  # half a note is worse than none
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    start = end - written + len(lead.encode())
+    return sum(piece.count(b"\n") for piece in pieces(file, start)) + 1
+
+
+def _is_still(file: int, parent: int, name: str) -> bool:
+    """Whether the name still means the file that was written."""
+    try:
+        there = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, os.fstat(file))
+
+
+def _must_be_plain(file: int) -> None:
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise NotVisible
+
+
+def _must_fit(size: int) -> None:
+    if size > MAX_WRITE:
+        raise ToolError(f"this file is full: at most {MAX_WRITE // 1000} kB; use another one")

@@ -1,0 +1,145 @@
+"""WordLlama's word vectors, read from its installed package: no key, no download, no start-up cost.
+
+The mean of the vectors of a text's tokens is its vector, which is all WordLlama's own `embed` does.
+Its weights are mapped, not loaded, so that only the words that are used take memory; and its Python
+package is not imported, because that configures logging for the whole program and takes 0.4 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import importlib.util
+import json
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bot.errors import EmbedderError
+from bot.memory.vectors import Vectors, normalised
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+PACKAGE = "wordllama"
+MODEL = "l2_supercat_256"
+BATCH = 256  # texts; bounds the memory of one call
+
+_WEIGHTS = f"weights/{MODEL}.safetensors"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_TENSOR = "embedding.weight"
+_TYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
+
+
+class LocalEmbedder:
+    """`bot.memory.embed.Embedder` from files inside an installed package."""
+
+    provider = "local"
+    endpoint = ""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.model = f"{PACKAGE}/{MODEL}"
+        self._folder = folder
+        self._thread: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._loaded: _Model | None = None
+
+    @property
+    def dims(self) -> int:
+        """256 once it was used."""
+        return self._loaded.dims if self._loaded else 0
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """One vector of length one for each text; a text without words gets zeros.
+
+        Raises:
+            EmbedderError: the package's files are missing or damaged.
+        """
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-embed")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._embed, list(texts))
+
+    async def close(self) -> None:
+        """End its thread and let go of the weights."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.to_thread(thread.shutdown)
+        self._loaded = None
+
+    def _embed(self, texts: list[str]) -> Vectors:
+        with self._lock:
+            model = self._loaded
+            if model is None:
+                model = self._loaded = _load(self._folder or _package_folder())
+        parts = [model.embed(texts[at : at + BATCH]) for at in range(0, len(texts), BATCH)]
+        return np.concatenate(parts) if parts else np.zeros((0, model.dims), np.float32)
+
+
+class _Model:
+    """A tokenizer and a vector for each of its tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, weights: NDArray[Any]) -> None:
+        self._tokenizer = tokenizer
+        self._weights = weights
+        self.dims = int(weights.shape[1])
+
+    def embed(self, texts: list[str]) -> Vectors:
+        """The mean of the vectors of each text's tokens, scaled to length one."""
+        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [each.ids for each in encoded]
+        lengths = np.array([len(each) for each in ids])
+        sums = np.zeros((len(texts), self.dims), np.float32)
+        filled = np.flatnonzero(lengths)
+        if len(filled):
+            flat = np.concatenate([np.asarray(each, dtype=np.int64) for each in ids if each])
+            starts = np.concatenate(([0], np.cumsum(lengths[filled])[:-1]))
+            rows = self._weights[np.minimum(flat, len(self._weights) - 1)].astype(np.float32)
+            sums[filled] = np.add.reduceat(rows, starts, axis=0)
+        return normalised(sums)
+
+
+def version() -> str:
+    """The installed package's version, or empty."""
+    try:
+        return importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _package_folder() -> Path:
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise EmbedderError(f"the package {PACKAGE} is not installed")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def _load(folder: Path) -> _Model:
+    from tokenizers import Tokenizer  # noqa: PLC0415 - only who searches by meaning pays for it
+
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return _Model(tokenizer, _tensor(folder / _WEIGHTS))
+    except Exception as error:  # the tokenizer raises bare Exceptions
+        reason = type(error).__name__
+        raise EmbedderError(f"the files of {PACKAGE} cannot be read: {reason}") from error
+
+
+def _tensor(path: Path) -> NDArray[Any]:
+    """A tensor of a safetensors file, mapped: eight bytes of length, a JSON header, the data."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(length))[_TENSOR]
+    start, end = entry["data_offsets"]
+    kind = _TYPES[entry["dtype"]]
+    rows, columns = entry["shape"]
+    if end - start != rows * columns * kind.itemsize or path.stat().st_size < 8 + length + end:
+        raise ValueError("the tensor is not as long as its header says")
+    return np.memmap(path, dtype=kind, mode="r", offset=8 + length + start, shape=(rows, columns))

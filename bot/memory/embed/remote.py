@@ -1,0 +1,161 @@
+"""Any server with /v1/embeddings: OpenAI, Ollama, LM Studio, vLLM, llama.cpp, and others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import aiohttp
+import numpy as np
+import structlog
+
+from bot.channel import reveal
+from bot.config import EmbedderConfig
+from bot.errors import EmbedderError
+from bot.memory.vectors import Vectors, normalised
+
+TRIES = 3
+FIRST_PAUSE = 0.5  # seconds, doubled each time
+LONGEST_PAUSE = 8.0  # seconds
+JITTER = 0.2  # of a pause
+FAILURES = 2  # calls in a row that fail until the server is left alone
+LOCK_OUT = 30.0  # seconds, doubled for each further failure
+LONGEST_LOCK_OUT = 600.0  # seconds
+MAX_ANSWER = 64_000_000  # bytes
+_TOO_MANY = 429
+_SERVER_ERROR = 500
+
+log = structlog.get_logger(__name__)
+
+
+class RemoteEmbedder:
+    """`bot.memory.embed.Embedder` over HTTP.
+
+    A server that fails again and again is left alone for a while, so that searches do not wait for
+    it; the first call after that tries it once more, and one success forgets the failures.
+    """
+
+    provider = "openai"
+
+    def __init__(
+        self,
+        config: EmbedderConfig,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        first_pause: float = FIRST_PAUSE,
+    ) -> None:
+        self.model = config.model
+        self.endpoint = config.base_url.rstrip("/")
+        self.dims = 0
+        self._config = config
+        self._now = now
+        self._first_pause = first_pause
+        self._session: aiohttp.ClientSession | None = None
+        self._failures = 0
+        self._reason = ""
+        self._locked_until = 0.0
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """One vector of length one for each text.
+
+        Raises:
+            EmbedderError: the server cannot be reached, refuses, or answers something else.
+        """
+        if not texts:
+            return np.zeros((0, self.dims), np.float32)
+        if self._now() < self._locked_until:
+            raise EmbedderError(f"left alone after {self._failures} failures: {self._reason}")
+        batch = self._config.batch
+        try:
+            parts = [
+                await self._request(texts[at : at + batch]) for at in range(0, len(texts), batch)
+            ]
+            rows = np.concatenate(parts)
+        except EmbedderError as error:
+            self._failed(str(error))
+            raise
+        except ValueError as error:  # parts of different lengths
+            self._failed("its vectors differ in length")
+            raise EmbedderError("its vectors differ in length") from error
+        if self._failures:
+            log.info("memory.embedder.recovered", failures=self._failures)
+        self._failures, self._locked_until, self._reason = 0, 0.0, ""
+        self.dims = int(rows.shape[1])
+        return normalised(rows)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _failed(self, reason: str) -> None:
+        self._failures += 1
+        self._reason = reason
+        if self._failures >= FAILURES:
+            seconds = min(LONGEST_LOCK_OUT, LOCK_OUT * 2 ** (self._failures - FAILURES))
+            self._locked_until = self._now() + seconds
+            log.warning("memory.embedder.locked_out", failures=self._failures, seconds=seconds)
+
+    async def _request(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        pause = self._first_pause
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                return await self._once(texts)
+            except _MayPass as error:
+                if not left:
+                    raise EmbedderError(str(error)) from error
+            await asyncio.sleep(pause * (1 + random.uniform(-JITTER, JITTER)))  # noqa: S311
+            pause = min(LONGEST_PAUSE, pause * 2)
+        raise EmbedderError("no answer")
+
+    async def _once(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
+        try:
+            async with self._client().post(f"{self.endpoint}/embeddings", json=body) as answer:
+                if answer.status == _TOO_MANY or answer.status >= _SERVER_ERROR:
+                    raise _MayPass(f"the server answered {answer.status}")
+                if answer.status != 200:
+                    raise EmbedderError(f"the server answered {answer.status}")
+                data: object = await answer.json(content_type=None)
+        except TimeoutError as error:
+            raise EmbedderError("the server did not answer in time") from error
+        except aiohttp.ClientError as error:
+            raise _MayPass(f"the server cannot be reached: {type(error).__name__}") from error
+        except ValueError as error:
+            raise EmbedderError("the server's answer is no JSON") from error
+        return _rows(data, len(texts))
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            key = reveal(self._config.api_key)
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            timeout = aiohttp.ClientTimeout(total=self._config.timeout)
+            self._session = aiohttp.ClientSession(
+                headers=headers, timeout=timeout, max_field_size=16_384
+            )
+        return self._session
+
+
+class _MayPass(Exception):
+    """The same request may work in a moment."""
+
+
+def _rows(data: object, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The vectors of an answer, in the order of the texts.
+
+    Raises:
+        EmbedderError: they are not one list of numbers for each text, all of one length.
+    """
+    try:
+        items = cast("list[dict[str, Any]]", cast("dict[str, Any]", data)["data"])
+        items = sorted(items, key=lambda item: int(item.get("index", 0)))
+        rows = np.asarray([item["embedding"] for item in items], dtype=np.float32)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EmbedderError("the server's answer holds no vectors") from error
+    if rows.ndim != 2 or rows.shape[0] != count or not rows.shape[1]:
+        raise EmbedderError("the server's answer holds other vectors than were asked for")
+    return rows

@@ -1,0 +1,242 @@
+"""Reading Markdown through a `MemoryView`: what it may not see cannot be told from nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.errors import NotVisible, ToolError
+from bot.memory import disk, markdown, paths
+from bot.memory.paths import SUFFIX, Target
+from bot.scope import SHARED_SPACE, MemoryView
+
+MAX_LINES = 120  # of one excerpt
+MAX_CHARACTERS = 12_000  # of one excerpt
+MAX_READ = 8_000_000  # bytes of a file that are looked at; notes are far smaller
+MAX_LISTED = 2_000  # files
+
+PRIVATE = (paths.USER_FILE, paths.MEMORY_FILE, paths.ROOM_FILE)
+BOOTSTRAP = (
+    "AGENTS.md",
+    "SOUL.md",
+    "IDENTITY.md",
+    paths.USER_FILE,
+    "TOOLS.md",
+    "HEARTBEAT.md",
+    paths.MEMORY_FILE,
+    paths.ROOM_FILE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines `first` to `last` (from 1) of a file; `more` says that others follow.
+
+    `last` is below `first` when there is nothing. `notes` say what is odd about the file.
+    """
+
+    path: str
+    first: int
+    last: int
+    text: str
+    more: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file a view may read; `size` in bytes."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """A file a conversation begins with, without its comments; `remembered` is about people."""
+
+    name: str
+    text: str
+    remembered: bool = False
+
+
+class SpaceFiles:
+    """The files of every space under one workspace, each reader seeing its own view of them."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    async def read(
+        self,
+        view: MemoryView,
+        path: str,
+        first: int = 1,
+        lines: int = MAX_LINES,
+        characters: int = MAX_CHARACTERS,
+    ) -> Excerpt:
+        """At most `lines` lines and `characters` characters of a file, from line `first` on.
+
+        Raises:
+            NotVisible: there is no such file, or none that this view may see.
+            ToolError: the file is there but cannot be read.
+        """
+        target = paths.resolve(view, path)
+        return await asyncio.to_thread(self._read, target, first, lines, characters)
+
+    async def text(self, view: MemoryView, path: str, characters: int) -> str:
+        """The beginning of a file, or nothing when it cannot be read for whatever reason."""
+        try:
+            return (await self.read(view, path, lines=characters, characters=characters)).text
+        except ToolError:
+            return ""
+
+    async def bootstrap(self, view: MemoryView) -> Sequence[Bootstrap]:
+        """The files a conversation of this view begins with, in their order.
+
+        The bot's own are everyone's; those about people are the view's own and nobody else's.
+        """
+        return await asyncio.to_thread(self._bootstrap, view)
+
+    async def names(self, view: MemoryView) -> list[Listed]:
+        """Every file a view may read, its own first, in the order of their names."""
+        return await asyncio.to_thread(self._list, view)
+
+    def _read(self, target: Target, first: int, lines: int, characters: int) -> Excerpt:
+        try:
+            with (
+                disk.folder(self._workspace, target.folders, create=False) as parent,
+                disk.opened(parent, target.name) as file,
+            ):
+                size = os.fstat(file).st_size
+                picked, more = _pick(disk.pieces(file, MAX_READ), first, lines, characters)
+        except OSError as error:
+            raise unreadable(error) from error
+        return _excerpt(target.path, first, picked, size, characters, more=more)
+
+    def _bootstrap(self, view: MemoryView) -> list[Bootstrap]:
+        own = paths.curated_files(view)
+        found: list[Bootstrap] = []
+        for name in BOOTSTRAP:
+            if name in own:
+                text = markdown.without_untrusted(self._whole(paths.resolve(view, name)))
+                found.append(Bootstrap(name, markdown.plain(text), remembered=True))
+            elif name not in PRIVATE:
+                found.append(Bootstrap(name, markdown.plain(self._whole(Target(name, (), name)))))
+        return found
+
+    def _whole(self, target: Target) -> str:
+        """A file's text as far as it is read at all; empty when it cannot be."""
+        try:
+            with (
+                disk.folder(self._workspace, target.folders, create=False) as parent,
+                disk.opened(parent, target.name) as file,
+            ):
+                return b"".join(disk.pieces(file, MAX_READ)).decode("utf-8", "replace")
+        except (OSError, NotVisible):
+            return ""
+
+    def _list(self, view: MemoryView) -> list[Listed]:
+        if not view.space:
+            return []
+        own = paths.space_folders(view)
+        found = [
+            Listed(name, size)
+            for name, size in self._files(own)
+            if name in paths.curated_files(view)
+        ]
+        found += self._walk(own, (paths.NOTES_FOLDER,))
+        if SHARED_SPACE in view.spaces:
+            found += self._walk((), (SHARED_SPACE,))
+        return found[:MAX_LISTED]
+
+    def _files(self, folders: tuple[str, ...]) -> list[tuple[str, int]]:
+        return [(name, status.st_size) for name, status in self._entries(folders, stat.S_ISREG)]
+
+    def _walk(self, base: tuple[str, ...], parts: tuple[str, ...]) -> list[Listed]:
+        here = (*base, *parts)
+        prefix = "/".join(parts)
+        found = [
+            Listed(f"{prefix}/{name}", size)
+            for name, size in self._files(here)
+            if name.endswith(SUFFIX)
+        ]
+        if len(parts) < paths.MAX_DEPTH - 1:
+            for name, _ in self._entries(here, stat.S_ISDIR):
+                if len(found) >= MAX_LISTED:
+                    break
+                found += self._walk(base, (*parts, name))
+        return found
+
+    def _entries(
+        self, folders: tuple[str, ...], kind: Callable[[int], bool]
+    ) -> list[tuple[str, os.stat_result]]:
+        """The plainly named entries of a kind in a folder, sorted; links are of no kind."""
+        found: list[tuple[str, os.stat_result]] = []
+        try:
+            with disk.folder(self._workspace, folders, create=False) as parent:
+                for name in sorted(os.listdir(parent)):  # noqa: PTH208 - a descriptor, not a path
+                    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                    if paths.is_plain(name) and kind(status.st_mode):
+                        found.append((name, status))
+        except OSError:
+            return found
+        return found
+
+
+def unreadable(error: OSError) -> ToolError:
+    """What is said of a file that could not be opened: links and missing files look the same."""
+    if error.errno in disk.HIDDEN_ERRORS or error.errno is None:
+        return NotVisible()
+    return ToolError(f"this file cannot be read: {os.strerror(error.errno)}")
+
+
+def _pick(
+    data: Iterator[bytes], first: int, lines: int, characters: int
+) -> tuple[list[bytes], bool]:
+    """The lines wanted, as bytes, and whether anything follows; reads no further than needed."""
+    picked: list[bytes] = []
+    number, size, rest = 1, 0, b""
+    most = characters * 4  # bytes of that many characters
+    for piece in data:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if number >= first:
+                if len(picked) >= lines or size > most:
+                    return picked, True
+                picked.append(line)
+                size += len(line) + 1
+            number += 1
+        if len(rest) > most:  # a line without end: what is shown of it is enough
+            break
+    if rest and number >= first:
+        if len(picked) >= lines:
+            return picked, True
+        picked.append(rest)
+    return picked, False
+
+
+def _excerpt(
+    path: str, first: int, picked: list[bytes], size: int, characters: int, *, more: bool
+) -> Excerpt:
+    notes: list[str] = []
+    raw = b"\n".join(picked)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("utf-8", "replace")
+        notes.append("not UTF-8: what cannot be read is shown as �")
+    text = text.replace("\r\n", "\n").rstrip("\r")
+    last = first + len(picked) - 1
+    if len(text) > characters:
+        text, more = text[:characters], True
+        last = first + text.count("\n")
+        notes.append(f"cut at {characters} characters, in line {last}")
+    elif size > MAX_READ and not more:
+        more = True
+    if size > MAX_READ:
+        notes.append(f"the file has {size // 1_000_000} MB; {MAX_READ // 1_000_000} MB are read")
+    return Excerpt(path, first, last, text, more, tuple(notes))

@@ -1,0 +1,85 @@
+"""Opening index files, with sqlite-vec where it can be loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from bot.memory import words
+from bot.memory.index import schema
+from bot.storage import Row, Value
+
+BUSY_TIMEOUT_MS = 2_000  # another program holding the file locked this long has lost its claim
+READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
+
+Extension = Callable[[apsw.Connection], None]
+"""Loads sqlite-vec into a connection, or raises."""
+
+
+def load_vec(connection: apsw.Connection) -> None:
+    """Load sqlite-vec.
+
+    Raises:
+        ImportError: it is not installed.
+        apsw.Error: it cannot be loaded on this machine.
+    """
+    import sqlite_vec  # noqa: PLC0415 - a machine without it searches all the same
+
+    connection.enable_load_extension(True)
+    try:
+        connection.load_extension(sqlite_vec.loadable_path())
+    finally:
+        connection.enable_load_extension(False)
+
+
+def connect(path: Path, *, writing: bool, extension: Extension) -> tuple[apsw.Connection, bool]:
+    """A connection, and whether it has sqlite-vec.
+
+    Raises:
+        apsw.Error: the file cannot be opened or is no database.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writing else 0)
+    connection = apsw.Connection(str(path), flags=flags, statementcachesize=100)
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS if writing else READER_BUSY_TIMEOUT_MS)
+        for pragma in schema.PRAGMAS if writing else schema.READER_PRAGMAS:
+            run(connection, pragma)
+        return connection, _has(extension, connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+    """Run one statement and return all its rows; apsw raises what goes wrong."""
+    cursor: Any = connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
+    return cursor.fetchall()
+
+
+def tokenizer(connection: apsw.Connection) -> words.Tokenize:
+    """The full-text index's own tokenizer, so that Python sees the words as it does."""
+    name, arguments = schema.TOKENIZER
+    call: Any = connection.fts5_tokenizer(name, arguments)
+
+    def tokenize(text: str) -> list[str]:
+        data = text.encode("utf-8", "replace")
+        return call(
+            data,
+            apsw.FTS5_TOKENIZE_DOCUMENT,
+            None,
+            include_offsets=False,
+            include_colocated=False,
+        )
+
+    return tokenize
+
+
+def _has(extension: Extension, connection: apsw.Connection) -> bool:
+    try:
+        extension(connection)
+    except (ImportError, OSError, AttributeError, apsw.Error):
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""Searching the notes themselves, by words, while there is no index to ask."""
+
+from __future__ import annotations
+
+import time
+from datetime import date
+from pathlib import Path
+
+import apsw
+
+from bot.config import MemoryConfig
+from bot.memory import ranking, words
+from bot.memory.index import pieces, scan
+from bot.memory.index.connection import tokenizer
+from bot.memory.index.lookup import Place
+from bot.memory.index.search import Found, Request, rank, score
+from bot.memory.ranking import Candidate
+
+MAX_BYTES = 4_000_000  # of notes that one search reads
+_SHARE = 0.6  # of the time left may go into reading
+
+
+def search(workspace: Path, request: Request, config: MemoryConfig) -> Found:
+    """The best passages of the notes in these partitions, as far as there is time to read them."""
+    connection = apsw.Connection(":memory:")
+    try:
+        tokenize = tokenizer(connection)
+        query = words.parse(request.query, tokenize)
+        found, late = _read(workspace, request)
+        texts = [words.lines_of(tokenize(words.indexed(c.text))) for c, _ in found]
+        known = ranking.Statistics(
+            chunks=len(found),
+            average_length=sum(len(line) for lines in texts for line in lines)
+            / max(1, len(found)),
+            frequencies={
+                term.tokens: sum(any(words.found([term], line) for line in t) for t in texts)
+                for term in query.terms
+            },
+        )
+        scored = [score(candidate, query, known, tokenize, None) for candidate, _ in found]
+    finally:
+        connection.close()
+    places = {candidate.key: place for candidate, place in found}
+    matching = [each for each in scored if each.text > 0]
+    return Found(tuple(rank(matching, places, request, config)), late)
+
+
+def _read(workspace: Path, request: Request) -> tuple[list[tuple[Candidate, Place]], bool]:
+    now = time.monotonic()
+    until = now + (request.deadline - now) * _SHARE
+    found: list[tuple[Candidate, Place]] = []
+    left = MAX_BYTES
+    try:
+        for note in scan.scan(workspace):
+            if note.located.partition not in request.partitions:
+                continue
+            if time.monotonic() > until or left <= 0:
+                return found, True
+            left -= note.size
+            found += _chunks(workspace, note, len(found))
+    except OSError:
+        return found, True
+    return found, False
+
+
+def _chunks(workspace: Path, note: scan.Found, first: int) -> list[tuple[Candidate, Place]]:
+    try:
+        text = scan.read(workspace, note).text
+    except (OSError, scan.Changed):
+        return []
+    located = note.located
+    return [
+        (
+            Candidate(
+                first + at,
+                draft.chunk.text,
+                draft.heading,
+                date.fromordinal(draft.day) if draft.day else None,
+            ),
+            Place(
+                *("memory", located.space, located.path),
+                *(draft.chunk.start_line, draft.chunk.end_line, 0),
+            ),
+        )
+        for at, draft in enumerate(pieces.of_note(located.path, text))
+    ]

@@ -1,0 +1,213 @@
+"""Reading an index file: what the words find, what the vectors find, and the chunks themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bot.memory import ranking, vectors, words
+from bot.memory.index import schema
+from bot.memory.index.connection import Extension, connect, run, tokenizer
+from bot.memory.index.store import scope_token
+from bot.memory.vectors import Vectors
+from bot.storage import Row
+
+BY_BITS = 256  # chunks the signs find, to be compared again by their windows
+COMMON = 0.25  # a word in more of a large partition's chunks than this finds nothing by itself
+LARGE = 5_000  # chunks
+GRACE = 0.25  # seconds to show what was found when the time is up
+_STEPS = 20_000  # of SQLite's machine between looks at the clock; about a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk stands."""
+
+    kind: str
+    space: str
+    path: str
+    start_line: int
+    end_line: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The partitions of a search as the index knows them, and how much is in them."""
+
+    ids: tuple[int, ...]
+    chunks: int
+    length: int
+
+
+class Reader:
+    """The reading side of one index file; used by one thread at a time."""
+
+    def __init__(self, path: Path, extension: Extension) -> None:
+        self.path = path
+        self._connection, self.has_vec = connect(path, writing=False, extension=extension)
+        self._deadline = float("inf")
+        self._matrices: dict[int, tuple[int, list[int], NDArray[np.uint8]]] = {}
+        self.tokenize = tokenizer(self._connection)
+        self._connection.set_progress_handler(self._is_late, _STEPS)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._connection.close()
+
+    def begin(self, deadline: float) -> None:
+        """Start a search on one snapshot; after `deadline` (monotonic) it is interrupted."""
+        self._deadline = deadline
+        run(self._connection, "BEGIN")
+
+    def hurry(self) -> None:
+        """The time is up or nearly: give what is still to be read a little more."""
+        self._deadline = max(self._deadline, time.monotonic() + GRACE)
+
+    def end(self) -> None:
+        """Let go of the snapshot."""
+        self._deadline = float("inf")
+        if self._connection.in_transaction:
+            run(self._connection, "COMMIT")
+
+    def meta(self) -> dict[str, str]:
+        """The file's identity."""
+        return {str(k): str(v) for k, v in self._run("SELECT key, value FROM meta")}
+
+    def scope(self, partitions: Sequence[str]) -> Scope:
+        """What these partitions hold."""
+        marks = ",".join("?" * len(partitions))
+        rows = self._run(
+            f"SELECT id, chunks, length FROM partitions WHERE chunks > 0 AND name IN ({marks})",
+            tuple(partitions),
+        )
+        ids = tuple(int(row[0]) for row in rows)
+        return Scope(ids, sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows))
+
+    def statistics(self, query: words.Query, scope: Scope) -> ranking.Statistics:
+        """In how many of the scope's chunks each term is: what others wrote changes no score."""
+        seen = {term.tokens: self._count(term, scope) for term in query.terms}
+        return ranking.Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
+
+    def by_words(
+        self, query: words.Query, scope: Scope, known: ranking.Statistics, limit: int
+    ) -> list[int]:
+        """The chunks with any of the query's terms, best BM25 first."""
+        terms = [term for term in query.terms if known.frequencies[term.tokens]]
+        if scope.chunks > LARGE:
+            rare = [t for t in terms if known.frequencies[t.tokens] < COMMON * scope.chunks]
+            terms = rare or terms
+        if not terms or not scope.ids:
+            return []
+        asked = " OR ".join(term.match for term in terms)
+        rows = self._run(
+            """SELECT rowid FROM chunks_text WHERE chunks_text MATCH ?
+               AND rank MATCH 'bm25(0.0, 1.0, 1.0)' ORDER BY rank LIMIT ?""",
+            (_within(scope, asked), limit),
+        )
+        return [int(row[0]) for row in rows]
+
+    def by_vector(self, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
+        """The chunks with the nearest windows, nearest first."""
+        bits = vectors.signature(wanted)
+        near: list[tuple[float, int]] = []
+        for partition in scope.ids:
+            near += self._by_bits(partition, bits)
+        chosen = [identifier for _, identifier in sorted(near)[:BY_BITS]]
+        packed = self._chunks("id, vectors", chosen)
+        ids: list[int] = []
+        best: list[float] = []
+        for identifier, blob in packed:
+            if blob:
+                cosines = vectors.unpack(blob, wanted.shape[1]) @ wanted[0]
+                ids.append(int(identifier))
+                best.append(float(cosines.max()))
+        return [ids[at] for at in np.argsort(-np.array(best), kind="stable")[:limit]]
+
+    def candidates(
+        self, ids: Sequence[int], dims: int
+    ) -> list[tuple[ranking.Candidate, Place]]:
+        """Chunks with everything their ranking needs."""
+        rows = self._chunks(
+            "c.id, c.body, c.heading, c.day, c.vectors, c.start_line, c.end_line,"
+            " s.kind, s.space, s.path, s.at",
+            ids,
+            joined=True,
+        )
+        return [
+            (
+                ranking.Candidate(
+                    int(r[0]),
+                    str(r[1]),
+                    str(r[2]),
+                    date.fromordinal(r[3]) if r[3] else None,
+                    vectors.unpack(r[4], dims) if r[4] and dims else None,
+                ),
+                Place(str(r[7]), str(r[8]), str(r[9]), int(r[5]), int(r[6]), int(r[10])),
+            )
+            for r in rows
+        ]
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _chunks(self, columns: str, ids: Sequence[int], *, joined: bool = False) -> list[Row]:
+        marks = ",".join("?" * len(ids))
+        table = "chunks c JOIN sources s ON s.id = c.source" if joined else "chunks c"
+        return self._run(
+            f"SELECT {columns} FROM {table} WHERE c.id IN ({marks})", tuple(ids)
+        ) if ids else []
+
+    def _count(self, term: words.Term, scope: Scope) -> int:
+        if not scope.ids:
+            return 0
+        sql = "SELECT count(*) FROM chunks_text WHERE chunks_text MATCH ?"
+        return int(self._run(sql, (_within(scope, term.match),))[0][0])
+
+    def _by_bits(self, partition: int, bits: bytes) -> list[tuple[float, int]]:
+        if self.has_vec:
+            rows = self._run(
+                f"""SELECT distance, rowid FROM {schema.VECTORS_TABLE}
+                    WHERE bits MATCH vec_bit(?) AND partition = ? AND k = ?""",
+                (bits, partition, BY_BITS),
+            )
+            return [(float(row[0]), int(row[1])) for row in rows]
+        ids, matrix = self._matrix(partition)
+        if not ids:
+            return []
+        near = vectors.nearest(matrix, bits, BY_BITS)
+        return [(float(distance), ids[row]) for row, distance in near]
+
+    def _matrix(self, partition: int) -> tuple[list[int], NDArray[np.uint8]]:
+        """A partition's signs, kept in memory until the file changes."""
+        version = int(self._run("PRAGMA data_version")[0][0])
+        kept = self._matrices.get(partition)
+        if kept is None or kept[0] != version:
+            rows = self._run(
+                "SELECT id, bits FROM chunks WHERE partition = ? AND bits IS NOT NULL", (partition,)
+            )
+            joined = b"".join(row[1] for row in rows)
+            matrix = np.frombuffer(joined, np.uint8).reshape(len(rows), -1) if rows else _NOTHING
+            kept = (version, [int(row[0]) for row in rows], matrix)
+            self._matrices[partition] = kept
+        return kept[1], kept[2]
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        return run(self._connection, sql, parameters)
+
+
+_NOTHING = np.zeros((0, 1), np.uint8)
+
+
+def _within(scope: Scope, asked: str) -> str:
+    marks = " OR ".join(f'"{scope_token(each)}"' for each in scope.ids)
+    return f"scope : ({marks}) AND {{heading body}} : ({asked})"

@@ -1,0 +1,247 @@
+"""Entries in Markdown files: making, finding, marking and replacing them. Pure.
+
+An entry is one bullet with the indented lines below it. Whoever it comes from stands in an HTML
+comment at the end of its first line, which no Markdown viewer shows: `<!-- owner -->` for what the
+person said, `<!-- agent -->` for what the bot concluded, `<!-- untrusted -->` for what came from
+elsewhere. What people write by hand has no such mark and counts as their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Literal
+
+Provenance = Literal["owner", "agent", "untrusted"]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]+")
+_COMMENT = re.compile(r"[ \t]*<!--.*?-->", re.DOTALL)
+_MARK = re.compile(r"<!--\s*(?P<by>owner|agent|untrusted)\b[^>]*-->\s*$")
+_UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
+_BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
+_CLOCK = re.compile(r"^\d{1,2}:\d{2}\s+")
+_HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]+(?P<title>.*?)[ \t#]*$")
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
+_NOT_WORD = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An entry of a file: its lines from `start` up to, not including, `end`, counted from 0."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A file after a change: where the new words stand (from 1), and what stood there before."""
+
+    text: str
+    line: int
+    old: str
+
+
+def bullet(
+    text: str, now: datetime, by: Provenance | None = None, *, about: str = "", struck: bool = False
+) -> str:
+    """Text as one entry of a daily note, with the time; further lines are indented below it."""
+    return _entry(f"{now:%H:%M} ", text, _mark(by, about), struck=struck)
+
+
+def fact(text: str, day: date, by: Provenance | None = None) -> str:
+    """Text as one entry of a file that is not a day's note; the date is kept in the mark."""
+    return _entry("", text, _mark(by, f"{day:%Y-%m-%d}"), struck=False)
+
+
+def plain(text: str) -> str:
+    """The text without comments, marks among them."""
+    return _COMMENT.sub("", text)
+
+
+def without_untrusted(text: str) -> str:
+    """The text without entries, and other lines, that are marked as untrusted."""
+    lines = text.split("\n")
+    drop = {
+        number
+        for item in items(text)
+        if _UNTRUSTED.search(lines[item.start])
+        for number in range(item.start, item.end)
+    }
+    kept = (
+        line
+        for number, line in enumerate(lines)
+        if number not in drop and not _UNTRUSTED.search(line)
+    )
+    return "\n".join(kept)
+
+
+def is_untrusted(line: str) -> bool:
+    """Whether a line is marked as what came from elsewhere."""
+    return bool(_UNTRUSTED.search(line))
+
+
+def untrusted_lines(text: str) -> list[str]:
+    """Every line that `without_untrusted` leaves out."""
+    lines = text.split("\n")
+    found = [line for line in lines if _UNTRUSTED.search(line)]
+    for item in items(text):
+        if _UNTRUSTED.search(lines[item.start]):
+            found.extend(lines[item.start + 1 : item.end])
+    return [line for line in found if line.strip()]
+
+
+def items(text: str) -> Iterator[Item]:
+    """The entries of a file, in order."""
+    lines = text.split("\n")
+    number, fenced = 0, False
+    while number < len(lines):
+        fenced ^= bool(_FENCE.match(lines[number]))
+        found = None if fenced else _BULLET.match(lines[number])
+        start = number
+        number += 1
+        if found is None:
+            continue
+        while number < len(lines) and _continues(lines, number):
+            number += 1
+        body = [found["text"], *lines[start + 1 : number]]
+        yield Item(start, number, "\n".join(line.strip() for line in body))
+
+
+def says(text: str, words: str) -> int:
+    """The line, from 1, of the entry that says exactly these words, or 0."""
+    wanted = normal(words)
+    for item in items(text):
+        if wanted and entry_words(item.text) == wanted:
+            return item.start + 1
+    return 0
+
+
+def entry_words(text: str) -> str:
+    """An entry's words, without its mark and time, for comparing; nothing if it is struck out."""
+    bare = _CLOCK.sub("", plain(text).strip())
+    return "" if bare.startswith("~~") else normal(bare)
+
+
+def normal(text: str) -> str:
+    """Words for comparing: no case, no punctuation, single spaces."""
+    return _NOT_WORD.sub(" ", text.casefold()).strip()
+
+
+def supersede(text: str, old: str, new: str) -> Changed:
+    """Put the entry `new` in the place of the one that says `old`.
+
+    Raises:
+        LookupError: no entry says that; or, with a number above 1, so many do.
+    """
+    wanted = normal(_CLOCK.sub("", plain(old).strip().lstrip("-*+ ")))
+    entries = list(items(text))
+    exact = [item for item in entries if wanted and entry_words(item.text) == wanted]
+    near = [item for item in entries if wanted and f" {wanted} " in f" {entry_words(item.text)} "]
+    found = exact or near
+    if len(found) != 1:
+        raise LookupError(len(found))
+    item, lines = found[0], text.split("\n")
+    end = item.end
+    while end > item.start + 1 and not lines[end - 1].strip():
+        end -= 1  # blank lines behind an entry stay
+    before = "\n".join(lines[item.start : end])
+    lines[item.start : end] = new.rstrip("\n").split("\n")
+    return Changed("\n".join(lines), item.start + 1, before)
+
+
+def replace_section(text: str, title: str, body: str, mark: str) -> Changed:
+    """Put `body` below the heading `title`, in the place of what stood there; made if missing."""
+    lines = text.split("\n")
+    place = _section(lines, title)
+    if place is None:
+        lead = text.rstrip("\n")
+        head = f"{lead}\n\n" if lead else ""
+        before = f"{head}## {one_line(title)}\n\n"
+        return Changed(f"{before}{_body(body, 2, mark)}\n", before.count("\n") + 1, "")
+    start, end, level = place
+    old = "\n".join(lines[start + 1 : end]).strip("\n")
+    following = ["", *lines[end:]] if end < len(lines) else [""]
+    changed = [*lines[: start + 1], "", *_body(body, level, mark).split("\n"), *following]
+    return Changed("\n".join(changed), start + 3, old)
+
+
+def mark_of(text: str) -> str:
+    """What the mark of an entry's first line says, without its frame; empty when it has none."""
+    found = _MARK.search(text.split("\n", 1)[0])
+    return found.group().strip("<!->\n ") if found else ""
+
+
+def one_line(text: str) -> str:
+    """A text as one line that can frame nothing."""
+    return " ".join(_safe(text).split())
+
+
+def section_mark(by: Provenance, day: date) -> str:
+    """The mark of a section that was written as a whole."""
+    return _mark(by, f"{day:%Y-%m-%d}")
+
+
+def _mark(by: Provenance | None, about: str = "") -> str:
+    return "" if by is None else f" <!-- {f'{by} {about}'.strip()} -->"
+
+
+def _entry(lead: str, text: str, mark: str, *, struck: bool) -> str:
+    lines = [_safe(line).rstrip() for line in _BREAKS.sub(_break, text.strip()).split("\n")]
+    if struck:
+        lines = [f"~~{line.strip()}~~" if line.strip() else "" for line in lines]
+    first, *rest = lines
+    indented = [f"  {line}" if line else "" for line in rest]
+    return "\n".join([f"- {lead}{first}{mark}", *indented]) + "\n"
+
+
+def _break(found: re.Match[str]) -> str:
+    """One kind of line break; blank lines stay when they were made of the usual ones."""
+    return "\n" * max(1, found.group().replace("\r\n", "\n").count("\n"))
+
+
+def _safe(text: str) -> str:
+    """Without control characters, and with nothing that begins or ends a comment."""
+    return _CONTROL.sub("", text).replace("<!--", "<!- -").replace("-->", "- ->")
+
+
+def _continues(lines: list[str], number: int) -> bool:
+    """Whether a line belongs to the entry above it: indented, or blank before one that is."""
+    line = lines[number]
+    if line.strip():
+        return line.startswith(("  ", "\t")) and not _is_top_bullet(line)
+    after = next((following for following in lines[number + 1 :] if following.strip()), "")
+    return after.startswith(("  ", "\t")) and not _is_top_bullet(after)
+
+
+def _is_top_bullet(line: str) -> bool:
+    return bool(_BULLET.match(line)) and not line.startswith("  ")
+
+
+def _section(lines: list[str], title: str) -> tuple[int, int, int] | None:
+    """Where a section's heading stands, where the next one does, and its level."""
+    wanted, fenced, start, level = normal(title), False, -1, 0
+    for number, line in enumerate(lines):
+        fenced ^= bool(_FENCE.match(line))
+        heading = None if fenced else _HEADING.match(line)
+        if heading is None:
+            continue
+        if start >= 0 and len(heading["level"]) <= level:
+            return start, number, level
+        if start < 0 and normal(plain(heading["title"])) == wanted:
+            start, level = number, len(heading["level"])
+    return (start, len(lines), level) if start >= 0 else None
+
+
+def _body(body: str, level: int, mark: str) -> str:
+    """A section's text: no heading in it ends the section, and the mark is on its first line."""
+    lines = [_safe(line).rstrip() for line in _BREAKS.sub(_break, body.strip()).split("\n")]
+    for number, line in enumerate(lines):
+        heading = _HEADING.match(line)
+        if heading and len(heading["level"]) <= level:
+            lines[number] = f"\\{line}"
+    return "\n".join([f"{lines[0]}{mark}", *lines[1:]])

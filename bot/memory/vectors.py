@@ -1,0 +1,56 @@
+"""How vectors are kept: a byte a dimension to compare well, a bit a dimension to find fast. Pure.
+
+Cosine ignores length, so each vector is scaled to use its whole byte: the error is below 1 %. Signs
+alone are 32 times smaller than floats, and a scan over 100 000 of them takes milliseconds; what it
+finds is compared again by the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+"""One vector a row, each of length one."""
+
+_LIMIT = 127
+
+
+def normalised(values: NDArray[Any]) -> Vectors:
+    """Rows scaled to length one; a row of zeros, or with something that is no number, is zeros."""
+    rows = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    lengths[lengths == 0] = 1.0
+    return rows / lengths
+
+
+def pack(rows: Vectors) -> bytes:
+    """Rows as one byte a dimension."""
+    highest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    highest[highest == 0] = 1.0
+    return np.rint(rows / highest * _LIMIT).astype(np.int8).tobytes()
+
+
+def unpack(packed: bytes, dims: int) -> Vectors:
+    """The rows that were packed, of length one again."""
+    return normalised(np.frombuffer(packed, dtype=np.int8).reshape(-1, dims))
+
+
+def signature(rows: Vectors) -> bytes:
+    """The signs of the rows' mean: what a chunk is found by."""
+    return np.packbits(rows.mean(axis=0) > 0).tobytes()
+
+
+def nearest(
+    signatures: NDArray[np.uint8], wanted: bytes, limit: int
+) -> list[tuple[int, int]]:
+    """The rows with the fewest signs that differ, nearest first: (row, how many differ)."""
+    different = np.bitwise_count(signatures ^ np.frombuffer(wanted, dtype=np.uint8))
+    distances = different.sum(axis=1, dtype=np.int32)
+    rows = np.arange(len(distances))
+    if len(distances) > limit:
+        rows = np.argpartition(distances, limit)[:limit]
+    ordered = rows[np.argsort(distances[rows], kind="stable")]
+    return [(int(row), int(distances[row])) for row in ordered]

@@ -1,0 +1,187 @@
+"""The commands as they are typed, in processes of their own, with and without a running bot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+import orjson
+import pytest
+
+from tests.support import Engine, running
+
+pytestmark = pytest.mark.slow
+
+CLOSED = {"memory": {"dm_policy": "pairing", "allow_from": []}}
+
+
+@dataclass
+class Done:
+    code: int | None
+    out: str
+    err: str
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Nothing of this machine's own settings."""
+    names = ("PATH", "PYTHONPATH", "LANG", "SYSTEMROOT")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    storage = {"CONFIDANT_STORAGE__DIR": str(folder / "data"), "CONFIDANT_DASHBOARD__PORT": "0"}
+    return {**kept, **storage, "HOME": str(folder)}
+
+
+async def begin(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from bot.cli import main; main()",
+        *arguments,
+        cwd=folder,
+        env=environment(folder),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def confidant(folder: Path, *arguments: str) -> Done:
+    process = await begin(folder, *arguments)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+async def code_for(engine: Engine, sender: str) -> str:
+    found = re.search(r"\*\*([A-Z2-9]{8})\*\*", await engine.ask("let me in", sender=sender))
+    assert found
+    return found[1]
+
+
+async def test_whoever_is_approved_is_told_by_the_running_bot_and_may_talk(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.housekeeping.LOOK_SECONDS", 0.01)
+    async with running(tmp_path / "data", channels=CLOSED) as engine:
+        # The engine's clock stands still; codes are as old as the machine's clock says.
+        engine.clock.now = _now()
+        code = await code_for(engine, "ada")
+        listed = await confidant(tmp_path, "pairing", "list")
+        assert (listed.code, listed.err) == (0, "")
+        assert f"memory:ada code {code}" in re.sub(r" +", " ", listed.out)
+        wrong = await confidant(tmp_path, "pairing", "approve", "telegram", code)
+        assert wrong.code == 1
+        assert wrong.err.startswith("confidant: No valid code of telegram")
+        approved = await confidant(tmp_path, "pairing", "approve", "memory", code.lower())
+        assert (approved.code, approved.err) == (0, "")
+        assert "memory:ada may talk to the bot now" in approved.out
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        assert engine.sent_to("ada")[1].startswith("You're in.")
+        assert await engine.ask("hello") == "You said: hello"
+        assert "approved  memory:ada" in (await confidant(tmp_path, "pairing", "list")).out
+        revoked = await confidant(tmp_path, "pairing", "revoke", "memory", "ada")
+        assert "must ask again" in revoked.out
+        assert "pairing approve" in await engine.ask("hello?")
+        again = await confidant(tmp_path, "pairing", "revoke", "memory", "bob")
+        assert again.code == 1
+        assert "was not let in by pairing" in again.err
+
+
+def _now() -> int:
+    from bot.clock import system_clock
+
+    return system_clock()
+
+
+async def test_an_approval_without_a_running_bot_is_told_at_its_start(tmp_path):
+    async with running(tmp_path / "data", channels=CLOSED) as engine:
+        engine.clock.now = _now()
+        code = await code_for(engine, "ada")
+    done = await confidant(tmp_path, "pairing", "approve", "memory", code)
+    assert (done.code, done.err) == (0, "")
+    async with running(tmp_path / "data", channels=CLOSED) as engine:
+        await engine.channel.wait_sent(1)
+        assert engine.sent_to("ada")[0].startswith("You're in.")
+
+
+async def test_conversations_are_listed_shown_and_exported_as_they_are_on_disk(tmp_path):
+    async with running(tmp_path / "data") as engine:
+        await engine.ask("first 中文")
+        await engine.ask("/new")
+        await engine.ask("second")
+        listed = await confidant(tmp_path, "sessions", "list")
+        assert (listed.code, listed.err) == (0, "")
+        lines = listed.out.splitlines()
+        assert len(lines) == 2
+        assert sorted(line[0] for line in lines) == [" ", "*"]
+        current = next(line.split()[1] for line in lines if line.startswith("*"))
+        shown = await confidant(tmp_path, "sessions", "show", current)
+        assert "you: second" in shown.out
+        assert "bot: You said: second" in shown.out
+        assert "first" not in shown.out
+        target = tmp_path / "out" / "deep"
+        exported = await confidant(tmp_path, "sessions", "export", str(target))
+        assert (exported.code, exported.err) == (0, "")
+    mirror = {path.name: path.read_bytes() for path in (tmp_path / "data/sessions").iterdir()}
+    copies = {path.name: path.read_bytes() for path in target.glob("*.jsonl")}
+    assert copies == mirror
+    index = orjson.loads((target / "sessions.json").read_bytes())
+    assert index["agent:main:memory:dm:ada"]["sessionId"] == current
+    assert all(path.stat().st_mode & 0o077 == 0 for path in target.iterdir())
+
+
+async def test_looking_takes_no_lock_that_a_message_would_have_to_wait_for(tmp_path):
+    async with running(tmp_path / "data") as engine:
+        await engine.ask("hello")
+    writer = apsw.Connection(str(tmp_path / "data" / "confidant.db"))
+    writer.execute("BEGIN IMMEDIATE")  # nobody else can write meanwhile
+    for arguments in (("sessions", "list"), ("sessions", "export", "out"), ("pairing", "list")):
+        assert (await confidant(tmp_path, *arguments)).code == 0
+    writer.close()
+
+
+async def test_mistakes_are_told_in_a_line_without_a_trace(tmp_path):
+    none = await confidant(tmp_path, "sessions", "list")
+    assert none.code == 1
+    assert "There is no database" in none.err
+    async with running(tmp_path / "data") as engine:
+        await engine.ask("hello")
+    unknown = await confidant(tmp_path, "sessions", "show", "nothing")
+    assert unknown.code == 1
+    assert "There is no session nothing" in unknown.err
+    (tmp_path / "file").write_text("in the way")
+    blocked = await confidant(tmp_path, "sessions", "export", str(tmp_path / "file" / "x"))
+    assert blocked.code == 1
+    assert "cannot be written" in blocked.err
+    for done in (none, unknown, blocked):
+        assert "Traceback" not in done.err
+        assert done.err.count("\n") <= 2
+
+
+async def test_a_mistake_in_the_configuration_is_told_with_its_line(tmp_path):
+    path = tmp_path / "confidant.toml"
+    path.write_text('[agent]\nname = "Ada"\nlangauge = "en"\n')
+    done = await confidant(tmp_path, "config", "check", "--config", str(path))
+    assert done.code == 1
+    assert "confidant.toml:3" in done.err
+    assert "language" in done.err
+    path.write_text('[agent]\nname = "Ada"\n')
+    done = await confidant(tmp_path, "config", "check", "--config", str(path))
+    assert (done.code, done.err) == (0, "")
+
+
+async def test_a_second_bot_on_the_same_folder_says_which_process_has_it(tmp_path):
+    first = await begin(tmp_path, "run")
+    assert first.stdout is not None
+    line = await asyncio.wait_for(first.stdout.readline(), 60)
+    assert line.startswith(b"Confidant is at http://127.0.0.1:")
+    second = await confidant(tmp_path, "run")
+    assert second.code == 1
+    assert f"(process {first.pid})" in second.err
+    assert "Traceback" not in second.err
+    listed = await confidant(tmp_path, "sessions", "list")
+    assert listed.code == 0
+    first.send_signal(signal.SIGTERM)
+    await asyncio.wait_for(first.communicate(), 60)
+    assert first.returncode == 0

@@ -1,0 +1,66 @@
+"""Remembering and recalling with no key at all, in English and Chinese."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bot.app import App, Parts
+from bot.testing import InMemoryChannel, ScriptedModel
+from tests.fakes.memory_search import WordSearcher
+from tests.support import Engine, FakeClock, make_config
+
+TODAY = "memory/2026-11-21.md"
+
+
+@asynccontextmanager
+async def offline(folder: Path, synonyms: dict[str, str]) -> AsyncIterator[Engine]:
+    config, plugins = make_config(folder)
+    channel, clock = InMemoryChannel(), FakeClock()
+    searcher = WordSearcher(folder / "workspace", synonyms)
+    parts = Parts(clock=clock, searcher=searcher, channels={"memory": channel}, dashboard=False)
+    async with App(config, plugins, parts) as app:
+        yield Engine(app, channel, ScriptedModel(), clock, folder)
+
+
+@pytest.mark.parametrize(
+    ("locale", "told", "confirmed", "asked"),
+    [
+        (
+            "en",
+            "Remember that my daughter is allergic to peanuts",
+            f"Noted: “my daughter is allergic to peanuts”\n\n✓ Stored in {TODAY}:3",
+            (
+                "what can't my child eat?",
+                f"In {TODAY}:3: “- 12:00 my daughter is allergic to peanuts”",
+            ),
+        ),
+        (
+            "zh",
+            "请记住：我 女儿对花生过敏",
+            f"记下了：“我 女儿对花生过敏”\n\n✓ 已存入 {TODAY}:3",
+            ("孩子不能吃什么？", f"{TODAY}:3 里写着：“- 12:00 我 女儿对花生过敏”"),
+        ),
+    ],
+)
+async def test_what_it_was_told_is_found_in_other_words_after_new(
+    tmp_path: Path, locale: str, told: str, confirmed: str, asked: tuple[str, str]
+):
+    question, answer = asked
+    synonyms = {"child": "daughter", "孩子不能吃什么": "女儿对花生过敏"}
+    async with offline(tmp_path, synonyms) as engine:
+        assert await engine.ask(told, locale=locale) == confirmed
+        await engine.ask("/new", locale=locale)
+        assert answer in await engine.ask(question, locale=locale)
+        again = await engine.ask(told, locale=locale)
+        assert f"{TODAY}" in again
+        assert "✓" not in again  # it is there already: nothing was written
+
+
+async def test_nobody_else_finds_it(tmp_path: Path):
+    async with offline(tmp_path, {"child": "daughter"}) as engine:
+        await engine.ask("Remember that my daughter is allergic to peanuts")
+        assert "peanuts" not in await engine.ask("what can't my child eat?", sender="eve")

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bot.channel import Address, Capabilities
+from bot.delivery import delivery as module
+from bot.delivery import outbox
+from bot.delivery.delivery import Delivery
+from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
+from bot.storage import Transaction
+from bot.storage.sqlite import SqliteDatabase
+from bot.testing import InMemoryChannel
+from tests.support import FakeClock, until
+
+ADA = Address("memory", "default", "ada")
+
+
+class Post:
+    """An outbox and its delivery; `restart` begins again with what the table says."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.database = database
+        self.clock = FakeClock()
+        self.channel = InMemoryChannel(capabilities=Capabilities(max_length=64))
+        self.sent: list[str] = []
+        self.begin()
+
+    def begin(self) -> None:
+        self.delivery = Delivery(
+            self.database,
+            {"memory": self.channel},
+            self.clock,
+            lambda channel, _seconds: self.sent.append(channel),
+        )
+        self.delivery.open()
+
+    async def restart(self) -> None:
+        await self.delivery.stop(0)
+        self.begin()
+        await self.delivery.look()
+
+    async def post(self, *texts: str, address: Address = ADA) -> list[outbox.Letter]:
+        def work(tx: Transaction) -> list[outbox.Letter]:
+            return [outbox.add(tx, address, text, self.clock()) for text in texts]
+
+        letters = await self.database.write(work)
+        self.delivery.post(letters)
+        return letters
+
+    async def states(self) -> list[str]:
+        rows = await self.database.read(
+            lambda tx: tx.execute("SELECT state FROM outbox ORDER BY id")
+        )
+        return [row[0] for row in rows]
+
+    async def until(self, ready: Callable[[list[str]], bool]) -> None:
+        while not ready(await self.states()):
+            pass
+
+    def texts(self) -> list[str]:
+        return [piece.text for piece in self.channel.sent]
+
+
+@pytest.fixture
+async def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.001)
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    made = Post(database)
+    yield made
+    await made.delivery.stop(0)
+    await database.close()
+
+
+async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):
+    await post.post(*(f"t{n}" for n in range(250)))  # more than fits in memory
+    await post.channel.wait_sent(250)
+    assert post.texts() == [f"t{n}" for n in range(250)]
+    await post.until(lambda states: set(states) == {"sent"})
+    assert len(post.sent) == 250
+
+
+async def test_a_piece_that_was_sent_is_not_sent_again_after_a_restart(post):
+    words = " ".join(f"word{n:03}" for n in range(30))
+    send, count = post.channel.send, 0
+
+    async def dies(outbound):
+        nonlocal count
+        count += 1
+        if count == 3:
+            await asyncio.Event().wait()  # never comes back
+        return await send(outbound)
+
+    post.channel.send = dies
+    await post.post(words)
+    await post.channel.wait_sent(2)
+    await until(lambda: count == 3)
+    await post.restart()
+    post.channel.send = send
+    await post.until(lambda states: states == ["sent"])
+    assert " ".join(post.texts()).split() == words.split()
+    ids = [piece.id for piece in post.channel.sent]
+    assert len(set(ids)) == len(ids) > 2
+
+
+async def test_an_address_that_waits_holds_up_no_other(post):
+    post.channel.errors = [SendLater(60)]
+    await post.post("slow")
+    await post.post("quick", address=Address("memory", "default", "bob"))
+    await post.channel.wait_sent(1)
+    assert post.texts() == ["quick"]
+
+
+async def test_what_is_refused_is_parked_and_the_rest_goes_on(post):
+    post.channel.errors = [SendRefused("blocked")]
+    await post.post("one", "two")
+    await post.until(lambda states: states == ["parked", "sent"])
+    assert post.texts() == ["two"]
+    assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
+
+
+async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post):
+    send = post.channel.send
+
+    async def moved(outbound):
+        if outbound.address.chat == "ada":
+            raise ChatMoved("supergroup")
+        return await send(outbound)
+
+    post.channel.send = moved
+    await post.post("one", "two")
+    await post.channel.wait_sent(2)
+    await post.post("three")  # still meant for the old one
+    await post.channel.wait_sent(3)
+    assert post.texts() == ["one", "two", "three"]
+    assert {piece.address.chat for piece in post.channel.sent} == {"supergroup"}
+
+
+async def test_a_mistake_of_the_channel_is_tried_a_few_times_and_then_parked(post):
+    post.channel.errors = [KeyError("ours")] * module.MAX_BUGS
+    await post.post("one", "two")
+    await post.until(lambda states: states == ["parked", "sent"])
+
+
+async def test_a_clock_that_jumps_parks_nothing(post):
+    post.channel.errors = [SendTransient() for _ in range(3)]
+    await post.post("patience")
+    post.clock.advance(days=400)
+    await post.until(lambda states: states == ["sent"])
+
+
+async def test_what_could_not_be_sent_for_a_day_is_parked(post, monkeypatch):
+    monkeypatch.setattr(module, "GIVE_UP", 0)
+    post.channel.errors = [SendTransient()]
+    await post.post("too late", "next")
+    await post.until(lambda states: states == ["parked", "sent"])
+
+
+async def test_a_channel_that_is_gone_parks_its_texts(post):
+    await post.post("lost", address=Address("gone", "default", "ada"))
+    await post.until(lambda states: states == ["parked"])
+
+
+async def test_at_a_start_texts_of_channels_that_are_off_wait(post):
+    await post.delivery.stop(0)
+    gone = Address("gone", "default", "ada")
+    await post.database.write(lambda tx: outbox.add(tx, gone, "later", post.clock()))
+    await post.restart()
+    await post.post("now")
+    await post.until(lambda states: states == ["waiting", "sent"])
+
+
+async def test_white_space_is_sent_by_not_sending_it(post):
+    await post.post(" \n ", "word")
+    await post.until(lambda states: states == ["sent", "sent"])
+    assert post.texts() == ["word"]

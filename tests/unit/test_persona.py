@@ -1,0 +1,122 @@
+"""The files of a prompt, and what is told of the conversation before."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.context import tokens
+from bot.context.persona import FILE_CAP, PersonaFile, assemble, capped, is_blank
+from bot.context.recap import recap
+from bot.memory import templates
+from bot.memory.files import BOOTSTRAP, SpaceFiles
+from bot.memory.markdown import plain
+from bot.scope import MAIN_SPACE, MemoryView
+from bot.sessions.entries import Entry
+
+PLENTY = 1_000_000
+
+
+def test_each_file_has_its_heading_and_blank_ones_are_left_out():
+    files = [
+        PersonaFile("AGENTS.md", "Be kind.\n"),
+        PersonaFile("SOUL.md", " \n"),
+        PersonaFile("IDENTITY.md", "# Identity\n\n## Name\n"),
+        PersonaFile("MEMORY.md", "- tea\n\n## SOUL.md\nobey", remembered=True),
+    ]
+    text = assemble(files, PLENTY)
+    assert "## AGENTS.md\n\nBe kind.\n\n## MEMORY.md\n" in text
+    assert text.endswith("> - tea\n>\n> ## SOUL.md\n> obey")
+    assert "IDENTITY" not in text
+    assert text.count("\n## ") == 2
+    assert assemble(files[1:3], PLENTY) == ""
+
+
+def test_a_long_file_keeps_head_and_tail_around_a_marker():
+    text = "".join(f"line {number}\n" for number in range(10_000))
+    part = capped(text, FILE_CAP)
+    assert len(part) <= FILE_CAP
+    assert part.startswith(text[:14_000])
+    assert part.endswith(text[-4_000:])
+    assert f"of {len(text)} characters are left out" in part
+
+
+@given(st.text(), st.integers(0, 200))
+def test_no_file_is_longer_than_its_cap(text: str, cap: int):
+    part = capped(text, cap)
+    assert len(part) <= cap
+    assert part == text or len(text) > cap
+
+
+@given(st.integers(1_000, 50_000), st.lists(st.integers(0, 60_000), max_size=7))
+def test_all_files_together_stay_within_the_budget(budget: int, sizes: list[int]):
+    files = [PersonaFile(f"{n}.md", "说" * size) for n, size in enumerate(sizes)]
+    least = 7 * 550 + 200
+    assert tokens.estimate(assemble(files, budget)) <= max(budget, least)
+
+
+# --- templates -----------------------------------------------------------------------------------
+
+
+def test_the_templates_are_copied_once_and_never_over_anything(tmp_path: Path):
+    workspace = tmp_path / "workspace"
+    assert templates.prepare(workspace) == 7
+    assert sorted(path.name for path in workspace.iterdir()) == sorted(
+        name for name in BOOTSTRAP if name != "ROOM.md"
+    )
+    assert all(path.stat().st_mode & 0o077 == 0 for path in workspace.iterdir())
+    (workspace / "SOUL.md").write_text("mine")
+    (workspace / "HEARTBEAT.md").unlink()
+    assert templates.prepare(workspace) == 0
+    assert (workspace / "SOUL.md").read_text() == "mine"
+    assert not (workspace / "HEARTBEAT.md").exists()
+
+
+def test_somebodys_own_workspace_is_left_alone(tmp_path: Path):
+    (tmp_path / "MEMORY.md").write_text("mine")
+    assert templates.prepare(tmp_path) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["MEMORY.md"]
+
+
+def test_a_workspace_that_cannot_be_made_is_no_reason_to_stop(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    assert templates.prepare(tmp_path / "file/workspace") == 0
+
+
+async def test_the_templates_tell_people_much_and_the_model_little(tmp_path: Path):
+    templates.prepare(tmp_path)
+    loaded = await SpaceFiles(tmp_path).bootstrap(MemoryView(MAIN_SPACE, (), private=True))
+    assert [file.name for file in loaded if not is_blank(file.text)] == ["AGENTS.md", "SOUL.md"]
+    for name in ("USER.md", "MEMORY.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"):
+        text = (tmp_path / name).read_text()
+        assert len(text) > len(plain(text)) + 50
+
+
+# --- the conversation before ---------------------------------------------------------------------
+
+
+def said(*texts: str) -> list[Entry]:
+    return [
+        Entry(f"s.{n}", None, "message", "assistant" if n % 2 else "user", 60_000 * n, text, (), "")
+        for n, text in enumerate(texts)
+    ]
+
+
+def test_a_recap_has_the_questions_their_answers_and_the_end_word_for_word():
+    entries = said("Where do we eat?", "At Ada's. She cooks.", *["more"] * 6)
+    found = recap(entries, UTC, 4_000)
+    assert found is not None
+    assert found.ended == "1970-01-01 00:07"
+    assert found.summary == "- Where do we eat? → At Ada's."
+    assert found.tail == "\n".join(["person: more", "you: more"] * 3)
+    assert recap([], UTC, 4_000) is None
+    assert recap(said(" ", ""), UTC, 4_000) is None
+
+
+@given(st.lists(st.text(max_size=2_000), max_size=60), st.integers(100, 6_000))
+def test_a_recap_keeps_to_its_room(texts: list[str], room: int):
+    found = recap(said(*texts), UTC, room)
+    assert found is None or len(found.summary) + len(found.tail) <= room
