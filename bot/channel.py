@@ -328,7 +328,9 @@ class ChannelConfig(BaseModel):
         default=(),
         description='Ids of people who may always talk; "*" is everyone, with dm_policy "open".',
     )
-    scope: ChannelScope = Field(default_factory=ChannelScope)
+    scope: ChannelScope = Field(
+        default_factory=ChannelScope, description="What this channel's chats may see."
+    )
 
     def account(self, account: str) -> ChannelConfig:
         """The configuration of one account: its own fields, and this section's for the rest.

@@ -40,6 +40,10 @@ class Draft(Protocol):
         """The transaction itself."""
         ...
 
+    def reload(self, session_id: str) -> None:
+        """What memory holds of a session is out of date: let it be read again."""
+        ...
+
     def start(self, place: Place, *, by: Literal["new"], previous: Session, model: str) -> Session:
         """Begin a new session; the one before stays, and `/undo` goes back to it."""
         ...

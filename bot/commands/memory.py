@@ -13,7 +13,7 @@ from bot.errors import ToolError
 from bot.i18n import text
 from bot.memory.search import Findings
 from bot.scope import MemoryView
-from bot.sessions import search
+from bot.sessions import search, snapshots
 from bot.sessions.store import Session
 
 MAX_WORDS = 500  # characters of what is looked for
@@ -207,6 +207,10 @@ class MemoryCommands:
 
         def apply(draft: Draft, session: Session) -> Answer:
             count = search.forget(draft.tx, call.view, words, call.now)
+            keys = search.keys_of(draft.tx, call.view)
+            prompts = snapshots.drop(draft.tx, keys, words)
+            for session_id in prompts:
+                draft.reload(session_id)
             lines = [text(call.language, "memory.forget_done")]
             lines += [
                 text(call.language, "memory.forget_file", path=path, count=entries)
@@ -221,6 +225,7 @@ class MemoryCommands:
                 )
             )
             lines.append(text(call.language, "memory.forget_transcripts", count=count))
+            lines.append(text(call.language, "memory.forget_prompts", count=len(prompts)))
             return Answer("\n".join(lines))
 
         return apply

@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Draft:
     """A transaction being written, and its consequences. `now` is in ms since the epoch."""
 
-    __slots__ = ("letters", "mirror", "now", "sessions", "tx")
+    __slots__ = ("letters", "mirror", "now", "sessions", "stale", "tx")
 
     def __init__(self, tx: Transaction, now: int) -> None:
         self.tx = tx
@@ -34,6 +34,7 @@ class Draft:
         self.letters: list[outbox.Letter] = []
         self.mirror: list[store.Appended] = []
         self.sessions: dict[str, Session] = {}
+        self.stale: set[str] = set()
 
     def current(self, place: Place) -> tuple[Session, bool]:
         """The session a place's next message belongs to, and whether it was made just now."""
@@ -65,6 +66,10 @@ class Draft:
     ) -> None:
         """Put a text into the outbox; `entry` is the transcript entry it tells."""
         self.letters.append(outbox.add(self.tx, address, words, self.now, kind=kind, entry=entry))
+
+    def reload(self, session_id: str) -> None:
+        """What memory holds of a session is out of date: let it be read again."""
+        self.stale.add(session_id)
 
     def touch(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""
@@ -105,4 +110,6 @@ class Ledger:
         self._delivery.post(draft.letters)
         for session in draft.sessions.values():
             self._live.note(session)
+        for session_id in draft.stale:
+            self._live.forget(session_id)
         return result

@@ -132,10 +132,10 @@ class Memory:
     @classmethod
     def of(cls, config: Config, clock: Clock, searcher: Searcher | None = None) -> Memory:
         """The memory of a configuration; nothing is opened yet."""
-        files, notes = SpaceFiles(config.workspace), Notes(config.workspace)
         embedder = embed.make(config.memory.embedder)
         folder = config.storage.folder / INDEX_FOLDER
         index = MemoryIndex(config.memory, config.workspace, folder, embedder, clock)
+        files, notes = SpaceFiles(config.workspace), Notes(config.workspace, index.noticed)
         desk = GatewayMemoryDesk(files, notes, index)
         return cls(files, notes, index, searcher or index, desk, embedder)
 

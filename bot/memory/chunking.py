@@ -133,7 +133,7 @@ def _fill(pieces: Sequence[_Piece], start: int, size: int) -> int:
     if pieces[start].is_part:
         return start + 1
     used, end = 0, start
-    while end < len(pieces) and not pieces[end].is_part and used + pieces[end].cost <= size:
+    while end < len(pieces) and not pieces[end].is_part and used + pieces[end].cost < size:
         used += pieces[end].cost
         end += 1
     return end
@@ -143,7 +143,7 @@ def _step_back(pieces: Sequence[_Piece], start: int, end: int, size: int, overla
     """Where the next chunk begins: early enough to overlap, and still taking the next piece."""
     if pieces[end].is_part:
         return end
-    allowed = min(overlap, size - pieces[end].cost)
+    allowed = min(overlap, size - 1 - pieces[end].cost)
     while end > start + 1 and not pieces[end - 1].is_part and pieces[end - 1].cost <= allowed:
         end -= 1
         allowed -= pieces[end].cost
@@ -151,13 +151,13 @@ def _step_back(pieces: Sequence[_Piece], start: int, end: int, size: int, overla
 
 
 def _cut(number: int, line: str, size: int) -> Iterator[_Piece]:
-    cost = tokens.estimate(line) + 1  # the line's end
-    if cost <= size:
+    cost = max(1, tokens.estimate(line))  # rounded up, so the line's end is in it
+    if cost < size:
         yield _Piece(number, line, cost, is_part=False)
         return
     rest = line
     while rest:
-        length = _fitting(rest, size - 1)
+        length = _fitting(rest, size)
         yield _Piece(number, rest[:length], size, is_part=True)
         rest = rest[length:]
 

@@ -6,6 +6,7 @@ view was shown must not reach another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.storage import Transaction
@@ -25,6 +26,21 @@ def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
         "SELECT view, system, tools FROM snapshots WHERE session_id = ?", (session_id,)
     )
     return {row[0]: Snapshot(row[1], row[2]) for row in rows}
+
+
+def drop(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:
+    """Remove the snapshots of these keys' sessions that hold some words; the sessions' ids."""
+    wanted = " ".join(words.casefold().split())
+    marks = ",".join("?" * len(keys))
+    rows = tx.execute(
+        "SELECT session_id, view, system FROM snapshots JOIN sessions ON id = session_id "
+        f"WHERE key IN ({marks})",
+        keys,
+    )
+    held = [row for row in rows if wanted in " ".join(row[2].casefold().split())]
+    for session_id, view, _ in held:
+        tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", (session_id, view))
+    return list(dict.fromkeys(row[0] for row in held))
 
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:

@@ -212,6 +212,10 @@ class MemoryIndex:
         self._edited.clear()
         await self._keeper.sync(reason)
 
+    def noticed(self) -> None:
+        """A note was just written by this program: the next search knows, or the next sync."""
+        self._edited.set()
+
     async def add_documents(self, documents: Iterable[Document]) -> None:
         """Index texts that are no files, each in the place of what it was before."""
         await self._keeper.add(tuple(documents))

@@ -1,0 +1,149 @@
+"""`confidant memory`: the owner's memory, from the command line, also while the bot runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import typer
+
+from bot.cli.common import ConfigOption, load, writing
+from bot.clock import system_clock
+from bot.errors import ConfidantError
+from bot.gateway.memory import OWNER_VIEW, Memory
+from bot.sessions import search as transcripts
+from bot.sessions import snapshots
+from bot.settings import Loaded
+
+cli = typer.Typer(help="Look into the owner's memory, and mend its index.", no_args_is_help=True)
+
+T = TypeVar("T")
+
+Words = Annotated[list[str], typer.Argument(help="The words.")]
+
+
+@cli.command()
+def status(config: ConfigOption = None) -> None:
+    """Show what is in the index, how it searches, and what is in trouble."""
+    found = _with_memory(load(config, quiet=True), lambda memory: memory.index.status())
+    synced = datetime.fromtimestamp(found.last_sync / 1000, UTC).astimezone()
+    typer.echo(f"files      {found.files}")
+    typer.echo(f"passages   {found.chunks}, and {found.documents} messages")
+    typer.echo(f"search     {found.mode}{f' ({found.why})' if found.why else ''}")
+    typer.echo(f"embedder   {found.provider} {found.model} {found.endpoint}".rstrip())
+    typer.echo(f"last sync  {f'{synced:%Y-%m-%d %H:%M}' if found.last_sync else 'never'}")
+    for space, count in sorted(found.spaces.items()):
+        typer.echo(f"space      {space}: {count} passages")
+    for problem in (*found.degraded, *(f"{path}: {why}" for path, why in found.problems.items())):
+        typer.echo(f"trouble    {problem}")
+
+
+@cli.command()
+def search(words: Words, config: ConfigOption = None, limit: int = 6) -> None:
+    """Find what the owner may see, by words and by meaning."""
+    query = " ".join(words)
+    found = _with_memory(
+        load(config, quiet=True),
+        lambda memory: memory.index.search(query, OWNER_VIEW.partitions, limit),
+    )
+    for hit in found.hits:
+        where = f"{hit.path}:{hit.start_line}-{hit.end_line}" if hit.start_line else hit.path
+        typer.echo(f"{hit.score:.2f}  {where}  ({hit.source})")
+        for line in hit.snippet.splitlines():
+            typer.echo(f"      {line}")
+    if not found.hits:
+        typer.echo("Nothing was found.")
+    typer.echo(f"searched by {found.mode}" + "".join(f"; {why}" for why in found.degraded))
+
+
+@cli.command()
+def index(config: ConfigOption = None) -> None:
+    """Bring the index in step with the files now."""
+
+    async def work(memory: Memory) -> tuple[int, int]:
+        await memory.index.sync("command line")
+        found = await memory.index.status()
+        return found.files, found.chunks
+
+    files, chunks = _with_memory(load(config, quiet=True), work)
+    typer.echo(f"The index holds {chunks} passages of {files} files.")
+
+
+@cli.command()
+def verify(config: ConfigOption = None) -> None:
+    """Check vectors, embedder, index and files; exit status 1 when something is in trouble."""
+
+    async def work(memory: Memory) -> list[str]:
+        vectors = await memory.index.probe_vectors()
+        embeddings = await memory.index.probe_embeddings()
+        typer.echo(f"vectors     {'ok' if vectors.ok else 'no'}: {vectors.detail}")
+        typer.echo(f"embeddings  {'ok' if embeddings.ok else 'no'}: {embeddings.detail}")
+        await memory.index.sync("verify")
+        found = await memory.index.status()
+        return [*found.degraded, *(f"{path}: {why}" for path, why in found.problems.items())]
+
+    trouble = _with_memory(load(config, quiet=True), work)
+    for problem in trouble:
+        typer.echo(f"trouble     {problem}")
+    if trouble:
+        raise typer.Exit(1)
+    typer.echo("All is well.")
+
+
+@cli.command()
+def forget(
+    words: Words,
+    config: ConfigOption = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove what holds these words from files, index, cache and the search of transcripts."""
+    loaded = load(config, quiet=True)
+    wanted = " ".join(words)
+    spots = _with_memory(loaded, lambda memory: memory.desk.find(OWNER_VIEW, wanted))
+    mine = [spot for spot in spots if not spot.path.startswith("shared/")]
+    for spot in mine:
+        typer.echo(f"{spot.path}:{spot.line}  {' '.join(spot.text.split())[:100]}")
+    if not yes:
+        typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
+    cleared = _with_memory(loaded, lambda memory: memory.desk.forget(OWNER_VIEW, wanted))
+    now = system_clock()
+
+    def work(tx: transcripts.Transaction) -> tuple[int, int]:
+        count = transcripts.forget(tx, OWNER_VIEW, wanted, now)
+        keys = transcripts.keys_of(tx, OWNER_VIEW)
+        return count, len(snapshots.drop(tx, keys, wanted))
+
+    messages, prompts = writing(loaded.config, work)
+    for path, count in cleared.files:
+        typer.echo(f"{path}: {count} entries removed")
+    typer.echo(f"index: {cleared.chunks} passages removed, cache: {cleared.cached} vectors removed")
+    typer.echo(
+        f"past conversations: {messages} messages no longer found, {prompts} prompts cleared"
+    )
+
+
+def _with_memory(loaded: Loaded, work: Callable[[Memory], Awaitable[T]]) -> T:
+    """Use the memory of a configuration without watching it.
+
+    Raises:
+        ConfidantError: the index cannot be used.
+    """
+    quiet = loaded.config.memory.model_copy(update={"watch": False})
+    config = loaded.config.model_copy(update={"memory": quiet})
+
+    async def once() -> T:
+        memory = Memory.of(config, system_clock)
+        await memory.open(config.workspace)
+        try:
+            await memory.index.sync("command line")
+            return await work(memory)
+        finally:
+            await memory.close()
+
+    try:
+        return asyncio.run(once())
+    except OSError as exc:
+        raise ConfidantError(f"The memory cannot be used: {exc.strerror}.") from exc
