@@ -337,10 +337,13 @@ class Keeper:
         generations.remove_others(self._folder, self.live)
 
     def _release(self) -> None:
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-        self._cache.close()
+        store, self._store = self._store, None
+        for part in (store, self._cache):
+            try:
+                if part is not None:
+                    part.close()
+            except apsw.Error as error:  # a full disk; what is not written is derived again
+                log.warning("memory.close_failed", error=type(error).__name__)
 
     def _forget(
         self,
