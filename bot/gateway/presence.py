@@ -6,6 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from bot.agent.ticks import without_ticks
 from bot.channel import Address, Channel, Drafts, Typing
 
 TYPING_DELAY = 0.4  # seconds; a reply that is faster needs no sign of life
@@ -46,6 +47,11 @@ class Presence:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def shows_text(self) -> bool:
+        """Whether the channel shows a reply while it is being written."""
+        return self._drafts is not None
+
     def show(self, text: str) -> None:
         """Show the text so far, as soon as the one before has been shown."""
         self._text = text
@@ -69,4 +75,5 @@ class Presence:
     async def _show_drafts(self, channel: Drafts) -> None:
         while self._shown != self._text:
             self._shown = self._text
-            await channel.draft(self._address, self._draft_id, self._shown)
+            # A ✓ is the engine's to give, and only when the reply is finished.
+            await channel.draft(self._address, self._draft_id, without_ticks(self._shown))

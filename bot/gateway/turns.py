@@ -98,9 +98,7 @@ class TurnRunner:
         async with Presence(
             self._channels.get(address.channel), address, str(rows[0].id)
         ) as presence:
-            turn = Turn(
-                request, self._toolbox, lambda said: presence.show(ticks.without_ticks(said))
-            )
+            turn = Turn(request, self._toolbox, presence.show if presence.shows_text else None)
             task = turn.start()
             self._metrics.running.inc()
             try:
