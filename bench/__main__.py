@@ -18,7 +18,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench.bots import AIOHTTP, BOTS, CONFIDANT, ROOT, model
+from bench.bots import AIOHTTP, BOTS, CONFIDANT, ROOT, WORDS_ONLY, model
 from bench.load import Size, WrongAnswers, measure
 from bench.table import Measured, busy_note, goals, goals_markdown, markdown, medians
 
@@ -81,7 +81,7 @@ def _report(results: Mapping[str, Measured], size: Size, rounds: int) -> str:
         f"messages in one chat. Burst: {size.chats} chats × {size.each} messages at once, "
         f"{size.bursts} times. Every message was answered exactly once."
     )
-    checked = goals(results[CONFIDANT.title], results[AIOHTTP.title])
+    checked = goals(results[CONFIDANT.title], results[AIOHTTP.title], results[WORDS_ONLY.title])
     parts = (
         markdown(results, CONFIDANT.title),
         goals_markdown(checked),

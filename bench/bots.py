@@ -22,16 +22,22 @@ _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """A program to measure; `title` is its row in the table."""
+    """A program to measure; `title` is its row in the table, `variables` are its own."""
 
     title: str
     command: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 HTTPX = Bot("floor on httpx", (sys.executable, "-m", "bench.floor", "httpx"))
 AIOHTTP = Bot("floor on aiohttp + uvloop", (sys.executable, "-m", "bench.floor", "aiohttp"))
 CONFIDANT = Bot("Confidant", (str(Path(sys.executable).with_name("confidant")), "run"))
-BOTS = (HTTPX, AIOHTTP, CONFIDANT)
+WORDS_ONLY = Bot(
+    "Confidant, searching by words alone",
+    CONFIDANT.command,
+    (("CONFIDANT_MEMORY__EMBEDDER__PROVIDER", "none"),),
+)
+BOTS = (HTTPX, AIOHTTP, CONFIDANT, WORDS_ONLY)
 
 
 class Running:

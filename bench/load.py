@@ -96,6 +96,7 @@ async def measure(bot: Bot, model_url: str, model: Running, size: Size, folder: 
     async with FakeTelegram(record_calls=False) as telegram:
         people = People(telegram)
         environment = settings(folder, telegram.url, telegram.token, model_url)
+        environment |= dict(bot.variables)
         async with running(bot.command, folder, environment) as program:
             try:
                 await telegram.wait_called("getUpdates", within=START_TIMEOUT)
