@@ -83,7 +83,11 @@ class Tally:
         """The figures as they are printed."""
         shares = (self.line, self.text, self.mrr, self.every)
         median = statistics.median(self.times)
-        return [str(self.asked), *(f"{share / self.asked:.3f}" for share in shares), f"{median:.1f}"]
+        return [
+            str(self.asked),
+            *(f"{share / self.asked:.3f}" for share in shares),
+            f"{median:.1f}",
+        ]
 
 
 def covers(hit: Hit, turn: Turn) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -352,7 +353,9 @@ async def _readiness(
         name = channel if account == "default" else f"{channel}/{account}"
         checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
     status = await memory.index.status()
-    problems = [*status.degraded, *(f"{path}: {why}" for path, why in status.problems.items())]
+    # This page is open to everybody: what notes are called is told to their owner, by /memory.
+    troubled = Counter(status.problems.values())
+    problems = [*status.degraded, *(f"notes: {n}, {why}" for why, n in sorted(troubled.items()))]
     checks.append(Check("memory", "degraded" if problems else "ok", "; ".join(problems)))
     return Readiness(tuple(checks))
 

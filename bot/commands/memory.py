@@ -11,6 +11,7 @@ from typing import Protocol
 from bot.commands.base import Answer, Apply, Call, Draft, saying
 from bot.errors import ToolError
 from bot.i18n import text
+from bot.memory import paths
 from bot.memory.search import Findings
 from bot.scope import MemoryView
 from bot.sessions import search, snapshots
@@ -158,7 +159,8 @@ class MemoryCommands:
             return saying(text(call.language, "memory.nothing", mode=found.mode))
         lines: list[str] = []
         for hit in found.hits:
-            where = f"{hit.path}:{hit.start_line}-{hit.end_line}" if hit.start_line else hit.path
+            path = paths.shown(hit.space, hit.path)
+            where = f"{path}:{hit.start_line}-{hit.end_line}" if hit.start_line else path
             quote = "\n".join(f"> {line}" for line in hit.snippet.splitlines())
             lines += [f"**{where}** ({hit.score:.2f})", "", quote, ""]
         lines.append(text(call.language, "memory.mode", mode=found.mode))

@@ -66,7 +66,9 @@ class Commander:
         rest = await self._ledger.write(
             call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
         )
-        log.info("command.done", command=parsed.name, channel=inbound.channel)
+        # What is no command may be anything: somebody's words do not go into the log.
+        known = parsed.name if parsed.name in self._handlers else "unknown"
+        log.info("command.done", command=known, channel=inbound.channel)
         return rest
 
     async def _unknown(self, call: Call) -> Apply:

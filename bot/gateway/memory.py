@@ -17,7 +17,7 @@ from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.index import MemoryIndex
 from bot.memory.notes import Notes
 from bot.memory.search import Findings, Searcher
-from bot.scope import MAIN_SPACE, MemoryView
+from bot.scope import MAIN_SPACE, SHARED_SPACE, MemoryView
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 MAX_SPOTS = 200  # places of one answer
@@ -43,8 +43,8 @@ class GatewayMemoryDesk:
         """How a view's memory is doing."""
         names = await self._files.names(view)
         status = await self._index.status()
-        mine = {listed.path for listed in names}
-        problems = [f"{path}: {why}" for path, why in status.problems.items() if path in mine]
+        known = [(each.path, status.problems.get(_below(view, each.path))) for each in names]
+        problems = [f"{path}: {why}" for path, why in known if why]
         return Overview(
             files=len(names),
             chunks=sum(status.spaces.get(space, 0) for space in view.spaces),
@@ -109,6 +109,13 @@ class OwnerMemory:
         if space not in self._view.spaces:
             return None
         return await self._desk.search(_narrowed(self._view, space), query, limit)
+
+
+def _below(view: MemoryView, path: str) -> str:
+    """A path as the person knows it, counted from the workspace."""
+    if view.space == MAIN_SPACE or path.startswith(f"{SHARED_SPACE}/"):
+        return path
+    return f"{view.space}/{path}"
 
 
 def _narrowed(view: MemoryView, space: str) -> MemoryView:

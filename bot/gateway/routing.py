@@ -68,7 +68,7 @@ def person_of(config: SessionConfig, channel: str, sender: str) -> str:
     if is_owner(config, channel, sender):
         return OWNER
     link = linked(config.identity_links, channel, sender)
-    return link or f"{channel}:{sender}"
+    return _identity(link) if link else f"{channel}:{sender}"
 
 
 def identities_of(config: SessionConfig, channel: str, sender: str) -> tuple[str, ...]:
@@ -78,9 +78,13 @@ def identities_of(config: SessionConfig, channel: str, sender: str) -> tuple[str
     """
     link = linked(config.identity_links, channel, sender)
     places = config.identity_links[link] if link else (f"{channel}:{sender}",)
-    return tuple(
-        dict.fromkeys((person_of(config, channel, sender), *((link,) if link else ()), *places))
-    )
+    names = (_identity(link),) if link else ()
+    return tuple(dict.fromkeys((person_of(config, channel, sender), *names, *places)))
+
+
+def _identity(link: str) -> str:
+    """A linked name as an identity; somebody who is called like the owner's is not the owner."""
+    return f"@{link}" if link == OWNER else link
 
 
 def is_owner(config: SessionConfig, channel: str, sender: str) -> bool:

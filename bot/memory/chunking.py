@@ -116,7 +116,11 @@ def windows(text: str, *, size: int = WINDOW_TOKENS) -> list[Window]:
 def units(text: str, *, size: int) -> list[Unit]:
     """The lines of a chunk's text, those of more than `size` tokens in parts."""
     found: list[Unit] = []
+    surely_fits = (size - 1) * tokens.CHARACTERS_PER_TOKEN
     for number, line in enumerate(text.split("\n")):
+        if len(line) < size or (len(line) < surely_fits and line.isascii()):
+            found.append(Unit(number, line, continues=False))
+            continue
         parts = list(_cut(number, line, size))
         found += [Unit(number, part.text, continues=at > 0) for at, part in enumerate(parts)]
     return found

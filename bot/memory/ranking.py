@@ -1,36 +1,36 @@
 """Putting what was found in order. Pure.
 
-A chunk's text score has three parts, each a share of what the query could reach: BM25 over the
-chunk; the most that one line, with its neighbours' help, has of the query's words; and how many of
-the query's neighbouring words are neighbours there too. The parts are weighted by how rare a word
-is. The vector score is the best cosine of one of its windows. A query that names a day or a month
-prefers the notes of that time.
+A chunk's text score has four parts, each a share of what the query could reach: BM25 over the
+chunk; what its best few lines have of the query together; what its best single line has, with its
+neighbours' help; and how many of the query's neighbouring words are neighbours there too. A word
+counts by how rare it is. The vector score is the best cosine of one of its windows. A query that
+names a day or a month prefers the notes of that time.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
 import numpy as np
 
-from bot.memory import chunking, dates, words
+from bot.memory import chunking, dates, matching, snippets, words
+from bot.memory.chunking import Unit
+from bot.memory.matching import Likeness, Matches, Matrix, Statistics, Text
 from bot.memory.vectors import Vectors
 
 K1 = 1.2
 B = 0.75
-BM25_SHARE = 0.3
-LINE_SHARE = 0.55
-PAIR_SHARE = 0.15
+# Round numbers from a broad optimum: each conversation left out in turn asks for about the same.
+BM25_SHARE = 0.4
+WINDOW_SHARE = 0.25
+LINE_SHARE = 0.25
+PAIR_SHARE = 0.1
+DATE_SHARE = 0.1
 NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one on the line itself
-DATE_SHARE = 0.2
-UNIT_TOKENS = 160  # a line longer than this is scored, and shown, in parts
-UNIT_MEANING = 0.2  # of a unit's cosine in what is shown, next to its words
-_NO_IDF = 1e-6
-
-Similar = Callable[[int, int], float]
+UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
+POOL = 3  # times as many as are wanted compete in being different
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,86 +54,88 @@ class Weights:
     recency: float = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What is known of the words in the index: in how many of its chunks each term is."""
-
-    chunks: int
-    average_length: float
-    frequencies: Mapping[tuple[str, ...], int]
-
-    def idf(self, term: words.Term) -> float:
-        """How much a term says: much when it is rare."""
-        seen = self.frequencies.get(term.tokens, 0)
-        return term.weight * max(_NO_IDF, math.log((self.chunks + 1) / (seen + 0.5)))
-
-
 @dataclass(slots=True)
 class Scored:
     """A candidate's scores, from 0 to 1, and those of its units: what a snippet is chosen by."""
 
     candidate: Candidate
-    units: list[chunking.Unit]
+    prepared: Text
     text: float = 0.0
     vector: float = 0.0
     score: float = 0.0
     unit_scores: list[float] = field(default_factory=list[float])
-    unit_cosines: list[float] = field(default_factory=list[float])
-    terms: frozenset[str] = frozenset()
+    cosines: list[float] = field(default_factory=list[float])
+
+    @property
+    def units(self) -> list[Unit]:
+        """The lines of the candidate, long ones in parts."""
+        return self.prepared.units
 
 
-def score_text(
-    candidate: Candidate, query: words.Query, known: Statistics, tokenize: words.Tokenize
-) -> Scored:
-    """How well a chunk's words answer a query's."""
-    units = chunking.units(candidate.text, size=UNIT_TOKENS)
-    joined = "\n".join(unit.text for unit in units)
-    lines = words.lines_of(tokenize(words.indexed(joined)))
-    heading = tokenize(words.indexed(candidate.heading)) if candidate.heading else []
-    scored = Scored(candidate, units, terms=frozenset(token for line in lines for token in line))
-    idf = {term: known.idf(term) for term in query.terms}
-    whole = sum(idf.values())
-    if not whole:
-        scored.unit_scores = [0.0] * len(units)
-        return scored
-    held = [words.found(query.terms, line) for line in lines]
-    above = _headings(units, words.found(query.terms, heading), held)
-    scored.unit_scores = [sum(idf[term] for term in terms) / whole for terms in held]
-    line = max((_line_score(at, held, above[at], idf) for at in range(len(units))), default=0.0)
-    bm25 = _bm25([*lines, heading], query.terms, idf, known.average_length)
-    pairs = _pair_score(query, [*lines, heading], idf)
-    scored.text = (
-        BM25_SHARE * bm25 / (whole * (K1 + 1)) + LINE_SHARE * line / whole + PAIR_SHARE * pairs
-    )
+def score(
+    candidates: Sequence[Candidate],
+    query: words.Query,
+    known: Statistics,
+    tokenize: words.Tokenize,
+    vector: Vectors | None = None,
+) -> list[Scored]:
+    """How well each chunk answers a query: by its words and, given a vector, by meaning."""
+    scored = [Scored(c, matching.prepare(c.text, c.heading, tokenize)) for c in candidates]
+    score_words(scored, query, known)
+    if vector is not None:
+        for each in scored:
+            _score_meaning(each, vector)
     return scored
 
 
-def score_vectors(scored: Scored, wanted: Vectors) -> None:
-    """How near the meaning of a chunk's nearest window is to the query's."""
-    rows = scored.candidate.vectors
-    if rows is None or not len(rows):
+def score_words(
+    scored: Sequence[Scored],
+    query: words.Query,
+    known: Statistics,
+    like: Likeness | None = None,
+) -> None:
+    """Set the text scores of candidates; with `like`, words of like meaning count too."""
+    idf = [known.idf(term) for term in query.terms]
+    whole = sum(idf)
+    if not whole or not scored:
+        for each in scored:
+            each.unit_scores = [0.0] * len(each.units)
         return
-    cosines = np.maximum(rows @ wanted, 0.0)
-    scored.vector = float(cosines.max())
+    texts = [each.prepared for each in scored]
+    found = matching.match(texts, query, idf, like)
+    shares = np.array(idf, np.float32) / whole
+    firsts = np.array([text.first for text in texts])
+    lengths = np.array([text.length for text in texts], np.float32)[:, None]
+    norm = K1 * (1 - B + B * lengths / (known.average_length or 1.0))
+    bm25 = (found.counts / (found.counts + norm)) @ shares
+    own = found.units @ shares
+    lines = np.maximum.reduceat(_with_neighbours(texts, found) @ shares, firsts)
+    for number, (each, text) in enumerate(zip(scored, texts, strict=True)):
+        rows = slice(text.first, text.first + len(text.units))
+        each.unit_scores = own[rows].tolist()
+        each.text = (
+            BM25_SHARE * float(bm25[number])
+            + WINDOW_SHARE * _best_window(text, found.units[rows], shares)
+            + LINE_SHARE * float(lines[number])
+            + PAIR_SHARE * found.pairs[number]
+        )
+
+
+def snippet(scored: Scored) -> snippets.Snippet:
+    """What of a candidate is shown: its lines that answer best, by their words and meaning."""
     by_line: dict[int, float] = {}
-    windows = chunking.windows(scored.candidate.text)
-    for window, cosine in zip(windows, cosines.tolist(), strict=False):
+    windows = chunking.windows(scored.candidate.text) if scored.cosines else []
+    for window, cosine in zip(windows, scored.cosines, strict=False):
         for line in range(window.first, window.last + 1):
             by_line[line] = max(by_line.get(line, 0.0), cosine)
-    scored.unit_cosines = [by_line.get(unit.line, 0.0) for unit in scored.units]
+    worth = [
+        by_words + UNIT_MEANING * by_line.get(unit.line, 0.0)
+        for by_words, unit in zip(scored.unit_scores, scored.units, strict=True)
+    ]
+    return snippets.best(scored.units, worth)
 
 
-def unit_scores(scored: Scored) -> list[float]:
-    """What each unit of a chunk has to do with the query, by its words and by its meaning."""
-    if not scored.unit_cosines:
-        return scored.unit_scores
-    meaning = [UNIT_MEANING * cosine for cosine in scored.unit_cosines]
-    return [word + sense for word, sense in zip(scored.unit_scores, meaning, strict=True)]
-
-
-def fuse(
-    scored: Sequence[Scored], query: str, weights: Weights, *, today: date
-) -> list[Scored]:
+def fuse(scored: Sequence[Scored], query: str, weights: Weights, *, today: date) -> list[Scored]:
     """The candidates with their final scores, best first."""
     wanted = dates.named(query)
     whole = (weights.text + weights.vector) or 1.0
@@ -148,21 +150,70 @@ def fuse(
 def diversify(ranked: Sequence[Scored], limit: int, trade_off: float) -> list[Scored]:
     """Maximal marginal relevance: what is chosen should not say the same again.
 
-    `trade_off` 1 keeps the order; likeness is the share of common words (Jaccard).
+    `trade_off` 1 keeps the order. Likeness is the share of common words (Jaccard), squared: two
+    passages about one thing share a fifth of their words and are both wanted, copies share all.
     """
-    rest = list(ranked)
+    pool = list(ranked[: limit * POOL])
+    best = pool[0].score if pool else 0.0
     chosen: list[Scored] = []
-    best = rest[0].score if rest else 0.0
-    while rest and len(chosen) < limit:
-        pick = max(
-            range(len(rest)),
-            key=lambda at: (
-                trade_off * rest[at].score / (best or 1.0)
-                - (1 - trade_off) * max((_jaccard(rest[at], c) for c in chosen), default=0.0)
-            ),
-        )
-        chosen.append(rest.pop(pick))
+    likeness = [0.0] * len(pool)
+    said = {id(each): frozenset[str]().union(*each.prepared.lines) for each in pool}
+    while pool and len(chosen) < limit:
+        gains = [
+            trade_off * each.score / (best or 1.0) - (1 - trade_off) * like
+            for each, like in zip(pool, likeness, strict=True)
+        ]
+        at = max(range(len(pool)), key=gains.__getitem__)
+        chosen.append(pool.pop(at))
+        likeness.pop(at)
+        if trade_off < 1:
+            likeness = [
+                max(like, _jaccard(said[id(each)], said[id(chosen[-1])]) ** 2)
+                for each, like in zip(pool, likeness, strict=True)
+            ]
     return chosen
+
+
+def _with_neighbours(texts: Sequence[Text], found: Matches) -> Matrix:
+    """What each unit has of each term, with less of what the lines around it and above it have."""
+    helped = found.units.copy()
+    for number, text in enumerate(texts):
+        first, last = text.first, text.first + len(text.units) - 1
+        own = found.units[first : last + 1]
+        np.maximum(
+            helped[first + 1 : last + 1],
+            NEIGHBOUR * own[:-1],
+            out=helped[first + 1 : last + 1],
+        )
+        np.maximum(helped[first:last], NEIGHBOUR * own[1:], out=helped[first:last])
+        for above, rows in _headings(text, found.headings[number], own):
+            part = helped[first + rows.start : first + rows.stop]
+            np.maximum(part, NEIGHBOUR * above, out=part)
+    return helped
+
+
+def _headings(text: Text, inherited: Matrix, own: Matrix) -> list[tuple[Matrix, slice]]:
+    """What the heading above has of each term, for each stretch of lines under one heading."""
+    marks = [at for at, unit in enumerate(text.units) if chunking.heading_of(unit.text)]
+    ends = [*marks[1:], len(text.units)][: len(marks)]
+    under = [(inherited, slice(0, len(text.units)))] if inherited.any() else []
+    return under + [(own[at], slice(at, end)) for at, end in zip(marks, ends, strict=True)]
+
+
+def _best_window(text: Text, units: Matrix, idf: Matrix) -> float:
+    """The most that lines which fit one snippet have of the query together."""
+    return max(
+        (float(units[start:end].max(axis=0) @ idf) for start, end in snippets.runs(text.units)),
+        default=0.0,
+    )
+
+
+def _score_meaning(scored: Scored, vector: Vectors) -> None:
+    """How near each of a chunk's windows is to the query; the nearest counts."""
+    rows = scored.candidate.vectors
+    if rows is not None and len(rows):
+        scored.cosines = np.maximum(rows @ vector[0], 0.0).tolist()
+        scored.vector = max(scored.cosines)
 
 
 def _freshness(day: date | None, weights: Weights, today: date) -> float:
@@ -173,62 +224,6 @@ def _freshness(day: date | None, weights: Weights, today: date) -> float:
     return 1.0 - weights.recency * (1.0 - 0.5 ** (age / weights.half_life_days))
 
 
-def _jaccard(a: Scored, b: Scored) -> float:
-    union = len(a.terms | b.terms)
-    return len(a.terms & b.terms) / union if union else 0.0
-
-
-def _headings(
-    units: Sequence[chunking.Unit], inherited: list[words.Term], held: Sequence[list[words.Term]]
-) -> list[list[words.Term]]:
-    """For each unit, the query's terms in the heading it stands under."""
-    current = inherited
-    above: list[list[words.Term]] = []
-    for unit, terms in zip(units, held, strict=True):
-        if chunking.heading_of(unit.text) is not None:
-            current = [*inherited, *terms]
-        above.append(current)
-    return above
-
-
-def _line_score(
-    at: int,
-    held: Sequence[list[words.Term]],
-    above: Sequence[words.Term],
-    idf: Mapping[words.Term, float],
-) -> float:
-    """What one line has of the query, with a little help from the lines around it."""
-    own = set(held[at])
-    near = set(above)
-    if at > 0:
-        near.update(held[at - 1])
-    if at + 1 < len(held):
-        near.update(held[at + 1])
-    return sum(idf[term] for term in own) + NEIGHBOUR * sum(idf[term] for term in near - own)
-
-
-def _bm25(
-    lines: Sequence[Sequence[str]],
-    terms: Sequence[words.Term],
-    idf: Mapping[words.Term, float],
-    average: float,
-) -> float:
-    length = sum(len(line) for line in lines)
-    norm = K1 * (1 - B + B * length / (average or 1.0))
-    total = 0.0
-    for term in terms:
-        count = sum(words.count(term, line) for line in lines)
-        total += idf[term] * count * (K1 + 1) / (count + norm) if count else 0.0
-    return total
-
-
-def _pair_score(
-    query: words.Query, lines: Sequence[Sequence[str]], idf: Mapping[words.Term, float]
-) -> float:
-    """The share of the query's neighbouring words that are neighbours in a line too."""
-    if not query.pairs:
-        return 0.0
-    worth = {pair: idf.get(pair[0], 0.0) + idf.get(pair[1], 0.0) for pair in query.pairs}
-    there = {pair for line in lines for pair in words.found_pairs(query.pairs, line)}
-    whole = sum(worth.values())
-    return sum(worth[pair] for pair in there) / whole if whole else 0.0
+def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+    common = len(a & b)
+    return common / (len(a) + len(b) - common) if common else 0.0

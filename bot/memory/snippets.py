@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from bot.memory.chunking import Unit
 
 LIMIT = 700  # characters
+OMITTED = "…"  # a line of its own where lines were left out
+# A line is worth more beside one that is shown: an answer follows its question, and what follows
+# a line that matches says more of it than what comes before.
+AFTER = 0.7  # of the score of the line before, when that is shown
+BEFORE = 0.3  # of the score of the line after
+BESIDE = 0.2  # for joining on at all
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """Some lines as they stand in the chunk; `first` and `last` are counted from 0."""
+    """Some lines of a chunk in their order; `first` and `last` are counted from 0."""
 
     first: int
     last: int
@@ -20,38 +26,64 @@ class Snippet:
 
 
 def best(units: Sequence[Unit], scores: Sequence[float], limit: int = LIMIT) -> Snippet:
-    """The run of neighbouring units with the highest sum of scores that fits `limit` characters.
+    """The units with the highest scores that fit `limit` characters, in their order.
 
-    Of equal runs the one with the most text, so that a good line comes with what is around it.
+    Neighbours are preferred, so most snippets are one passage; lines left out leave a mark.
     """
-    chosen = (0, 1)
-    highest = (-1.0, -1)
-    for start in range(len(units)):
-        end = _longest(units, start, limit)
-        worth = (sum(scores[start:end]), _length(units[start:end]))
-        if worth > highest:
-            highest, chosen = worth, (start, end)
-    part = units[chosen[0] : chosen[1]]
-    if not part:
-        return Snippet(0, 0, "")
-    return Snippet(part[0].line, part[-1].line, _joined(part)[:limit])
-
-
-def _longest(units: Sequence[Unit], start: int, limit: int) -> int:
-    """The end of the longest run from `start` that fits; one unit always does."""
-    end, used = start + 1, len(units[start].text)
-    while end < len(units):
-        used += len(units[end].text) + (0 if units[end].continues else 1)
-        if used > limit:
+    chosen: set[int] = set()
+    while True:
+        fitting = [
+            at
+            for at in range(len(units))
+            if at not in chosen and len(_joined(units, {*chosen, at})) <= limit
+        ]
+        if not fitting:
             break
-        end += 1
-    return end
+        chosen.add(max(fitting, key=lambda at: (_worth(at, scores, chosen), -at)))
+    if not chosen:
+        first = units[0].line if units else 0
+        return Snippet(first, first, units[0].text[:limit] if units else "")
+    return Snippet(units[min(chosen)].line, units[max(chosen)].line, _joined(units, chosen))
 
 
-def _length(units: Sequence[Unit]) -> int:
-    return sum(len(unit.text) for unit in units)
+def runs(units: Sequence[Unit], limit: int = LIMIT) -> list[tuple[int, int]]:
+    """The longest runs of units that fit `limit` characters, none inside another.
+
+    A single unit that is longer stands for itself.
+    """
+    found: list[tuple[int, int]] = []
+    costs = [len(unit.text) + (not unit.continues) for unit in units]
+    end, used = 0, 0
+    for start in range(len(units)):
+        if end <= start:
+            end, used = start + 1, costs[start]
+        while end < len(units) and used + costs[end] <= limit + 1:
+            used += costs[end]
+            end += 1
+        if not found or end > found[-1][1]:
+            found.append((start, end))
+        used -= costs[start]
+    return found
 
 
-def _joined(units: Sequence[Unit]) -> str:
-    first, *rest = units
-    return first.text + "".join(u.text if u.continues else f"\n{u.text}" for u in rest)
+def _worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
+    worth = scores[at]
+    if at - 1 in chosen:
+        worth += AFTER * scores[at - 1]
+    if at + 1 in chosen:
+        worth += BEFORE * scores[at + 1]
+    return worth + (BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)
+
+
+def _joined(units: Sequence[Unit], chosen: set[int]) -> str:
+    text = ""
+    before = -1
+    for at in sorted(chosen):
+        if not text:
+            text = units[at].text
+        elif at == before + 1:
+            text += units[at].text if units[at].continues else f"\n{units[at].text}"
+        else:
+            text += f"\n{OMITTED}\n{units[at].text}"
+        before = at
+    return text

@@ -33,9 +33,8 @@ def locate(relative: PurePosixPath) -> Located | None:
     Symlinks and what is no plain file are for the caller to leave out: a path cannot tell.
     """
     parts = relative.parts
-    if not parts or len(parts) > MAX_PARTS or not all(_is_visible(part) for part in parts):
-        return None
-    if not parts[-1].endswith(".md"):
+    visible = 0 < len(parts) <= MAX_PARTS and all(_is_visible(part) for part in parts)
+    if not visible or not parts[-1].endswith(".md"):
         return None
     match parts:
         case ("people", person, *inner) if inner:

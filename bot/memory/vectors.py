@@ -20,10 +20,10 @@ _LIMIT = 127
 
 def normalised(values: NDArray[Any]) -> Vectors:
     """Rows scaled to length one; a row of zeros, or with something that is no number, is zeros."""
-    rows = np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    lengths[lengths == 0] = 1.0
-    return rows / lengths
+    rows = np.asarray(values, dtype=np.float32)
+    if not np.isfinite(rows).all():
+        rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, np.float32(0))
+    return _scaled(rows)
 
 
 def pack(rows: Vectors) -> bytes:
@@ -35,7 +35,7 @@ def pack(rows: Vectors) -> bytes:
 
 def unpack(packed: bytes, dims: int) -> Vectors:
     """The rows that were packed, of length one again."""
-    return normalised(np.frombuffer(packed, dtype=np.int8).reshape(-1, dims))
+    return _scaled(np.frombuffer(packed, dtype=np.int8).reshape(-1, dims).astype(np.float32))
 
 
 def signature(rows: Vectors) -> bytes:
@@ -43,9 +43,7 @@ def signature(rows: Vectors) -> bytes:
     return np.packbits(rows.mean(axis=0) > 0).tobytes()
 
 
-def nearest(
-    signatures: NDArray[np.uint8], wanted: bytes, limit: int
-) -> list[tuple[int, int]]:
+def nearest(signatures: NDArray[np.uint8], wanted: bytes, limit: int) -> list[tuple[int, int]]:
     """The rows with the fewest signs that differ, nearest first: (row, how many differ)."""
     different = np.bitwise_count(signatures ^ np.frombuffer(wanted, dtype=np.uint8))
     distances = different.sum(axis=1, dtype=np.int32)
@@ -54,3 +52,18 @@ def nearest(
         rows = np.argpartition(distances, limit)[:limit]
     ordered = rows[np.argsort(distances[rows], kind="stable")]
     return [(int(row), int(distances[row])) for row in ordered]
+
+
+def products(rows: Vectors, others: Vectors) -> Vectors:
+    """Each row with each of the others: their cosines.
+
+    Not by BLAS: for products this small its threads cost more than they bring, the more so on a
+    machine that has other things to do.
+    """
+    return np.einsum("id,jd->ij", rows, others)
+
+
+def _scaled(rows: Vectors) -> Vectors:
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    lengths[lengths == 0] = 1.0
+    return rows / lengths

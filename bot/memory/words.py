@@ -7,7 +7,7 @@ characters, because a word of one character stands in other pairs in the note.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ SINGLE_WEIGHT = 0.4  # of a single CJK character inside a longer run, next to a 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Something to look for: a token, or two that must follow each other; `text` as it was typed."""
+    """Something to look for: a token, or two in a row; `text` as it was typed."""
 
     tokens: tuple[str, ...]
     text: str
@@ -58,57 +58,21 @@ def parse(query: str, tokenize: Tokenize) -> Query:
     return Query(tuple(ordered[:MAX_TERMS]), tuple(dict.fromkeys(neighbours)))
 
 
-def lines_of(tokens: Sequence[str]) -> list[list[str]]:
+def lines_of(tokens: list[str]) -> list[list[str]]:
     """A stream of tokens cut at its line ends."""
-    lines: list[list[str]] = [[]]
-    for token in tokens:
-        if token == NEW_LINE:
-            lines.append([])
-        else:
-            lines[-1].append(token)
+    lines: list[list[str]] = []
+    start = 0
+    for _ in range(tokens.count(NEW_LINE)):
+        end = tokens.index(NEW_LINE, start)
+        lines.append(tokens[start:end])
+        start = end + 1
+    lines.append(tokens[start:])
     return lines
 
 
 def indexed(text: str) -> str:
     """Text as the full-text index and `Tokenize` take it, line ends marked."""
     return fulltext.spaced(text.replace(NEW_LINE, " ")).replace("\n", f" {NEW_LINE} ")
-
-
-def found(terms: Collection[Term], line: Sequence[str]) -> list[Term]:
-    """Which terms a line holds."""
-    there = set(line)
-    return [t for t in terms if there.issuperset(t.tokens) and _follow(t.tokens, line)]
-
-
-def found_pairs(
-    pairs: Sequence[tuple[Term, Term]], line: Sequence[str]
-) -> list[tuple[Term, Term]]:
-    """Which neighbours of the query are neighbours in a line too."""
-    there = set(line)
-    return [
-        (a, b)
-        for a, b in pairs
-        if there.issuperset(a.tokens + b.tokens) and _follow(a.tokens + b.tokens, line)
-    ]
-
-
-def count(term: Term, line: Sequence[str]) -> int:
-    """How often a line holds a term."""
-    length = len(term.tokens)
-    if length == 1:
-        return line.count(term.tokens[0])
-    ends = range(len(line) - length + 1)
-    return sum(tuple(line[at : at + length]) == term.tokens for at in ends)
-
-
-def _follow(tokens: tuple[str, ...], line: Sequence[str]) -> bool:
-    length = len(tokens)
-    if length == 1:
-        return True
-    first = tokens[0]
-    return any(
-        token == first and tuple(line[at : at + length]) == tokens for at, token in enumerate(line)
-    )
 
 
 def _terms(run: str, tokenize: Tokenize) -> Iterator[tuple[Term, bool]]:

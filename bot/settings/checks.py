@@ -17,6 +17,7 @@ _SHORT_TOKEN = 16  # characters; fewer can be guessed by trying
 _PERSON = re.compile(r"[a-z0-9_]+:\S+")
 # Names of people become folders and parts of session keys.
 _PERSON_NAME = re.compile(r"\w[\w.-]{0,63}")
+_OWNER_NAME = "main"
 
 
 def problems(config: Config) -> Iterator[Problem]:
@@ -98,6 +99,12 @@ def _people(config: Config) -> Iterator[Problem]:
         key = ("session", "identity_links", name)
         if not _PERSON_NAME.fullmatch(name):
             yield Problem(key, f"{quoted(name)} cannot be a name: use letters, digits, - and _")
+        elif name.casefold() == _OWNER_NAME:
+            yield Problem(
+                key,
+                f"{quoted(name)} is what the owner's memory is called: choose another name, and "
+                "name the owner's places in [session] owner",
+            )
         elif names.setdefault(name.casefold(), name) != name:
             twin = names[name.casefold()]
             yield Problem(key, f"{quoted(name)} and {quoted(twin)} are the same name")

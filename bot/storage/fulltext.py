@@ -22,18 +22,20 @@ _STARTS_CJK = re.compile(f"[{_CJK}]")
 
 # Words so common that a query made of other words too is better without them.
 _STOP_WORDS = frozenset(
-    """a about am an and are as at be been but by can could d did didn do does doesn don for from had
-    has have he her him his how i if in is isn it its ll m me my of on or our re s she so t that
-    the their them then there they this to ve was wasn we were what when where which who whom why
-    will with would you your""".split()  # noqa: SIM905
+    """a about am an and are as at be been but by can could d did didn do does doesn don for
+    from had has have he her him his how i if in is isn it its ll m me my of on or our re s
+    she so t that the their them then there they this to ve was wasn we were what when where
+    which who whom why will with would you your""".split()  # noqa: SIM905
 )
 # Characters that mostly hold a Chinese sentence together; two of them in a row say nothing.
-_FUNCTION_CHARACTERS = frozenset("的了吗呢吧啊是在我你您他她它们和与及就都也很不没有这那个么什哪怎几谁为被把给")
+_FUNCTION_CHARACTERS = frozenset(
+    "的了吗呢吧啊是在我你您他她它们和与及就都也很不没有这那个么什哪怎几谁为被把给"
+)
 
 
 def spaced(text: str) -> str:
     """The text with a space around every CJK character, as the index stores it."""
-    return _CJK_CHARACTER.sub(r" \1 ", text)
+    return text if text.isascii() else _CJK_CHARACTER.sub(r" \1 ", text)
 
 
 def runs(text: str) -> list[str]:

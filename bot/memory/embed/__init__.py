@@ -27,7 +27,7 @@ class Embedder(Protocol):
 
     @property
     def provider(self) -> str:
-        """"local", "openai", "none", …"""
+        """What it is called in the configuration: "local", "openai" or "none"."""
         ...
 
     @property

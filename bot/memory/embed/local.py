@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "wordllama"
 MODEL = "l2_supercat_256"
+MAX_WORDS = 20_000  # kept with their vectors, about 15 MB
 BATCH = 256  # texts; bounds the memory of one call
 
 _WEIGHTS = f"weights/{MODEL}.safetensors"
@@ -48,6 +49,7 @@ class LocalEmbedder:
         self._thread: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._loaded: _Model | None = None
+        self._words: dict[str, NDArray[np.float16]] = {}
 
     @property
     def dims(self) -> int:
@@ -71,12 +73,32 @@ class LocalEmbedder:
         if thread is not None:
             await asyncio.to_thread(thread.shutdown)
         self._loaded = None
+        self._words = {}
+
+    def word_vectors(self, texts: Sequence[str]) -> Vectors:
+        """One vector of length one for each word, at once, in whatever thread.
+
+        Raises:
+            EmbedderError: the package's files are missing or damaged.
+        """
+        known = self._words
+        new = [text for text in texts if text not in known]
+        if new:
+            if len(known) + len(new) > MAX_WORDS:
+                known = self._words = {}
+                new = list(texts)
+            rows = self._model().embed(new).astype(np.float16)
+            known.update(zip(new, rows, strict=True))
+        return np.array([known[text] for text in texts], np.float32)
+
+    def _model(self) -> _Model:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = _load(self._folder or _package_folder())
+            return self._loaded
 
     def _embed(self, texts: list[str]) -> Vectors:
-        with self._lock:
-            model = self._loaded
-            if model is None:
-                model = self._loaded = _load(self._folder or _package_folder())
+        model = self._model()
         parts = [model.embed(texts[at : at + BATCH]) for at in range(0, len(texts), BATCH)]
         return np.concatenate(parts) if parts else np.zeros((0, model.dims), np.float32)
 

@@ -5,7 +5,6 @@ Disk and database work runs in one thread; only the embedder is awaited.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,7 +197,11 @@ class Builder:
         wanted = {digest(text): text for text in texts}
         dims = self._embedder.dims
         kept = await self._thread(lambda: self._cache.get(who, list(wanted), now))
-        known = {hashed: kept[hashed] for hashed in kept if len(kept[hashed]) == (dims or len(kept[hashed]))}
+        known = {
+            hashed: kept[hashed]
+            for hashed in kept
+            if len(kept[hashed]) == (dims or len(kept[hashed]))
+        }
         missing = {hashed: text for hashed, text in wanted.items() if hashed not in known}
         made: dict[bytes, bytes] = {}
         if missing:
@@ -208,12 +211,16 @@ class Builder:
                 outcome.failure = str(error)
                 log.warning("memory.embed_failed", texts=len(missing), reason=str(error))
                 rows = np.zeros((0, 0), np.float32)
-            made = {hashed: vectors.pack(rows[[at]]) for at, hashed in enumerate(missing) if len(rows)}
+            made = {
+                hashed: vectors.pack(rows[[at]]) for at, hashed in enumerate(missing) if len(rows)
+            }
         dims = len(next(iter((made or known).values()), b""))
         if dims:
             await self._thread(lambda: _fit(store, dims))
             await self._thread(lambda: self._cache.put(who, made, dims, now))
-        return {hashed: vector for hashed, vector in {**known, **made}.items() if len(vector) == dims}
+        return {
+            hashed: vector for hashed, vector in {**known, **made}.items() if len(vector) == dims
+        }
 
     async def _thread(self, work: Callable[[], T]) -> T:
         return await self._run(work)  # type: ignore[return-value]

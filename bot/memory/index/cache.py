@@ -71,7 +71,7 @@ class EmbeddingCache:
         key, day = _key(identity), now // _DAY_MS
         try:
             with connection:
-                connection.executemany(
+                connection.executemany(  # pyright: ignore[reportUnknownMemberType]
                     "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)",
                     ((key, hashed, dims, day, vector) for hashed, vector in vectors.items()),
                 )

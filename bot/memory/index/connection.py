@@ -26,7 +26,8 @@ def load_vec(connection: apsw.Connection) -> None:
         ImportError: it is not installed.
         apsw.Error: it cannot be loaded on this machine.
     """
-    import sqlite_vec  # noqa: PLC0415 - a machine without it searches all the same
+    # A machine without it searches all the same.
+    import sqlite_vec  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
 
     connection.enable_load_extension(True)
     try:
@@ -59,9 +60,14 @@ def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ())
     return cursor.fetchall()
 
 
-def tokenizer(connection: apsw.Connection) -> words.Tokenize:
-    """The full-text index's own tokenizer, so that Python sees the words as it does."""
+def tokenizer(connection: apsw.Connection, *, stems: bool = True) -> words.Tokenize:
+    """The full-text index's own tokenizer, so that Python sees the words as it does.
+
+    Without `stems` the same words come in the same places, but whole.
+    """
     name, arguments = schema.TOKENIZER
+    if not stems:
+        name, *arguments = arguments
     call: Any = connection.fts5_tokenizer(name, arguments)
 
     def tokenize(text: str) -> list[str]:

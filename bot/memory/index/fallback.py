@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 import apsw
 
 from bot.config import MemoryConfig
-from bot.memory import ranking, words
+from bot.memory import matching, ranking, words
 from bot.memory.index import pieces, scan
 from bot.memory.index.connection import tokenizer
 from bot.memory.index.lookup import Place
-from bot.memory.index.search import Found, Request, rank, score
+from bot.memory.index.search import Found, Request, rank
+from bot.memory.matching import Statistics
 from bot.memory.ranking import Candidate
 
 MAX_BYTES = 4_000_000  # of notes that one search reads
@@ -27,22 +29,27 @@ def search(workspace: Path, request: Request, config: MemoryConfig) -> Found:
         tokenize = tokenizer(connection)
         query = words.parse(request.query, tokenize)
         found, late = _read(workspace, request)
-        texts = [words.lines_of(tokenize(words.indexed(c.text))) for c, _ in found]
-        known = ranking.Statistics(
-            chunks=len(found),
-            average_length=sum(len(line) for lines in texts for line in lines)
-            / max(1, len(found)),
-            frequencies={
-                term.tokens: sum(any(words.found([term], line) for line in t) for t in texts)
-                for term in query.terms
-            },
-        )
-        scored = [score(candidate, query, known, tokenize, None) for candidate, _ in found]
+        candidates = [candidate for candidate, _ in found]
+        known = _statistics(candidates, query, tokenize)
+        scored = ranking.score(candidates, query, known, tokenize)
     finally:
         connection.close()
     places = {candidate.key: place for candidate, place in found}
     matching = [each for each in scored if each.text > 0]
     return Found(tuple(rank(matching, places, request, config)), late)
+
+
+def _statistics(
+    candidates: Sequence[Candidate], query: words.Query, tokenize: words.Tokenize
+) -> Statistics:
+    texts = [matching.prepare(each.text, each.heading, tokenize) for each in candidates]
+    length = sum(text.length for text in texts) / max(1, len(texts))
+    if not texts or not query.terms:
+        return Statistics(len(texts), length, {})
+    counts = matching.match(texts, query, [1.0] * len(query.terms)).counts
+    seen = (counts > 0).sum(axis=0).tolist()
+    terms = [term.tokens for term in query.terms]
+    return Statistics(len(texts), length, dict(zip(terms, seen, strict=True)))
 
 
 def _read(workspace: Path, request: Request) -> tuple[list[tuple[Candidate, Place]], bool]:

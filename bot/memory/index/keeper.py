@@ -241,10 +241,12 @@ class Keeper:
         old = self._store
         documents = await self._run(lambda: _documents(old))
         for attempt in range(2):
-            path = await self._run(lambda: self._next_path())
+            path = await self._run(self._next_path)
             who = identity(self._embedder)
             store = await self._run(
-                lambda path=path: Store.create(path, self._extension, who, chunking.VERSION)
+                lambda path=path, who=who: Store.create(
+                    path, self._extension, who, chunking.VERSION
+                )
             )
             try:
                 outcome = await self._builder.put(store, documents)
@@ -278,7 +280,7 @@ class Keeper:
         self.live = store.path
         self.broken = False
 
-    async def _change(self, work: Callable[[Store], "asyncio.Future[T] | object"]) -> T:
+    async def _change(self, work: Callable[[Store], asyncio.Future[T] | object]) -> T:
         """Run a change on the store, which is built first if there is none.
 
         Raises:

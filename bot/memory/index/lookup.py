@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bot.memory import ranking, vectors, words
+from bot.memory import matching, ranking, vectors, words
 from bot.memory.index import schema
 from bot.memory.index.connection import Extension, connect, run, tokenizer
 from bot.memory.index.store import scope_token
@@ -56,6 +56,7 @@ class Reader:
         self._deadline = float("inf")
         self._matrices: dict[int, tuple[int, list[int], NDArray[np.uint8]]] = {}
         self.tokenize = tokenizer(self._connection)
+        self.split = tokenizer(self._connection, stems=False)
         self._connection.set_progress_handler(self._is_late, _STEPS)
 
     def close(self) -> None:
@@ -91,13 +92,13 @@ class Reader:
         ids = tuple(int(row[0]) for row in rows)
         return Scope(ids, sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows))
 
-    def statistics(self, query: words.Query, scope: Scope) -> ranking.Statistics:
+    def statistics(self, query: words.Query, scope: Scope) -> matching.Statistics:
         """In how many of the scope's chunks each term is: what others wrote changes no score."""
         seen = {term.tokens: self._count(term, scope) for term in query.terms}
-        return ranking.Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
+        return matching.Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
 
     def by_words(
-        self, query: words.Query, scope: Scope, known: ranking.Statistics, limit: int
+        self, query: words.Query, scope: Scope, known: matching.Statistics, limit: int
     ) -> list[int]:
         """The chunks with any of the query's terms, best BM25 first."""
         terms = [term for term in query.terms if known.frequencies[term.tokens]]
@@ -121,19 +122,17 @@ class Reader:
         for partition in scope.ids:
             near += self._by_bits(partition, bits)
         chosen = [identifier for _, identifier in sorted(near)[:BY_BITS]]
-        packed = self._chunks("id, vectors", chosen)
-        ids: list[int] = []
-        best: list[float] = []
-        for identifier, blob in packed:
-            if blob:
-                cosines = vectors.unpack(blob, wanted.shape[1]) @ wanted[0]
-                ids.append(int(identifier))
-                best.append(float(cosines.max()))
-        return [ids[at] for at in np.argsort(-np.array(best), kind="stable")[:limit]]
+        packed = [(int(i), blob) for i, blob in self._chunks("c.id, c.vectors", chosen) if blob]
+        if not packed:
+            return []
+        dims = wanted.shape[1]
+        rows = vectors.unpack(b"".join(blob for _, blob in packed), dims)
+        cosines = vectors.products(rows, wanted)[:, 0]
+        starts = np.cumsum([0, *(len(blob) // dims for _, blob in packed[:-1])])
+        best = np.maximum.reduceat(cosines, starts)
+        return [packed[at][0] for at in np.argsort(-best, kind="stable")[:limit]]
 
-    def candidates(
-        self, ids: Sequence[int], dims: int
-    ) -> list[tuple[ranking.Candidate, Place]]:
+    def candidates(self, ids: Sequence[int], dims: int) -> list[tuple[ranking.Candidate, Place]]:
         """Chunks with everything their ranking needs."""
         rows = self._chunks(
             "c.id, c.body, c.heading, c.day, c.vectors, c.start_line, c.end_line,"
@@ -160,9 +159,11 @@ class Reader:
     def _chunks(self, columns: str, ids: Sequence[int], *, joined: bool = False) -> list[Row]:
         marks = ",".join("?" * len(ids))
         table = "chunks c JOIN sources s ON s.id = c.source" if joined else "chunks c"
-        return self._run(
-            f"SELECT {columns} FROM {table} WHERE c.id IN ({marks})", tuple(ids)
-        ) if ids else []
+        return (
+            self._run(f"SELECT {columns} FROM {table} WHERE c.id IN ({marks})", tuple(ids))
+            if ids
+            else []
+        )
 
     def _count(self, term: words.Term, scope: Scope) -> int:
         if not scope.ids:

@@ -1,8 +1,7 @@
-"""One search over one snapshot of an index: candidates, their ranking, and what is shown of them."""
+"""One search over one snapshot of an index: candidates, their ranking, and what is shown."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -10,13 +9,15 @@ from datetime import UTC, date, datetime
 import apsw
 
 from bot.config import MemoryConfig
-from bot.memory import ranking, snippets, words
+from bot.memory import ranking, words
 from bot.memory.index.lookup import Place, Reader
 from bot.memory.index.values import Hit
-from bot.memory.ranking import Candidate, Scored, Weights
+from bot.memory.matching import Likeness, Statistics, WordVectors
+from bot.memory.ranking import Scored, Weights
 from bot.memory.vectors import Vectors
 
 MAX_CANDIDATES = 200  # of each leg
+REFINED = 3  # times as many candidates as are wanted are compared word by word
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,14 @@ class Found:
     late: bool = False
 
 
-def search(reader: Reader, request: Request, config: MemoryConfig, *, dims: int) -> Found:
+def search(
+    reader: Reader,
+    request: Request,
+    config: MemoryConfig,
+    *,
+    dims: int,
+    similar: WordVectors | None = None,
+) -> Found:
     """The best passages of these partitions.
 
     Raises:
@@ -52,7 +60,7 @@ def search(reader: Reader, request: Request, config: MemoryConfig, *, dims: int)
     try:
         query = words.parse(request.query, reader.tokenize)
         scope = reader.scope(request.partitions)
-        known = ranking.Statistics(scope.chunks, 1.0, {})
+        known = Statistics(scope.chunks, 1.0, {})
         try:
             known = reader.statistics(query, scope)
             if config.text_weight:
@@ -63,50 +71,38 @@ def search(reader: Reader, request: Request, config: MemoryConfig, *, dims: int)
             late = True
         reader.hurry()
         rows = reader.candidates(list(ids), dims)
-        tokenize = reader.tokenize
     finally:
         reader.end()
-    scored: list[Scored] = []
-    for candidate, _ in rows:
-        scored.append(score(candidate, query, known, tokenize, request.vector))
-        if time.monotonic() > request.deadline:
-            late = True
-            break
+    scored = ranking.score(
+        [candidate for candidate, _ in rows], query, known, reader.tokenize, request.vector
+    )
+    if similar is not None and not late:
+        best = _fused(scored, request, config)[: request.limit * REFINED]
+        ranking.score_words(best, query, known, Likeness(similar, reader.split))
     places = {candidate.key: place for candidate, place in rows}
     return Found(tuple(rank(scored, places, request, config)), late)
-
-
-def score(
-    candidate: Candidate,
-    query: words.Query,
-    known: ranking.Statistics,
-    tokenize: words.Tokenize,
-    vector: Vectors | None,
-) -> Scored:
-    """A candidate's scores from both legs, whichever found it."""
-    scored = ranking.score_text(candidate, query, known, tokenize)
-    if vector is not None:
-        ranking.score_vectors(scored, vector[0])
-    return scored
 
 
 def rank(
     scored: Sequence[Scored], places: dict[int, Place], request: Request, config: MemoryConfig
 ) -> list[Hit]:
     """Scored candidates as hits, best first."""
-    weights = Weights(
-        text=config.text_weight,
-        vector=config.vector_weight if request.vector is not None else 0.0,
-        half_life_days=config.half_life_days,
-    )
-    ordered = ranking.fuse(scored, request.query, weights, today=request.today)
+    ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
     chosen = ranking.diversify(good, request.limit, config.mmr_lambda)
     return [_hit(each, places[each.candidate.key]) for each in chosen]
 
 
+def _fused(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> list[Scored]:
+    weights = Weights(
+        text=config.text_weight,
+        vector=config.vector_weight if request.vector is not None else 0.0,
+        half_life_days=config.half_life_days,
+    )
+    return ranking.fuse(scored, request.query, weights, today=request.today)
+
+
 def _hit(scored: Scored, place: Place) -> Hit:
-    shown = snippets.best(scored.units, ranking.unit_scores(scored))
     day = scored.candidate.day
     at = place.at or (_milliseconds(day) if day else 0)
     return Hit(
@@ -115,7 +111,7 @@ def _hit(scored: Scored, place: Place) -> Hit:
         start_line=place.start_line,
         end_line=place.end_line,
         score=round(scored.score, 4),
-        snippet=shown.text,
+        snippet=ranking.snippet(scored).text,
         source="transcript" if place.kind == "transcript" else "memory",
         at=at,
     )

@@ -1,4 +1,4 @@
-"""`MemoryIndex`: searching, and keeping the index up with the notes, without ever being in the way."""
+"""`MemoryIndex`: searching, and keeping the index up with the notes, never in the way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import apsw
 import structlog
@@ -26,7 +26,9 @@ from bot.memory.index.lookup import Reader
 from bot.memory.index.search import Found, Request, search
 from bot.memory.index.values import Answer, Document, Forgotten, Mode, Probe, Status
 from bot.memory.index.watch import watch
+from bot.memory.matching import WordVectors
 from bot.memory.vectors import Vectors
+from bot.storage.sqlite import run
 
 T = TypeVar("T")
 
@@ -62,6 +64,8 @@ class MemoryIndex:
         self._clock = clock
         self._extension = extension
         self._keeper = Keeper(workspace, folder, embedder, clock, extension)
+        can_tell_words = hasattr(embedder, "word_vectors")
+        self._similar = cast("WordVectors", embedder) if can_tell_words else None
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-memory-reader")
         self._local = threading.local()
         self._open: list[Reader] = []
@@ -140,6 +144,10 @@ class MemoryIndex:
             degraded.append(f"the index cannot be read ({type(error).__name__}); it is rebuilt")
             self._drop_reader()
             self._keeper.broken = True
+        except Exception:  # a fault of ours must not end the conversation either
+            log.exception("memory.search_failed")
+            degraded.append("the search failed; the log says why")
+            return Answer((), "none", tuple(degraded))
         found = fallback.search(self._workspace, request, self._config)
         return _answered(found, "keyword", degraded)
 
@@ -157,7 +165,8 @@ class MemoryIndex:
             *(request.query, request.partitions, request.limit, vector),
             *(request.today, request.deadline),
         )
-        found = search(reader, changed, self._config, dims=dims)
+        similar = self._similar if vector is not None else None
+        found = search(reader, changed, self._config, dims=dims, similar=similar)
         return _answered(found, self._mode(has_vector=vector is not None), degraded)
 
     def _mode(self, *, has_vector: bool) -> Mode:
@@ -208,7 +217,7 @@ class MemoryIndex:
     # --- keeping up -------------------------------------------------------------------------------
 
     async def sync(self, reason: str) -> None:
-        """Bring the index up to the notes. Calls while one runs share the next one. Never raises."""
+        """Bring the index up to the notes; calls while one runs share the next. Never raises."""
         self._edited.clear()
         await self._keeper.sync(reason)
 
@@ -363,8 +372,7 @@ def _probe_vectors(extension: Extension) -> Probe:
     connection = apsw.Connection(":memory:")
     try:
         extension(connection)
-        cursor = connection.execute("SELECT vec_version()")
-        return Probe(ok=True, detail=f"sqlite-vec {cursor.fetchall()[0][0]}")
+        return Probe(ok=True, detail=f"sqlite-vec {run(connection, 'SELECT vec_version()')[0][0]}")
     except (ImportError, OSError, AttributeError, apsw.Error) as error:
         return Probe(ok=False, detail=f"sqlite-vec cannot be loaded: {type(error).__name__}")
     finally:

@@ -1,4 +1,4 @@
-"""Writing an index file: sources, their chunks, words and vectors, each change in one transaction."""
+"""Writing an index file: sources, chunks, words and vectors, each change in one transaction."""
 
 from __future__ import annotations
 
@@ -259,14 +259,18 @@ class Store:
 
     def bare(self, limit: int) -> list[Bare]:
         """Chunks that have no vectors yet."""
-        rows = self._run("SELECT id, heading, body FROM chunks WHERE bits IS NULL LIMIT ?", (limit,))
+        rows = self._run(
+            "SELECT id, heading, body FROM chunks WHERE bits IS NULL LIMIT ?", (limit,)
+        )
         return [Bare(int(r[0]), str(r[1]), str(r[2])) for r in rows]
 
     def set_vectors(self, chunk: int, bits: bytes, vectors: bytes) -> None:
         """Give a chunk its vectors."""
         rows = self._run("SELECT partition FROM chunks WHERE id = ?", (chunk,))
         for row in rows:
-            self._run("UPDATE chunks SET bits = ?, vectors = ? WHERE id = ?", (bits, vectors, chunk))
+            self._run(
+                "UPDATE chunks SET bits = ?, vectors = ? WHERE id = ?", (bits, vectors, chunk)
+            )
             self._put_bits(chunk, int(row[0]), bits)
 
     def rebuild_vectors(self) -> None:
@@ -333,7 +337,9 @@ class Store:
             (chunks, length, partition),
         )
 
-    def _run(self, sql: str, parameters: Sequence[str | int | float | bytes | None] = ()) -> list[Row]:
+    def _run(
+        self, sql: str, parameters: Sequence[str | int | float | bytes | None] = ()
+    ) -> list[Row]:
         return run(self._connection, sql, parameters)
 
 

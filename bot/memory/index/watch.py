@@ -51,7 +51,7 @@ async def _watch(workspace: Path, on_change: Callable[[], None], stop: asyncio.E
         relative = PurePosixPath(path.removeprefix(root).lstrip("/"))
         return path.startswith(root) and (locate(relative) is not None or not relative.suffix)
 
-    changes = watchfiles.awatch(
+    changes = watchfiles.awatch(  # pyright: ignore[reportUnknownMemberType]
         workspace,
         watch_filter=is_note,
         debounce=STEP_MS * 2,

@@ -1,0 +1,225 @@
+"""The memory index over real files: what is found, what is not, and what a broken part costs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from bot.config import MemoryConfig
+from bot.errors import EmbedderError
+from bot.memory.embed import NoEmbedder
+from bot.memory.embed.local import LocalEmbedder
+from bot.memory.index import Document, MemoryIndex
+from tests.support import FakeClock
+
+MAIN = ("main", "shared")
+PRIVATE = (*MAIN, "main#private")
+
+
+class FailingEmbedder(LocalEmbedder):
+    """An embedder whose server is gone."""
+
+    async def embed(self, texts):
+        raise EmbedderError("the server is gone")
+
+
+class NarrowEmbedder(LocalEmbedder):
+    """The same model, cut to fewer dimensions: another identity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = "narrow"
+
+    async def embed(self, texts):
+        rows = (await super().embed(texts))[:, :64]
+        return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(
+            np.float32
+        )
+
+
+@asynccontextmanager
+async def index_of(tmp_path, embedder=None, **config):
+    options = {"watch": False, **config}
+    memory = MemoryIndex(
+        MemoryConfig.model_validate(options),
+        tmp_path / "workspace",
+        tmp_path / "index",
+        embedder or NoEmbedder(),
+        FakeClock(),
+    )
+    await memory.start()
+    await memory.sync("test")
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+@pytest.fixture
+def note(tmp_path):
+    def write(path: str, text: str) -> None:
+        file = tmp_path / "workspace" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    return write
+
+
+def paths(answer) -> list[str]:
+    return [hit.path for hit in answer.hits]
+
+
+async def test_words_are_found_in_every_script_with_where_they_stand(tmp_path, note):
+    note("memory/tea.md", "# Tea\n\nAda likes oolong at the café\n")
+    note("memory/家.md", "# 家\n\n女儿对花生过敏\n")
+    async with index_of(tmp_path) as index:
+        for query in ("oolong", "Oolong?", "cafe", "café"):
+            assert paths(await index.search(query, MAIN))[0] == "memory/tea.md"
+        for query in ("花生", "过敏", "女儿对什么过敏？"):
+            assert paths(await index.search(query, MAIN))[0] == "memory/家.md"
+        hit = (await index.search("oolong", MAIN)).hits[0]
+        assert hit.start_line <= 3 <= hit.end_line
+        assert "oolong" in hit.snippet
+        assert len(hit.snippet) <= 700
+
+
+async def test_meaning_finds_other_words_without_a_key(tmp_path, note):
+    note("memory/health.md", "My daughter is allergic to peanuts\n")
+    note("memory/car.md", "The car is in the garage for new brakes\n")
+    async with index_of(tmp_path, LocalEmbedder()) as index:
+        answer = await index.search("which nuts can my child not eat", MAIN)
+        assert answer.mode == "vector+keyword"
+        assert paths(answer)[0] == "memory/health.md"
+
+
+async def test_private_files_and_other_spaces_need_their_own_partition(tmp_path, note):
+    note("MEMORY.md", "The canary is blue\n")
+    note("people/eve/memory/x.md", "The canary is green\n")
+    note("shared/all.md", "The canary is public\n")
+    note("AGENTS.md", "The canary is a persona\n")
+    async with index_of(tmp_path) as index:
+        assert paths(await index.search("canary", ("main",))) == []
+        assert paths(await index.search("canary", MAIN)) == ["all.md"]
+        private = await index.search("canary", PRIVATE)
+        assert sorted(hit.snippet.strip() for hit in private.hits) == [
+            "The canary is blue",
+            "The canary is public",
+        ]
+        assert (await index.search("canary", ())).hits == ()
+
+
+async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(tmp_path, note):
+    note("memory/a.md", "the old words\n")
+    async with index_of(tmp_path) as index:
+        note("memory/a.md", "entirely different\n")
+        index.noticed()
+        assert paths(await index.search("different", MAIN)) == ["memory/a.md"]
+        assert paths(await index.search("old", MAIN)) == []
+        (tmp_path / "workspace" / "memory" / "a.md").unlink()
+        await index.sync("test")
+        assert paths(await index.search("different", MAIN)) == []
+
+
+async def test_a_watched_file_is_indexed_by_itself(tmp_path, note, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.service.DEBOUNCE", 0.01)
+    note("memory/a.md", "first\n")
+    async with index_of(tmp_path, watch=True) as index:
+        note("memory/b.md", "second thoughts\n")
+        async with asyncio.timeout(20):
+            while not paths(await index.search("thoughts", MAIN)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_a_deleted_index_comes_back(tmp_path, note):
+    note("memory/a.md", "still here\n")
+    async with index_of(tmp_path):
+        pass
+    for file in (tmp_path / "index").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    async with index_of(tmp_path) as index:
+        assert paths(await index.search("still", MAIN)) == ["memory/a.md"]
+
+
+async def test_a_truncated_index_is_built_again(tmp_path, note):
+    note("memory/a.md", "still here\n")
+    async with index_of(tmp_path):
+        pass
+    for file in (tmp_path / "index").rglob("*.db"):
+        file.write_bytes(b"not a database at all" * 50)
+    async with index_of(tmp_path) as index:
+        assert paths(await index.search("still", MAIN)) == ["memory/a.md"]
+
+
+async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(tmp_path, note):
+    note("memory/a.md", "peanuts are out\n")
+    async with index_of(tmp_path, FailingEmbedder()) as index:
+        answer = await index.search("peanuts", MAIN)
+        assert paths(answer) == ["memory/a.md"]
+        assert any("the server is gone" in why for why in answer.degraded)
+        assert any("the server is gone" in why for why in (await index.status()).degraded)
+
+
+async def test_another_embedder_means_another_index_and_no_mixed_vectors(tmp_path, note):
+    note("memory/a.md", "peanuts are out\n")
+    async with index_of(tmp_path, LocalEmbedder()) as index:
+        assert (await index.status()).dims == 256
+    async with index_of(tmp_path, NarrowEmbedder()) as index:
+        answer = await index.search("nuts", MAIN)
+        assert paths(answer) == ["memory/a.md"]
+        assert (await index.status()).dims == 64
+
+
+async def test_without_sqlite_vec_vectors_are_compared_in_memory(tmp_path, note, monkeypatch):
+    note("memory/a.md", "My daughter is allergic to peanuts\n")
+
+    def missing(_connection) -> None:
+        raise ImportError("no sqlite-vec here")
+
+    memory = MemoryIndex(
+        MemoryConfig(watch=False),
+        tmp_path / "workspace",
+        tmp_path / "index",
+        LocalEmbedder(),
+        FakeClock(),
+        extension=missing,
+    )
+    await memory.start()
+    await memory.sync("test")
+    try:
+        assert not (await memory.probe_vectors()).ok
+        answer = await memory.search("which nuts can my child not eat", MAIN)
+        assert paths(answer) == ["memory/a.md"]
+    finally:
+        await memory.close()
+
+
+async def test_what_was_said_is_found_within_its_partition_only(tmp_path, note):
+    async with index_of(tmp_path) as index:
+        said = [Document("talk:ada", "s.1", "my canary is blue", 1)]
+        await index.add_documents(said)
+        assert [hit.path for hit in (await index.search("canary", ("talk:ada",))).hits] == ["s.1"]
+        assert (await index.search("canary", ("talk:eve",))).hits == ()
+        assert await index.document_ids() == {("talk:ada", "s.1")}
+        await index.remove_documents([("talk:ada", "s.1")])
+        assert (await index.search("canary", ("talk:ada",))).hits == ()
+
+
+async def test_odd_files_are_told_and_stop_nothing(tmp_path, note):
+    note("memory/good.md", "findable words\n")
+    (tmp_path / "workspace" / "memory" / "latin.md").write_bytes(b"caf\xe9 latin words\n")
+    (tmp_path / "workspace" / "memory" / "link.md").symlink_to("/etc/hostname")
+    async with index_of(tmp_path) as index:
+        assert paths(await index.search("findable", MAIN)) == ["memory/good.md"]
+        status = await index.status()
+        assert all("link" not in path for path in status.spaces)
+
+
+async def test_syncs_at_once_are_one_sync(tmp_path, note):
+    note("memory/a.md", "words\n")
+    async with index_of(tmp_path) as index:
+        await asyncio.gather(*(index.sync("test") for _ in range(20)))
+        assert paths(await index.search("words", MAIN)) == ["memory/a.md"]
