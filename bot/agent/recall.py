@@ -32,7 +32,7 @@ from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.notes import Place, day_note
 from bot.memory.search import Found, Searcher
 from bot.scope import MemoryView
-from bot.sessions import store
+from bot.sessions import search, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -179,7 +179,8 @@ def _said_before(tx: Transaction, key: str, previous: str) -> list[Entry]:
         session = store.get(tx, previous)
         if session is None or session.key != key:
             return []
-        said = store.messages(tx, session.id, MAX_MESSAGES)
+        gone = search.forgotten(tx, session.id)
+        said = [e for e in store.messages(tx, session.id, MAX_MESSAGES) if e.id not in gone]
         if said or session.previous is None:
             return said
         previous = session.previous

@@ -71,6 +71,15 @@ def forget(tx: Transaction, view: MemoryView, words: str, now: int) -> int:
     return len(held)
 
 
+def forgotten(tx: Transaction, session_id: str) -> set[str]:
+    """The ids of a session's entries that were forgotten."""
+    rows = tx.execute(
+        "SELECT id FROM entries JOIN forgotten ON forgotten.seq = entries.seq WHERE session_id = ?",
+        (session_id,),
+    )
+    return {row[0] for row in rows}
+
+
 def keys_of(tx: Transaction, view: MemoryView) -> list[str]:
     """The session keys of every conversation that shares a view's memory."""
     people, keys = (",".join("?" * len(values)) for values in (view.people, view.keys))

@@ -216,6 +216,10 @@ class Keeper:
                 self._problem = _words(error)
                 log.warning("memory.sync_failed", error=type(error).__name__, reason=reason)
                 return
+            except Exception:  # a fault of ours must end neither a search nor the program
+                log.exception("memory.sync_raised", reason=reason)
+                self._problem = "the index could not be brought up to date; the log says why"
+                return
             self._problem = ""
             self._embed_failure = f"no vectors: {outcome.failure}" if outcome.failure else ""
             self.last_sync, self.last_reason = self._clock(), reason

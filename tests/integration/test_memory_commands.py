@@ -1,0 +1,369 @@
+"""`/memory`, `/whosees` and `GET /api/memory/search`: what is remembered, shown and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bot.agent.models import Request, Text, ToolResult
+from bot.app import App, Parts
+from bot.gateway.memory import Memory
+from bot.scope.view import folder_name
+from bot.testing import InMemoryChannel, ScriptedModel, calls
+from tests.support import Engine, FakeClock, make_config, running
+
+ADA, EVE = (f"people/{folder_name(f'memory:{name}')}" for name in ("ada", "eve"))
+TODAY = "memory/2026-11-21.md"
+PEANUTS = "The daughter is allergic to peanuts"
+TOKEN = "correct-horse-battery-staple"
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / "workspace" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def furnish(folder: Path) -> None:
+    write(folder, f"{ADA}/MEMORY.md", f"# MEMORY\n\n- {PEANUTS}\n- Lives in Lyon\n")
+    write(folder, f"{ADA}/memory/family.md", f"# family\n\n- {PEANUTS}, since 2019\n")
+    write(folder, f"{EVE}/MEMORY.md", "- Eve is allergic to peanuts too\n")
+    write(folder, "MEMORY.md", "- The owner is allergic to peanuts as well\n")
+    write(folder, "shared/kitchen.md", "- The kitchen keeps peanuts apart\n")
+
+
+def searching(tool: str, query: str) -> ScriptedModel:
+    """A model that searches for `query` and says what it found."""
+
+    def script(request: Request) -> Any:
+        for block in request.messages[-1].blocks:
+            if isinstance(block, ToolResult):
+                return block.text
+        return calls(tool, query=query)
+
+    return ScriptedModel(script=script)
+
+
+async def index(folder: Path) -> None:
+    """Let the index know every file before the program starts."""
+    config, _ = make_config(folder)
+    memory = Memory.of(config, FakeClock())
+    await memory.open(config.workspace)
+    await memory.index.sync("test")
+    await memory.close()
+
+
+@asynccontextmanager
+async def started(folder: Path, **sections: Any) -> AsyncIterator[Engine]:
+    """A running engine that knows every file."""
+    await index(folder)
+    async with running(folder, **sections) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def page(folder: Path, **dashboard: Any) -> AsyncIterator[str]:
+    """A whole program with its HTTP interface; its address."""
+    await index(folder)
+    config, plugins = make_config(folder, dashboard={"port": 0, **dashboard})
+    channels = {"memory": InMemoryChannel()}
+    parts = Parts(clock=FakeClock(), remote=ScriptedModel(), channels=channels, dashboard=True)
+    async with App(config, plugins, parts) as app:
+        assert app.address is not None
+        yield f"{app.address.url}api/memory/search"
+
+
+# --- /memory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("locale", "command", "files", "mode"),
+    [
+        ("en", "/memory", "Memory: 3 files, ", "Search: keyword (vectors are turned off)"),
+        ("en", "/memory status", "Memory: 3 files, ", "Search: keyword (vectors are turned off)"),
+        ("zh", "/memory", "记忆：3 个文件，", "搜索方式：keyword (vectors are turned off)"),
+    ],
+)
+async def test_status_tells_how_memory_is_doing(
+    tmp_path: Path, locale: str, command: str, files: str, mode: str
+):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        answer = await engine.ask(command, locale=locale)
+        assert files in answer
+        assert mode in answer
+
+
+async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path: Path):
+    (tmp_path / "workspace" / ADA / "memory").mkdir(parents=True)
+    (tmp_path / "workspace" / ADA / "memory" / "odd.md").write_bytes(b"- caf\xe9 \xff\n")
+    write(tmp_path, f"{EVE}/memory/odd.md", "- fine\n")
+    async with started(tmp_path) as engine:
+        assert "In trouble: memory/odd.md: not UTF-8" in await engine.ask("/memory")
+        assert "odd" not in await engine.ask("/memory", sender="eve")
+
+
+@pytest.mark.parametrize("locale", ["en", "zh"])
+async def test_search_tells_words_and_where_they_stand(tmp_path: Path, locale: str):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        answer = await engine.ask("/memory search peanuts", locale=locale)
+        assert "MEMORY.md:" in answer
+        assert "memory/family.md:" in answer
+        assert "shared/kitchen.md:" in answer
+        assert f"> - {PEANUTS}" in answer
+        assert "Eve" not in answer
+        assert "owner" not in answer
+        nothing = await engine.ask("/memory search zeppelin", locale=locale)
+        assert ("I found nothing" if locale == "en" else "什么也没找到") in nothing
+
+
+async def test_what_search_names_can_be_shown(tmp_path: Path):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        for name in ("MEMORY.md", "memory/family.md", "shared/kitchen.md"):
+            shown = await engine.ask(f"/memory show {name}")
+            assert shown.startswith("```markdown\n")
+            assert "peanuts" in shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../MEMORY.md", f"{EVE}/MEMORY.md", f"../../{EVE}/MEMORY.md", "/etc/hosts.md", "USER.md"),
+        *("memory/../MEMORY.md", "memory/link.md", "kitchen.md", "MEMORY.md/", "memory\\x.md"),
+    ],
+)
+async def test_every_other_name_is_refused_in_the_same_words(tmp_path: Path, name: str):
+    furnish(tmp_path)
+    (tmp_path / "workspace" / ADA / "memory" / "link.md").symlink_to(
+        tmp_path / "workspace" / "MEMORY.md"
+    )
+    async with started(tmp_path) as engine:
+        missing = await engine.ask("/memory show memory/nowhere.md")
+        assert missing.startswith("That is not possible")
+        assert await engine.ask(f"/memory show {name}") == missing
+
+
+@pytest.mark.parametrize(
+    "command", ["/memory bogus", "/memory search", "/memory forget", "/memory search " + "x" * 501]
+)
+async def test_what_is_not_understood_is_explained(tmp_path: Path, command: str):
+    async with started(tmp_path) as engine:
+        assert "/memory forget WORDS" in await engine.ask(command)
+
+
+async def test_a_conversation_without_memory_says_so(tmp_path: Path):
+    furnish(tmp_path)
+    async with started(tmp_path, scope={"default": "deny", "rules": []}) as engine:
+        for command in (
+            *("/memory", "/memory search peanuts", "/memory show MEMORY.md"),
+            *("/memory forget peanuts", "/memory forget yes", "/whosees peanuts"),
+        ):
+            assert "has no memory" in await engine.ask(command)
+
+
+# --- /memory forget ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("locale", "yes", "asks", "done"),
+    [
+        (
+            "en",
+            "yes",
+            "I would remove:",
+            ("Forgotten:", "MEMORY.md: 1 entries", "memory/family.md: 1 entries", "passages", "1 "),
+        ),
+        (
+            "zh",
+            "是",
+            "我会删除：",
+            ("已忘记：", "MEMORY.md：删除了 1 条", "memory/family.md：删除了 1 条", "段落", "1 "),
+        ),
+    ],
+)
+async def test_forgetting_asks_then_removes_everywhere_and_reports(
+    tmp_path: Path, locale: str, yes: str, asks: str, done: tuple[str, ...]
+):
+    furnish(tmp_path)
+    words = "allergic to peanuts"
+    async with started(tmp_path) as engine:
+        await engine.ask("My daughter is allergic to peanuts, you know")
+        question = await engine.ask(f"/memory forget {words}", locale=locale)
+        assert asks in question
+        assert "MEMORY.md:3 “- The daughter is allergic to peanuts”" in question
+        assert "memory/family.md:3" in question
+        assert "shared/" not in question
+        mine = tmp_path / "workspace" / ADA
+        assert PEANUTS in (mine / "MEMORY.md").read_text()  # nothing was done yet
+        answer = await engine.ask(f"/memory forget {yes}", locale=locale)
+        for part in done:
+            assert part in answer
+        assert (mine / "MEMORY.md").read_text() == "# MEMORY\n\n- Lives in Lyon\n"
+        assert (mine / "memory/family.md").read_text() == "# family\n\n"
+        await _is_gone(engine)
+    async with started(tmp_path) as engine:  # and it stays so
+        await _is_gone(engine)
+    assert "Eve is allergic" in (tmp_path / "workspace" / EVE / "MEMORY.md").read_text()
+    assert "as well" in (tmp_path / "workspace/MEMORY.md").read_text()
+    assert "peanuts" in (tmp_path / "workspace/shared/kitchen.md").read_text()
+
+
+def shown(request: Request) -> str:
+    """Everything a model is given but its own calls."""
+    blocks = (block for message in request.messages for block in message.blocks)
+    return request.system + "".join(b.text for b in blocks if isinstance(b, (Text, ToolResult)))
+
+
+async def _is_gone(engine: Engine) -> None:
+    found = await engine.ask("/memory search allergic")
+    assert PEANUTS not in found
+    for tool in ("memory_search", "transcript_search"):
+        engine.model.script = searching(tool, "allergic").script
+        await engine.ask("/new")
+        assert "allergic to peanuts" not in await engine.ask("what was it?")
+        assert "allergic to peanuts" not in shown(engine.model.requests[-1])
+
+
+async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_path: Path):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        assert "nothing to confirm" in await engine.ask("/memory forget yes")
+        await engine.ask("/memory forget peanuts")
+        assert "nothing to confirm" in await engine.ask("/memory forget yes", sender="eve")
+        assert "Forgotten:" in await engine.ask("/memory forget yes")
+        assert "nothing to confirm" in await engine.ask("/memory forget yes")
+        assert "Eve" in (tmp_path / "workspace" / EVE / "MEMORY.md").read_text()
+
+
+async def test_a_question_is_over_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    furnish(tmp_path)
+    monkeypatch.setattr("bot.commands.memory.ASKED_SECONDS", -1.0)
+    async with started(tmp_path) as engine:
+        await engine.ask("/memory forget peanuts")
+        assert "nothing to confirm" in await engine.ask("/memory forget yes")
+        assert PEANUTS in (tmp_path / "workspace" / ADA / "MEMORY.md").read_text()
+
+
+async def test_what_is_nowhere_is_not_asked_about(tmp_path: Path):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        assert "Neither your files" in await engine.ask("/memory forget zeppelin")
+        assert "nothing to confirm" in await engine.ask("/memory forget yes")
+
+
+# --- /whosees ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("locale", "seen", "everybody"),
+    [
+        ("en", "These conversations could surface it:", "and everybody"),
+        ("zh", "这些对话可能提到它：", "以及所有人"),
+    ],
+)
+async def test_whosees_names_places_and_conversations(
+    tmp_path: Path, locale: str, seen: str, everybody: str
+):
+    furnish(tmp_path)
+    links = {"ada": ["memory:ada", "memory:ada2"]}
+    write(tmp_path, "people/ada/MEMORY.md", f"- {PEANUTS}\n")
+    async with started(tmp_path, session={"identity_links": links}) as engine:
+        await engine.ask("hello", sender="ada2")
+        await engine.ask("hello", sender="eve")
+        mine = await engine.ask("/whosees allergic to peanuts", locale=locale)
+        assert "MEMORY.md:1" in mine
+        assert seen in mine
+        assert "`agent:main:memory:dm:@ada`" in mine
+        assert "eve" not in mine
+        assert everybody not in mine
+        both = await engine.ask("/whosees peanuts", locale=locale)
+        assert "shared/kitchen.md:1" in both
+        assert everybody in both
+        nothing = await engine.ask("/whosees the owner is", locale=locale)
+        assert ("Neither your files" if locale == "en" else "都没有这些词") in nothing
+
+
+async def test_whosees_needs_words(tmp_path: Path):
+    async with started(tmp_path) as engine:
+        assert "/whosees TEXT" in await engine.ask("/whosees")
+
+
+# --- GET /api/memory/search ----------------------------------------------------------------------
+
+
+async def test_the_page_answers_with_passages_and_how_they_were_found(tmp_path: Path):
+    furnish(tmp_path)
+    async with page(tmp_path) as url, aiohttp.ClientSession() as client:
+        for query in ("?q=peanuts", "?space=main&q=peanuts&k=2"):
+            async with client.get(f"{url}{query}") as answer:
+                assert answer.status == 200
+                assert answer.headers["Cache-Control"] == "no-store"
+                found = await answer.json()
+            assert set(found) == {"results", "mode"}
+            assert found["mode"] == "keyword"
+            assert {hit["path"] for hit in found["results"]} == {"MEMORY.md", "shared/kitchen.md"}
+            first = next(hit for hit in found["results"] if hit["path"] == "MEMORY.md")
+            assert set(first) == {"path", "start_line", "end_line", "score", "snippet", "source"}
+            assert (first["start_line"], first["source"]) == (1, "memory")
+            assert 0 < first["score"] <= 1
+            assert "The owner" in first["snippet"]
+        async with client.get(f"{url}?q=peanuts&k=1") as answer:
+            assert len((await answer.json())["results"]) == 1
+        async with client.get(f"{url}?q=peanuts&space=shared") as answer:
+            found = await answer.json()
+            assert [hit["path"] for hit in found["results"]] == ["shared/kitchen.md"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        *((f"?q={q}", 400) for q in ("", "%20%20", "x" * 2_001)),
+        *((f"?q=x&k={k}", 400) for k in ("0", "51", "-1", "1.5", "many", "", "٣", "9" * 400)),
+        *(
+            (f"?q=peanuts&space={space}", 404)
+            for space in (ADA, EVE, "people", "rooms/memory-den", "..", "MAIN", "main%23private")
+        ),
+    ],
+)
+async def test_the_page_refuses_what_it_cannot_answer(tmp_path: Path, query: str, status: int):
+    furnish(tmp_path)
+    async with (
+        page(tmp_path) as url,
+        aiohttp.ClientSession() as client,
+        client.get(f"{url}{query}") as answer,
+    ):
+        assert answer.status == status
+        assert set(await answer.json()) == {"error"}
+
+
+async def test_the_page_needs_the_token_where_there_is_one(tmp_path: Path):
+    furnish(tmp_path)
+    async with page(tmp_path, token=TOKEN) as url, aiohttp.ClientSession() as client:
+        for headers, status in (
+            ({}, 401),
+            ({"Authorization": "Bearer wrong"}, 401),
+            ({"Authorization": f"Bearer {TOKEN}"}, 200),
+        ):
+            async with client.get(f"{url}?q=peanuts", headers=headers) as answer:
+                assert answer.status == status
+                assert ("owner" in await answer.text()) is (status == 200)
+
+
+async def test_readiness_tells_of_trouble_without_names(tmp_path: Path):
+    (tmp_path / "workspace" / ADA / "memory").mkdir(parents=True)
+    (tmp_path / "workspace" / ADA / "memory" / "divorce.md").write_bytes(b"- caf\xe9 \xff\n")
+    async with page(tmp_path) as url, aiohttp.ClientSession() as client:
+        base = url.removesuffix("api/memory/search")
+        async with client.get(f"{base}readyz") as answer:
+            text = await answer.text()
+    assert "notes: 1, not UTF-8" in text
+    assert "divorce" not in text
+    assert "ada" not in text

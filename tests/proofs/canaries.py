@@ -1,0 +1,758 @@
+"""A whole engine under siege: canaries everywhere, and an oracle that says who may see which.
+
+The oracle is written from the documentation and calls nothing of `bot.scope` or
+`bot.gateway.routing`: what they get wrong, it must notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote as escaped
+
+import aiohttp
+import numpy as np
+import pytest
+import structlog
+from pydantic import BaseModel, Field
+from structlog._config import BoundLoggerLazyProxy
+
+from bot import app as composition
+from bot.agent.models import Request, Text, ToolResult, ToolUse
+from bot.app import App, Parts
+from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, Inbound
+from bot.errors import StorageError
+from bot.gateway.feed import TranscriptFeed
+from bot.memory import disk, vectors
+from bot.settings import config_model
+from bot.testing import InMemoryChannel, ScriptedModel, calls, says
+from tests.support import FakeClock, OpenConfig
+
+BLURTED = 12  # canaries in one reply; the prompt itself is scanned for all
+WAIT = 20.0  # seconds until a missing answer counts as lost
+FAST = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF")
+TOKEN = re.compile(r"zq[0-9]{9}z", re.IGNORECASE)
+STEP = re.compile(r"#(\d+)#")
+CHANNELS = ("memory", "other", "nct")
+TOPICS = (
+    "the code of the garage door",
+    "my sister's illness and her doctor",
+    "the salary at the new job",
+    "the name of the red boat",
+    "车库门的密码和女儿的医生",
+)
+QUESTIONS = (
+    "What opens the garage?",
+    "Who is ill in the family, and who is the doctor?",
+    "How much is earned at the new work?",
+    "what is the red ship called? boat name",
+    "车库 密码 医生",
+    "canary secret code name salary",
+)
+
+
+class Leak(AssertionError):
+    """Somebody was shown what was not theirs."""
+
+
+@dataclass(frozen=True)
+class Who:
+    """Somebody at one place."""
+
+    channel: str
+    sender: str
+    account: str = "default"
+    thread: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.channel}:{self.sender}"
+
+    @property
+    def address(self) -> Address:
+        return Address(self.channel, self.account, self.sender, self.thread)
+
+
+PEOPLE = tuple(
+    Who(channel, sender, account, thread)
+    for channel, sender, account, thread in (
+        ("memory", "ada", "default", ""),
+        ("memory", "ada", "second", ""),
+        ("memory", "ada", "default", "t1"),
+        ("memory", "bob", "default", ""),
+        ("memory", "boss", "default", ""),
+        ("memory", "Ada", "default", ""),
+        ("memory", "@ada", "default", ""),
+        ("memory", "main", "default", ""),
+        ("memory", "ada:thread:t1", "default", ""),
+        ("memory", "../ada", "default", ""),
+        ("memory", "%40ada", "default", ""),
+        ("other", "ada", "default", ""),
+        ("other", "eve", "default", ""),
+        ("other", "memory:ada", "default", ""),
+        ("nct", "bob", "default", ""),
+        ("nct", "chief", "default", "t1"),
+        ("nct", "阿达", "default", ""),
+    )
+)
+LINKER = Who("memory", "mallory")  # whose folder is a link to Ada's
+EVERYONE = (*PEOPLE, LINKER)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Scope rules as data: (action, field, value); an empty field matches everybody."""
+
+    default: str = "deny"
+    rules: tuple[tuple[str, str, str], ...] = (("allow", "chat_type", "direct"),)
+
+    def as_config(self) -> dict[str, Any]:
+        rules = [{"action": a, **({f: v} if f else {})} for a, f, v in self.rules]
+        return {"default": self.default, "rules": rules}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration as the oracle understands it."""
+
+    dm_scope: str = "per-channel-peer"
+    owner: tuple[str, ...] = ()
+    links: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    scope: Rules = field(default_factory=Rules)
+    channel_scopes: tuple[tuple[str, Rules], ...] = ()
+    account_scopes: tuple[tuple[str, Rules], ...] = ()  # of the channel "memory"
+    embedder: str = "none"
+
+    # --- the oracle -------------------------------------------------------------------------------
+
+    def link(self, who: Who) -> str:
+        return next((name for name, places in self.links if who.id in places), "")
+
+    def is_owner(self, who: Who) -> bool:
+        link = self.link(who)
+        joined = dict(self.links).get(link, ())
+        return who.id in self.owner or any(place in self.owner for place in joined)
+
+    def person(self, who: Who) -> str:
+        if self.is_owner(who):
+            return "the owner"
+        return f"@{self.link(who)}" if self.link(who) else who.id
+
+    def space(self, who: Who) -> str:
+        if self.is_owner(who):
+            return "main"
+        # Who is called like the owner's memory is somebody else.
+        link = "@main" if self.link(who) == "main" else self.link(who)
+        return f"people/{folder_of(link or who.id)}"
+
+    def conversation(self, who: Who) -> tuple[str, ...]:
+        """Who shares whose prompt, by the table in docs/architecture.md."""
+        peer = f"@{self.link(who)}" if self.link(who) else ""
+        found: tuple[str, ...]
+        match self.dm_scope:
+            case "main":
+                found = ("main",)
+            case "per-peer":
+                found = (peer,) if peer else (who.channel, who.sender)
+            case "per-channel-peer":
+                found = (who.channel, peer or f"={who.sender}")
+            case _:
+                found = (who.channel, who.account, peer or f"={who.sender}")
+        return (*found, who.thread)
+
+    def sees_memory(self, who: Who) -> bool:
+        """Own rules of the account, else of the channel; then those of [scope]; first match."""
+        own = dict(self.channel_scopes).get(who.channel, Rules("", ()))
+        if who.channel == "memory":
+            own = dict(self.account_scopes).get(who.account, own)
+        rules = own.rules if own.default else (*own.rules, *self.scope.rules)
+        for action, name, value in rules:
+            if self._matches(who, name, value):
+                return action == "allow"
+        return (own.default or self.scope.default) == "allow"
+
+    def _matches(self, who: Who, name: str, value: str) -> bool:
+        if name == "key_prefix":
+            begins = {"main": "agent:main:main", "per-peer": "agent:main:dm:"}
+            return begins.get(self.dm_scope, f"agent:main:{who.channel}:").startswith(value)
+        have = {"": "", "chat_type": "direct", "sender": who.sender, "chat": who.sender}
+        return have.get(name, getattr(who, name, None)) == value
+
+
+def folder_of(identity: str) -> str:
+    """`people/<id>`: safe ids as they are, others readable and with a digest."""
+    if re.fullmatch(r"[a-z0-9_](?:[a-z0-9_.-]{0,46}[a-z0-9_])?", identity):
+        return identity
+    readable = re.sub(r"[^a-z0-9_.-]+", "-", identity.lower()).strip("-.")[:48]
+    return f"{readable or 'id'}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
+
+
+# --- doubles --------------------------------------------------------------------------------------
+
+
+class Account(BaseModel):
+    scope: ChannelScope = Field(default_factory=ChannelScope)
+
+
+class WithAccounts(OpenConfig):
+    accounts: dict[str, Account] = Field(default_factory=dict)
+
+
+@dataclass
+class Recorded(InMemoryChannel):
+    """A channel that also knows for whom a draft was."""
+
+    drafted: list[tuple[Address, str]] = field(default_factory=list)
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        self.drafted.append((address, text))
+
+
+class HashEmbedder:
+    """Vectors of letters in a row: alike texts are near, also when they share no whole word."""
+
+    provider, model, endpoint, dims = "hash", "letters", "", 64
+
+    async def embed(self, texts: Sequence[str]) -> vectors.Vectors:
+        rows = np.zeros((len(texts), self.dims), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            flat = text.lower()
+            for at in range(max(1, len(flat) - 2)):
+                row[zlib.crc32(flat[at : at + 3].encode("utf-8", "replace")) % self.dims] += 1
+        return vectors.normalised(rows)
+
+    async def close(self) -> None:
+        return None
+
+
+class DrivenFeed(TranscriptFeed):
+    """The feed, which here looks only when a test says so."""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Wiretap(logging.Handler):
+    """Every log line of everything, whatever its level."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.lines: list[str] = []
+        self.setFormatter(logging.Formatter("%(name)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+    def note(self, _logger: object, _method: str, event: Any) -> Any:
+        self.lines.append(repr(event))
+        raise structlog.DropEvent
+
+    @contextmanager
+    def listening(self) -> Any:
+        root = logging.getLogger()
+        level, before = root.level, structlog.get_config()
+        root.addHandler(self)
+        root.setLevel(1)
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.StackInfoRenderer(),
+                structlog.processors.format_exc_info,
+                self.note,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(0),
+            cache_logger_on_first_use=False,
+        )
+        _forget_loggers()
+        try:
+            yield self
+        finally:
+            root.removeHandler(self)
+            root.setLevel(level)
+            structlog.configure(**before)
+
+
+def _forget_loggers() -> None:
+    """Loggers that were used before remember how they were set up then."""
+    import sys
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("bot", "adapters")):
+            for value in list(vars(module).values()):
+                if isinstance(value, BoundLoggerLazyProxy):
+                    vars(value).pop("bind", None)
+
+
+# --- the world ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Canary:
+    """A unique word; `spaces` whose files hold it rightly, `said` the conversations it is in."""
+
+    spaces: set[str] = field(default_factory=set)
+    said: set[tuple[str, ...]] = field(default_factory=set)
+    persons: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Plan:
+    """What the model does in one turn."""
+
+    who: Who | None  # None: nobody may be answered
+    tools: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    blurts: bool = True
+    keeps: bool = False  # writes whatever it was shown into memory
+
+
+class World:
+    """One workspace, one engine, many people, and everything they are shown."""
+
+    def __init__(self, folder: Path, setting: Setting, tap: Wiretap) -> None:
+        self.folder = folder
+        self.setting = setting
+        self.tap = tap
+        self.clock = FakeClock()
+        self.canaries: dict[str, Canary] = {}
+        self.plans: dict[int, Plan] = {}
+        self.counts: Counter[str] = Counter()
+        self.numbers = itertools.count(1)
+        self.model = ScriptedModel(script=self._script)
+        self.channels: dict[str, Recorded] = {}
+        self.memory: Any = None
+        self.feed: Any = None
+        self._stack = AsyncExitStack()
+        self._replies: Counter[Address] = Counter()
+        # where, what, and what may be in it, which prompts decide that are not looked at yet
+        self._answers: list[tuple[str, str, Callable[[], set[str]]]] = []
+        self._reads: list[str] = []
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self.channels = {
+            name: Recorded(name, Capabilities(1_000_000, typing=True, drafts=True))
+            for name in CHANNELS
+        }
+        self._replies.clear()
+        config, plugins = self._config()
+        patch = pytest.MonkeyPatch()
+        self._stack = AsyncExitStack()
+        self._stack.callback(patch.undo)
+        original, opened = composition.Memory.of, disk.opened
+
+        def memory_of(*arguments: Any) -> Any:
+            self.memory = original(*arguments)
+            return self.memory
+
+        def feed_of(*arguments: Any) -> DrivenFeed:
+            self.feed = DrivenFeed(*arguments)
+            return self.feed
+
+        def read(parent: int, name: str) -> Any:
+            self._reads.append(name)
+            return opened(parent, name)
+
+        # This proof is about who sees what: losing power is that of others.
+        patch.setattr("bot.storage.sqlite._PRAGMAS", FAST)
+        patch.setattr("os.fsync", lambda _file: None)
+        patch.setattr(disk, "opened", read)
+        patch.setattr(composition.Memory, "of", staticmethod(memory_of))
+        patch.setattr(composition, "TranscriptFeed", feed_of)
+        if self.setting.embedder == "hash":
+            patch.setattr("bot.memory.embed.make", lambda _config: HashEmbedder())
+        parts = Parts(clock=self.clock, remote=self.model, channels=self.channels, dashboard=True)
+        self.app = await self._stack.enter_async_context(App(config, plugins, parts))
+        self.client = await self._stack.enter_async_context(aiohttp.ClientSession())
+        await self.memory.index.sync("test")
+
+    async def stop(self) -> None:
+        for page in ("healthz", "metrics"):  # its figures only grow, so the last ones say it all
+            await self._get(page, set)
+        await self._stack.aclose()
+        self.scan()
+
+    def _config(self) -> tuple[Any, dict[str, ChannelPlugin]]:
+        plugins = {
+            name: ChannelPlugin(name, WithAccounts, lambda _config: InMemoryChannel())
+            for name in CHANNELS
+        }
+        setting = self.setting
+        channels: dict[str, Any] = {
+            name: {"scope": rules.as_config()} for name, rules in setting.channel_scopes
+        }
+        accounts = {name: {"scope": rules.as_config()} for name, rules in setting.account_scopes}
+        channels.setdefault("memory", {})["accounts"] = accounts
+        provider = "none" if setting.embedder == "none" else "local"
+        data = {
+            "agent": {"timezone": "UTC"},
+            "storage": {"dir": self.folder, "backup_hours": 0},
+            "memory": {"embedder": {"provider": provider}, "watch": False, "min_score": 0.0},
+            "session": {
+                "dm_scope": setting.dm_scope,
+                "owner": setting.owner,
+                "identity_links": dict(setting.links),
+            },
+            "scope": setting.scope.as_config(),
+            "channels": channels,
+            "dashboard": {"port": 0},
+        }
+        return config_model(plugins).model_validate(data), plugins
+
+    async def restart(self, **changes: Any) -> None:
+        await self.stop()
+        self.setting = replace(self.setting, **changes)
+        await self.start()
+
+    # --- canaries ---------------------------------------------------------------------------------
+
+    def canary(self, *, space: str = "", said_by: Who | None = None) -> str:
+        """A new unique word, in nobody's view but those who are named."""
+        token = f"zq{next(self.numbers):09d}z"
+        made = self.canaries[token] = Canary()
+        if space:
+            made.spaces.add(space)
+        if said_by is not None:
+            self._is_said(made, said_by)
+        return token
+
+    def _is_said(self, canary: Canary, who: Who) -> None:
+        canary.said.add(self.setting.conversation(who))
+        canary.persons.add(self.setting.person(who))
+
+    def sentence(self, token: str, topic: int = 0) -> str:
+        return f"{TOPICS[topic % len(TOPICS)]} is {token}"
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "workspace"
+
+    def plant(self, space: str, name: str, topic: int, *, visible: bool = True) -> None:
+        """An editor writes a canary into a file; `visible` for whoever has that space."""
+        folder = self.workspace if space in {"", "main"} else self.workspace / space
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        token = self.canary(space=space if visible else "")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"- {self.sentence(token, topic)}\n")
+
+    def plant_everywhere(self) -> None:
+        """Every space, every kind of file, and every place beside them that is nobody's."""
+        spaces = {"main", *(self.setting.space(who) for who in PEOPLE)}
+        names = ("MEMORY.md", "USER.md", "memory/2026-11-21.md", "memory/2026-11-20.md")
+        for space in sorted(spaces):
+            for topic, name in enumerate((*names, "memory/topics/deep/trip.md", "memory/红船.md")):
+                self.plant(space, name, topic)
+            self.plant(space, f"memory/{self.canary(space=space)}.md", 1)
+            for topic, name in enumerate(("ROOM.md", "topic.md", "memory/.hidden.md", "a.txt")):
+                self.plant(space, name, topic, visible=False)
+            folder = self.workspace / ("" if space == "main" else space)
+            # A file that is in trouble has a name too, which must not be told.
+            odd = folder / "memory" / f"odd-{self.canary(space=space)}.md"
+            odd.write_bytes(b"- \xff\xfe\x81 odd\n")
+        rooms = [f"rooms/{folder_of(f'{c}-{chat}')}" for c in CHANNELS for chat in ("den", "ada")]
+        for space in (*rooms, "rooms/memory-den", "people/stranger"):
+            for topic, name in enumerate(("ROOM.md", "MEMORY.md", "USER.md", "memory/talk.md")):
+                self.plant(space, name, topic, visible=False)
+        for topic, name in enumerate(("notes.md", "bank/loose.md", "people/loose.md", ".e.md")):
+            self.plant("", name, topic, visible=False)
+        for topic, name in enumerate(("how-to.md", "MEMORY.md", "deep/er.md")):
+            self.plant("shared", name, topic)
+        self._lay_links()
+
+    def _lay_links(self) -> None:
+        ada, bob = (self.setting.space(Who("memory", name)) for name in ("ada", "bob"))
+        links = {
+            f"{bob}/memory/link.md": f"{ada}/MEMORY.md",
+            f"{bob}/memory/dir": f"{ada}/memory",
+            "shared/link.md": "MEMORY.md",
+            "shared/all": "people",
+            self.setting.space(LINKER): ada,
+        }
+        for name, target in links.items():
+            path = self.workspace / name
+            if not path.is_symlink() and not path.exists():
+                path.symlink_to(self.workspace / target)
+
+    # --- what people and the model do -------------------------------------------------------------
+
+    async def say(self, who: Who, text: str, plan: Plan | None = None, **changes: Any) -> None:
+        """Say something and wait for the answer."""
+        await self._push(who, text, plan or Plan(who), **changes)
+        await self._answered(who, 2 if text.startswith("/new ") else 1)
+        self.counts["steps"] += 1
+
+    async def together(self, several: Sequence[tuple[Who, str, Plan]]) -> None:
+        """Several people at the same time, one message each."""
+        unique = {who: (text, plan) for who, text, plan in several}
+        await asyncio.gather(*(self._push(who, t, plan) for who, (t, plan) in unique.items()))
+        for who in unique:
+            await self._answered(who)
+        self.counts["steps"] += len(unique)
+
+    async def elsewhere(self, who: Who, kind: str, text: str) -> None:
+        """Something said where nobody is answered: not a word back, not a file opened for it."""
+        before = (len(self.model.requests), len(self._reads), self._outputs())
+        chat = "den" if kind == "group" else who.sender
+        await self._push(who, text, Plan(None), chat=chat, chat_type=kind, mentions_bot=True)
+        self.counts["steps"] += 1
+        if before != (len(self.model.requests), len(self._reads), self._outputs()):
+            raise Leak(f"something was done for a {kind}")
+
+    def _outputs(self) -> int:
+        return sum(len(channel.sent) + len(channel.drafted) for channel in self.channels.values())
+
+    async def _push(self, who: Who, text: str, plan: Plan, **changes: Any) -> None:
+        step = next(self.numbers)
+        self.plans[step] = plan
+        if text.startswith("/new "):
+            text = f"/new #{step}# {text.removeprefix('/new ')}"
+        elif not text.startswith("/"):
+            text = f"#{step}# {text}"
+        message = Inbound(
+            channel=who.channel,
+            account=who.account,
+            chat=who.sender,
+            chat_type="direct",
+            sender=who.sender,
+            message_id=f"m{step}",
+            text=text,
+            sent_at=self.clock(),
+            thread=who.thread,
+            locale="en",
+        )
+        await self.channels[who.channel].push(replace(message, **changes))
+
+    async def _answered(self, who: Who, count: int = 1) -> None:
+        self._replies[who.address] += count
+        wanted = self._replies[who.address]
+        channel = self.channels[who.channel]
+
+        def done(_: object) -> bool:
+            mine = [out for out in channel.sent if out.address == who.address]
+            return sum(out.kind == "reply" for out in mine) >= wanted
+
+        async with asyncio.timeout(WAIT):
+            await channel.wait_until(done)
+
+    def _script(self, request: Request) -> Any:
+        plan = self._plan(request)
+        if plan is None or plan.who is None:
+            return "I was never asked this."
+        done = 0
+        for message in reversed(request.messages):
+            if message.role == "user" and message.text:
+                break
+            done += any(isinstance(block, ToolResult) for block in message.blocks)
+        if done < len(plan.tools):
+            name, arguments = plan.tools[done]
+            return calls(name, **arguments)
+        seen = sorted(set(TOKEN.findall(shown(request))))
+        if plan.keeps and done == len(plan.tools):
+            if self.setting.sees_memory(plan.who):
+                for token in seen[:8]:
+                    self.canaries[token].spaces.add(self.setting.space(plan.who))
+            return calls("memory_write", text=f"kept {' '.join(seen[:8])} #{len(seen)}")
+        return says(f"I know {' '.join(seen[-BLURTED:])}" if plan.blurts else "Fine.")
+
+    def _plan(self, request: Request) -> Plan | None:
+        for message in reversed(request.messages):
+            if message.role == "user" and (found := STEP.findall(message.text)):
+                return self.plans.get(int(found[0]))
+        return None
+
+    # --- what is looked at from outside -----------------------------------------------------------
+
+    async def index_catches_up(self) -> None:
+        await self.memory.index.sync("test")
+        try:
+            await self.feed.reconcile()
+            await self.feed.follow()
+        except StorageError:  # a damaged index, which is built anew; the feed tries again later
+            self.memory.index._keeper.broken = True
+            await self.memory.index.sync("test")
+            await self.feed.reconcile()
+            await self.feed.follow()
+
+    async def probe(self) -> None:
+        """The page that tells how things are, and nothing else."""
+        await self._get("readyz", set)
+
+    async def ask_the_page(self, topic: int, spaces: Iterable[str]) -> None:
+        """Search over HTTP: the owner's memory is what there is to see."""
+        query = escaped(QUESTIONS[topic % len(QUESTIONS)])
+        for space in spaces:
+            url = f"api/memory/search?space={escaped(space)}&q={query}&k=50"
+            status = await self._get(url, partial(self._owner_may, space))
+            if status != (200 if space in {"", "main", "shared"} else 404):
+                raise Leak(f"the space {space!r} was answered with {status}")
+
+    async def redraw(self, who: Who) -> None:
+        """A channel asks for the history of an address."""
+        engine = self.channels[who.channel].engine
+        assert engine is not None
+        items = await engine.history(who.address, 500)
+        mine = self.setting.conversation(who)
+        words = " ".join(item.text for item in items)
+        self._answers.append((f"the history of {who}", words, lambda: self._said_in(mine)))
+
+    def _said_in(self, conversation: tuple[str, ...]) -> set[str]:
+        return {token for token, each in self.canaries.items() if conversation in each.said}
+
+    async def _get(self, url: str, may: Callable[[], set[str]]) -> int:
+        assert self.app.address is not None
+        async with self.client.get(self.app.address.url + url) as answer:
+            text = f"{await answer.text()} {dict(answer.headers)}"
+            self._answers.append((f"GET /{url}", text, may))
+            return answer.status
+
+    def _owner_may(self, space: str) -> set[str]:
+        everybody = self.setting.dm_scope == "main"
+        return {
+            token
+            for token, canary in self.canaries.items()
+            if "shared" in canary.spaces
+            or (
+                space in {"", "main"}
+                and (
+                    "main" in canary.spaces
+                    or "the owner" in canary.persons
+                    or (everybody and canary.said)
+                )
+            )
+        }
+
+    # --- the scanner ------------------------------------------------------------------------------
+
+    def scan(self) -> None:
+        """Look at everything that came out since the last time.
+
+        Raises:
+            Leak: a canary shows where it may not be seen.
+        """
+        for request in self.model.requests:
+            self._scan_prompt(request)
+        self.counts["prompts"] += len(self.model.requests)
+        self.model.requests.clear()
+        for channel in self.channels.values():
+            outputs = [(out.address, out.text, "replies") for out in channel.sent]
+            outputs += [(address, text, "drafts") for address, text in channel.drafted]
+            for address, text, kind in outputs:
+                self._scan_output(address, text)
+                self.counts[kind] += 1
+            for out in channel.sent:
+                if out.kind == "reply":
+                    self._replies[out.address] -= 1
+            channel.sent.clear()
+            channel.drafted.clear()
+        for line in self.tap.lines:
+            self._judge("a log line", line, set())
+        self.counts["log lines"] += len(self.tap.lines)
+        self.tap.lines.clear()
+        for where, text, may in self._answers:
+            self._judge(where, text, may())
+        self.counts["answers"] += len(self._answers)
+        self._answers.clear()
+
+    def _scan_prompt(self, request: Request) -> None:
+        plan = self._plan(request)
+        if plan is None or plan.who is None:
+            raise Leak("a model was asked on behalf of nobody")
+        who = plan.who
+        sees = self.setting.sees_memory(who)
+        own = {self.setting.space(who)} if sees else set[str]()
+        system = {token for token, canary in self.canaries.items() if canary.spaces & own}
+        self._judge(f"the system prompt of {who}", f"{request.system} {request.tools}", system)
+        found = self._judge(f"a prompt of {who}", shown(request), self._may(who))
+        self._now_said(found, who)
+
+    def _scan_output(self, address: Address, text: str) -> None:
+        who = Who(address.channel, address.chat, address.account, address.thread)
+        if who not in EVERYONE:
+            raise Leak(f"something was sent to {address}")
+        self._now_said(self._judge(f"sent to {who}", text, self._may(who)), who)
+
+    def _now_said(self, tokens: Iterable[str], who: Who) -> None:
+        for token in tokens:
+            self._is_said(self.canaries[token], who)
+
+    def _may(self, who: Who) -> set[str]:
+        """What may be shown to somebody: what is in their conversation, and what is theirs."""
+        setting = self.setting
+        mine, person = setting.conversation(who), setting.person(who)
+        sees = setting.sees_memory(who)
+        spaces = {setting.space(who), "shared"} if sees else set[str]()
+        everybody = setting.dm_scope == "main"
+        return {
+            token
+            for token, canary in self.canaries.items()
+            if mine in canary.said
+            or canary.spaces & spaces
+            or (sees and (person in canary.persons or (everybody and canary.said)))
+        }
+
+    def _judge(self, where: str, text: str, may: set[str]) -> set[str]:
+        found = {token.lower() for token in TOKEN.findall(text)}
+        if wrong := found - may:
+            raise Leak(f"{sorted(wrong)} in {where}")
+        self.counts["rightly seen"] += len(found)
+        return found
+
+
+def shown(request: Request) -> str:
+    """Everything a model is given."""
+    parts = [request.system, repr(request.tools)]
+    for message in request.messages:
+        for block in message.blocks:
+            match block:
+                case Text() | ToolResult():
+                    parts.append(block.text)
+                case ToolUse():
+                    parts.append(repr(block.input))
+                case _:
+                    parts.append(repr(block))
+    return "\n".join(parts)
+
+
+def hostile(setting: Setting, token_paths: Sequence[str] = ()) -> list[str]:
+    """Names of files that are somebody else's, in every spelling."""
+    ada, boss = setting.space(Who("memory", "ada")), setting.space(Who("memory", "boss"))
+    den = f"rooms/{folder_of('memory-den')}"
+    plain = [
+        *(f"{ada}/{name}" for name in ("MEMORY.md", "USER.md", "memory/2026-11-21.md")),
+        *(
+            f"{boss}/MEMORY.md",
+            f"{den}/ROOM.md",
+            f"{den}/memory/talk.md",
+            "rooms/memory-den/ROOM.md",
+        ),
+        *("MEMORY.md", "USER.md", "ROOM.md", "notes.md", "topic.md", "bank/loose.md", "a.txt"),
+        *("shared/link.md", "shared/all/stranger/MEMORY.md", "shared/how-to.md", "shared"),
+        *("memory/link.md", "memory/dir/2026-11-21.md", "memory/.hidden.md", "memory/红船.md"),
+        *("memory/2026-11-21.md", "people/stranger/MEMORY.md", "people/loose.md", ".e.md"),
+    ]
+    twisted = [
+        spelled
+        for path in (f"{ada}/MEMORY.md", "MEMORY.md", f"{den}/ROOM.md", "confidant.db")
+        for spelled in (
+            *(f"../{path}", f"../../{path}", f"memory/../../../{path}", f"shared/../{path}"),
+            *(f"./{path}", f"/{path}", f"//{path}", f"memory//../{path}", f"{path}/", f" {path}"),
+            *(f"memory/..%2f..%2f{path}", f"..\\..\\{path}", f"memory/\u2024\u2024/{path}"),
+            *(f"memory/\uff0e\uff0e/\uff0e\uff0e/{path}", f"shared\u2215..\u2215{path}"),
+            *(f"{path}\x00.md", f"memory/\u202e{path}", f"file://{path}", f"~/{path}"),
+            *(path.upper(), path.replace("e", "\u0435"), "memory/" + "x/" * 40 + path),
+        )
+    ]
+    return [*plain, *twisted, "x" * 499, "memory/" + "é" * 240 + ".md", *token_paths]

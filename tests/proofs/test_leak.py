@@ -1,0 +1,600 @@
+"""Whatever anybody asks, in whatever way: nobody is shown what is another's.
+
+Canaries stand in everybody's conversations and files. Hypothesis drives the people around them, the
+model is the worst there can be (it asks for anything and repeats all it is shown), and everything
+that comes out is scanned: prompts, replies, drafts, log lines, HTTP answers, histories. Who may see
+which canary is decided by `tests/proofs/canaries.py`, from the documentation alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from aiohttp import web
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from bot.gateway import access
+from bot.memory.paths import Target
+from bot.scope import MemoryView
+from tests.proofs.canaries import (
+    EVERYONE,
+    LINKER,
+    PEOPLE,
+    QUESTIONS,
+    TOPICS,
+    Leak,
+    Plan,
+    Rules,
+    Setting,
+    Who,
+    Wiretap,
+    World,
+    hostile,
+)
+
+STEP_SECONDS = 60.0  # until a step counts as stuck
+WHO = st.sampled_from(EVERYONE)
+TOPIC = st.integers(0, len(QUESTIONS) - 1)
+HOSTILE = st.integers(0, 1_000)  # which of the hostile names
+DM_SCOPES = ("main", "per-peer", "per-channel-peer", "per-account-channel-peer")
+KINDS = ("group", "channel", "thread", "dm", "Direct", "supergroup", "", "direct ")
+LINKS = st.sampled_from(
+    [
+        (),
+        (("ada", ("memory:ada", "other:eve")),),
+        (("bob", ("memory:bob", "nct:bob")), ("ada", ("other:ada", "memory:Ada"))),
+        (("boss", ("memory:boss", "nct:chief")),),
+        # A name that means something elsewhere is still only a name.
+        (("main", ("memory:bob", "other:eve")),),
+        (("shared", ("nct:bob",)), ("people", ("memory:@ada",))),
+    ]
+)
+OWNERS = st.sampled_from([(), ("memory:boss",), ("memory:boss", "other:ada")])
+RULE = st.one_of(
+    st.tuples(
+        st.sampled_from(["allow", "deny"]),
+        st.just("chat_type"),
+        st.sampled_from(["direct", "group", "thread"]),
+    ),
+    st.tuples(
+        st.sampled_from(["allow", "deny"]),
+        st.just("channel"),
+        st.sampled_from(["memory", "other", "nct"]),
+    ),
+    st.tuples(
+        st.sampled_from(["allow", "deny"]),
+        st.sampled_from(["sender", "chat"]),
+        st.sampled_from(["bob", "eve", "boss"]),
+    ),
+    st.tuples(st.sampled_from(["allow", "deny"]), st.just("account"), st.just("second")),
+    st.tuples(
+        st.sampled_from(["allow", "deny"]),
+        st.just("key_prefix"),
+        st.sampled_from(["agent:main:main", "agent:main:memory:", "agent:main:dm:", "agent:x"]),
+    ),
+    st.tuples(st.sampled_from(["allow", "deny"]), st.just(""), st.just("")),
+)
+# Mostly open, or there would be little to protect.
+SCOPE = st.one_of(
+    st.just(Rules()),
+    st.just(Rules("allow", ())),
+    st.builds(Rules, st.sampled_from(["allow", "deny"]), st.lists(RULE, max_size=3).map(tuple)),
+)
+OWN_SCOPE = st.builds(
+    Rules, st.sampled_from(["", "", "allow", "deny"]), st.lists(RULE, max_size=2).map(tuple)
+)
+SETTING = st.builds(
+    Setting,
+    dm_scope=st.sampled_from(DM_SCOPES),
+    owner=OWNERS,
+    links=LINKS,
+    scope=SCOPE,
+    channel_scopes=st.lists(
+        st.tuples(st.sampled_from(["memory", "other", "nct"]), OWN_SCOPE),
+        max_size=2,
+        unique_by=lambda item: item[0],
+    ).map(tuple),
+    account_scopes=st.one_of(st.just(()), OWN_SCOPE.map(lambda rules: (("second", rules),))),
+    embedder=st.sampled_from(["none", "hash", "hash"]),
+)
+
+
+class Strangers(RuleBasedStateMachine):
+    """Everybody at once around one engine, which is started once and now and then again."""
+
+    totals: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.home = tempfile.TemporaryDirectory()
+        self.stack = ExitStack()
+        self.tap = self.stack.enter_context(Wiretap().listening())
+        self.world = World(Path(self.home.name), Setting(), self.tap)
+        self.started = False
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self.loop.run_until_complete(asyncio.wait_for(work, STEP_SECONDS))
+
+    @initialize(setting=SETTING)
+    def begin(self, setting: Setting) -> None:
+        self.world.setting = setting
+        self.world.plant_everywhere()
+        self.run(self.world.start())
+        self.started = True
+        for who in PEOPLE:
+            token = self.world.canary(said_by=who)
+            self.run(self.world.say(who, self.world.sentence(token, len(token))))
+        self.run(self.world.index_catches_up())
+
+    # --- what people do ---
+
+    @rule(who=WHO, topic=TOPIC, keep=st.sampled_from(["", "note", "MEMORY.md", "USER.md"]))
+    def someone_tells_a_secret(self, who: Who, topic: int, keep: str) -> None:
+        self.run(tells(self.world, who, topic, keep))
+
+    @rule(who=WHO, topic=TOPIC, tool=st.sampled_from(["", "memory_search", "transcript_search"]))
+    def someone_asks(self, who: Who, topic: int, tool: str) -> None:
+        self.run(asks(self.world, who, topic, tool))
+
+    @rule(who=WHO, topic=TOPIC)
+    def someone_begins_anew_with_a_question(self, who: Who, topic: int) -> None:
+        self.run(self.world.say(who, f"/new {QUESTIONS[topic]}", Plan(who)))
+
+    @rule(who=WHO, which=st.lists(HOSTILE, min_size=4, max_size=8))
+    def someones_model_reads_what_it_should_not(self, who: Who, which: list[int]) -> None:
+        self.run(reads(self.world, who, which))
+
+    @rule(who=WHO, which=HOSTILE, how=st.sampled_from(["add", "section", "replaces"]))
+    def someones_model_writes_where_it_should_not(self, who: Who, which: int, how: str) -> None:
+        self.run(writes(self.world, who, which, how))
+
+    @rule(who=WHO, topic=TOPIC)
+    def someones_model_keeps_all_it_sees(self, who: Who, topic: int) -> None:
+        self.run(self.world.say(who, QUESTIONS[topic], Plan(who, keeps=True)))
+
+    @rule(
+        who=WHO,
+        command=st.sampled_from(
+            ["/new", "/reset", "/undo", "/memory", "/status", "/whoami", "/help", "/start", "/stop"]
+        ),
+    )
+    def someone_gives_a_command(self, who: Who, command: str) -> None:
+        self.run(self.world.say(who, command))
+
+    @rule(who=WHO, which=HOSTILE, topic=TOPIC, command=st.sampled_from(["show", "search", "who"]))
+    def someone_asks_memory_itself(self, who: Who, which: int, topic: int, command: str) -> None:
+        self.run(asks_memory(self.world, who, which, topic, command))
+
+    @rule(who=WHO, topic=TOPIC, sure=st.booleans())
+    def someone_forgets(self, who: Who, topic: int, sure: bool) -> None:  # noqa: FBT001
+        self.run(forgets(self.world, who, topic, sure=sure))
+
+    @rule(who=WHO, where=st.sampled_from(["unknown command", "argument", "path"]))
+    def someone_types_a_secret_where_it_does_not_belong(self, who: Who, where: str) -> None:
+        self.run(mistypes(self.world, who, where))
+
+    @rule(who=WHO, kind=st.sampled_from(KINDS), topic=TOPIC, command=st.booleans())
+    def something_is_said_elsewhere(
+        self,
+        who: Who,
+        kind: str,
+        topic: int,
+        command: bool,  # noqa: FBT001
+    ) -> None:
+        text = f"/memory search {QUESTIONS[topic]}" if command else QUESTIONS[topic]
+        self.run(self.world.elsewhere(who, kind, text))
+
+    @rule(several=st.lists(st.tuples(WHO, TOPIC), min_size=2, max_size=4))
+    def several_ask_at_once(self, several: list[tuple[Who, int]]) -> None:
+        asked = [
+            (who, QUESTIONS[topic], Plan(who, [("memory_search", {"query": QUESTIONS[topic]})]))
+            for who, topic in several
+        ]
+        self.run(self.world.together(asked))
+
+    # --- what happens around them ---
+
+    @rule(who=WHO, topic=TOPIC, name=st.sampled_from(["MEMORY.md", "memory/2026-11-21.md"]))
+    def someone_edits_a_file(self, who: Who, topic: int, name: str) -> None:
+        if who != LINKER:
+            self.world.plant(self.world.setting.space(who), name, topic)
+        self.run(self.world.index_catches_up())
+        self.world.counts["steps"] += 1
+
+    @rule(hours=st.integers(-30, 60))
+    def the_clock_jumps(self, hours: int) -> None:
+        self.world.clock.advance(hours=hours)
+        self.world.counts["steps"] += 1
+
+    @rule(topic=TOPIC)
+    def the_page_is_asked(self, topic: int) -> None:
+        self.run(asks_the_page(self.world, topic))
+
+    @rule(who=WHO)
+    def a_history_is_drawn_again(self, who: Who) -> None:
+        self.run(self.world.redraw(who))
+        self.world.counts["steps"] += 1
+
+    @rule(damage=st.booleans(), who=WHO, topic=TOPIC)
+    def the_index_is_lost(self, damage: bool, who: Who, topic: int) -> None:  # noqa: FBT001
+        self.run(loses_the_index(self.world, who, topic, damage=damage))
+
+    @rule(scope=st.one_of(st.none(), SCOPE))
+    def it_is_started_again(self, scope: Rules | None) -> None:
+        self.run(self.world.restart(**({"scope": scope} if scope else {})))
+        self.world.counts["restarts"] += 1
+
+    # --- what must always be true ---
+
+    @invariant()
+    def nobody_was_shown_what_is_anothers(self) -> None:
+        if self.started:
+            self.run(self.world.probe())
+            self.world.scan()
+
+    def teardown(self) -> None:
+        try:
+            if self.started:
+                self.run(everybody_is_asked_once_more(self.world))
+                self.run(self.world.stop())
+        finally:
+            Strangers.totals += self.world.counts
+            self.stack.close()
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+            self.home.cleanup()
+
+
+# --- what people do, also in the tests of the scanner ---------------------------------------------
+
+
+async def tells(world: World, who: Who, topic: int, keep: str) -> None:
+    space = world.setting.space(who)
+    # A folder that is a link is nobody's: nothing can be kept in it.
+    kept = bool(keep) and world.setting.sees_memory(who) and who != LINKER
+    token = world.canary(space=space if kept else "", said_by=who)
+    path = {} if keep == "note" else {"path": keep}
+    write = [("memory_write", {"text": world.sentence(token, topic), **path})] if keep else []
+    await world.say(who, f"remember: {world.sentence(token, topic)}", Plan(who, write))
+
+
+async def asks(world: World, who: Who, topic: int, tool: str) -> None:
+    question = QUESTIONS[topic % len(QUESTIONS)]
+    tools = [(tool, {"query": question, "limit": 20})] if tool else []
+    await world.say(who, question, Plan(who, tools))
+
+
+async def reads(world: World, who: Who, which: list[int]) -> None:
+    names = hostile(world.setting)
+    tools: list[tuple[str, dict[str, Any]]] = [
+        ("memory_get", {"path": names[number % len(names)]}) for number in which
+    ]
+    tools[0][1]["from"], tools[1][1]["lines"] = 2, 120
+    tools.append(("memory_search", {"query": tools[2][1]["path"], "limit": 20}))
+    tools.append(("memory_get", {"path": "MEMORY.md", "space": "main"}))
+    tools.append(("transcript_search", {"query": '" OR key:* --', "person": "main"}))
+    await world.say(who, "look around", Plan(who, tools))
+
+
+async def writes(world: World, who: Who, which: int, how: str) -> None:
+    """Whatever is taken is the writer's; whatever lands elsewhere shows up there."""
+    names = hostile(world.setting)
+    space = world.setting.space(who) if world.setting.sees_memory(who) else ""
+    token = world.canary(space=space, said_by=who)
+    more = {"section": "Plans"} if how == "section" else {}
+    more = {"replaces": TOPICS[which % len(TOPICS)]} if how == "replaces" else more
+    path = names[which % len(names)]
+    write = ("memory_write", {"text": world.sentence(token, which), "path": path, **more})
+    await world.say(who, f"write {token} there", Plan(who, [write]))
+
+
+async def asks_memory(world: World, who: Who, which: int, topic: int, command: str) -> None:
+    names = hostile(world.setting)
+    question = QUESTIONS[topic % len(QUESTIONS)]
+    words = {
+        "show": f"/memory show {names[which % len(names)]}",
+        "search": f"/memory search {question}",
+        "who": f"/whosees {('zq', TOPICS[topic % len(TOPICS)], 'is')[which % 3]}",
+    }
+    await world.say(who, words[command])
+
+
+async def forgets(world: World, who: Who, topic: int, *, sure: bool) -> None:
+    await world.say(who, f"/memory forget {TOPICS[topic % len(TOPICS)]}")
+    if sure:
+        await world.say(who, "/memory forget yes")
+
+
+async def mistypes(world: World, who: Who, where: str) -> None:
+    token = world.canary(said_by=who)
+    typed = {
+        "unknown command": f"/{token} {token}",
+        "argument": f"/model {token}",
+        "path": f"/memory show memory/{token}.md",
+    }
+    await world.say(who, typed[where])
+
+
+async def asks_the_page(world: World, topic: int) -> None:
+    ada = world.setting.space(Who("memory", "ada"))
+    spaces = ("", "main", "shared", "people/ada", ada, f"{ada}#private", "main#private", "rooms")
+    others = ("talk:main", "talk:memory:ada", "..", "people/../", "MAIN", "*", "rooms/memory-den")
+    await world.ask_the_page(topic, (*spaces, *others))
+    world.counts["steps"] += 1
+
+
+async def loses_the_index(world: World, who: Who, topic: int, *, damage: bool) -> None:
+    for path in (world.folder / "index").glob("index-*.db"):
+        if damage:
+            path.write_bytes(b"SQLite format 3\x00" + b"\x07" * 5_000)
+        else:
+            path.unlink()
+    await asks(world, who, topic, "memory_search")
+    await world.index_catches_up()
+
+
+async def everybody_is_asked_once_more(world: World) -> None:
+    await world.index_catches_up()
+    for topic, who in enumerate(EVERYONE):
+        await asks(world, who, topic, "memory_search")
+        await world.redraw(who)
+    await asks_the_page(world, 0)
+
+
+async def tour(world: World) -> None:
+    """Everything that people do, once, in an order in which each finds something."""
+    ada, bob, eve, boss = (
+        Who(channel, sender)
+        for channel, sender in (
+            *(("memory", "ada"), ("memory", "bob")),
+            *(("other", "eve"), ("memory", "boss")),
+        )
+    )
+    for number, who in enumerate((ada, boss, bob, eve)):
+        await tells(world, who, number, ("note", "MEMORY.md", "", "USER.md")[number])
+    await world.index_catches_up()
+    for number, who in enumerate((bob, eve, ada, LINKER)):
+        await asks(world, who, number, "memory_search")
+        await asks(world, who, number, "transcript_search")
+        await world.say(who, f"/new {QUESTIONS[number]}", Plan(who))
+        for first in range(0, len(hostile(world.setting)), 12):
+            await reads(world, who, list(range(first, first + 12)))
+        for number_of in range(0, 60, 7):
+            await asks_memory(world, who, number_of, number, "show")
+        await writes(world, who, number * 3, "add")
+        await asks_memory(world, who, number, number, "search")
+        await asks_memory(world, who, number, number, "who")
+        await mistypes(world, who, "unknown command")
+        await forgets(world, who, number, sure=number == 1)
+    for kind in KINDS:
+        await world.elsewhere(eve, kind, QUESTIONS[0])
+    for who in EVERYONE:
+        await world.redraw(who)
+    await world.probe()
+    await asks_the_page(world, 1)
+    world.clock.advance(days=1)
+    world.scan()
+    await world.restart()
+    await loses_the_index(world, eve, 2, damage=True)
+    await world.together([(who, QUESTIONS[3], Plan(who)) for who in (ada, bob, eve, boss)])
+    await everybody_is_asked_once_more(world)
+
+
+async def take_the_tour(folder: Path, setting: Setting) -> Counter[str]:
+    with Wiretap().listening() as tap:
+        world = World(folder, setting, tap)
+        world.plant_everywhere()
+        await world.start()
+        try:
+            await tour(world)
+            world.scan()
+        finally:
+            await world.stop()
+    return world.counts
+
+
+# --- the proofs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_nobody_is_shown_what_is_anothers():
+    Strangers.totals = Counter()
+    run_state_machine_as_test(
+        Strangers,
+        settings=settings(
+            max_examples=20,
+            stateful_step_count=150,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],  # a run is long; shrinking would take an hour
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    totals = Strangers.totals
+    print("; ".join(f"{count} {what}" for what, count in sorted(totals.items())), "; 0 sightings")
+    assert totals["steps"] >= 3_000
+    assert totals["rightly seen"] > 20_000  # what may be seen is seen, or nothing was tried
+    assert all(totals[kind] > 500 for kind in ("prompts", "replies", "drafts", "answers"))
+    assert totals["log lines"] > 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dm_scope", DM_SCOPES)
+async def test_every_scope_of_direct_chats_takes_the_tour(tmp_path: Path, dm_scope: str):
+    counts = await take_the_tour(
+        tmp_path, Setting(dm_scope, owner=("memory:boss",), embedder="hash")
+    )
+    assert counts["rightly seen"] > 500
+
+
+@pytest.mark.slow
+async def test_with_the_local_embedder_and_everybody_linked_somehow(tmp_path: Path):
+    links = (("ada", ("memory:ada", "nct:bob")), ("main", ("memory:bob", "other:eve")))
+    setting = Setting(owner=("memory:boss",), links=links, embedder="local")
+    counts = await take_the_tour(tmp_path, setting)
+    assert counts["rightly seen"] > 500
+
+
+# --- the scanner can fail -------------------------------------------------------------------------
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def everybody_is_ada(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway import people
+
+    view_for = people.view_for
+
+    def leaky(config: Any, subject: Any, **known: Any) -> MemoryView:
+        known["people"] = ("memory:ada",)
+        return view_for(config, subject, **known)
+
+    patch.setattr(people, "view_for", leaky)
+
+
+def groups_count_as_direct(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(access, "decide", lambda *_args, **_kwargs: access.Verdict.ALLOW)
+
+
+def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:
+    from bot.memory import files
+
+    whole = files.SpaceFiles._whole
+    root = Target("MEMORY.md", (), "MEMORY.md")
+    patch.setattr(files.SpaceFiles, "_whole", lambda self, _target: whole(self, root))
+
+
+def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent import recall
+    from bot.agent.tools import memory_search
+    from bot.memory.index.lookup import Reader
+
+    def everything(self: Reader, _partitions: Any) -> Any:
+        names = [str(row[0]) for row in self._run("SELECT name FROM partitions")]
+        return scope(self, names)
+
+    scope = Reader.scope
+    patch.setattr(Reader, "scope", everything)
+    for module in (recall, memory_search):
+        patch.setattr(module, "may_see", lambda _view, _hit: True)
+
+
+def names_lead_anywhere(patch: pytest.MonkeyPatch) -> None:
+    from bot.memory import paths
+
+    def leaky(_view: MemoryView, path: str, **_known: object) -> Target:
+        *folders, name = [part for part in path.split("/") if part not in {"", ".", ".."}]
+        return Target(path, tuple(folders), name)
+
+    patch.setattr(paths, "resolve", leaky)
+
+
+def links_are_followed(patch: pytest.MonkeyPatch) -> None:
+    import os
+
+    from bot.memory import disk
+
+    for name in ("_FOLDER_FLAGS", "_READ_FLAGS"):
+        patch.setattr(disk, name, getattr(disk, name) & ~os.O_NOFOLLOW)
+
+
+def transcripts_are_searched_as_a_whole(patch: pytest.MonkeyPatch) -> None:
+    from bot.storage.sqlite import SqliteTransaction
+
+    search = SqliteTransaction.search_text
+
+    def leaky(self: SqliteTransaction, query: str, limit: int, *_: object) -> Any:
+        keys = [str(row[0]) for row in self.execute("SELECT DISTINCT key FROM sessions")]
+        return search(self, query, limit, keys)
+
+    patch.setattr(SqliteTransaction, "search_text", leaky)
+
+
+def everybody_shares_one_conversation(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway import routing
+
+    patch.setattr(routing, "session_key", lambda *_args: "agent:main:main")
+
+
+def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway import prefix
+
+    patch.setattr(prefix, "name_of", lambda _view: "")
+
+
+def histories_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway import history
+
+    patch.setattr(history, "_HERE", "(? || ? || ? || ?) IS NOT NULL")
+
+
+def a_log_quotes(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent.tools.toolbox import Toolbox
+
+    run = Toolbox.run
+
+    async def leaky(self: Toolbox, name: str, arguments: Any, context: Any) -> Any:
+        logging.getLogger("aiohttp.client").debug("asked %s with %s", name, arguments)
+        return await run(self, name, arguments, context)
+
+    patch.setattr(Toolbox, "run", leaky)
+
+
+def a_page_tells_more(patch: pytest.MonkeyPatch) -> None:
+    from bot.dashboard.memory import MemoryPages
+
+    async def leaky(self: MemoryPages, request: web.Request) -> web.Response:
+        found = await self._memory._desk._index.search(  # type: ignore[attr-defined]
+            request.query["q"], ("people/ada", *_people(self)), 50
+        )
+        return web.json_response([hit.snippet for hit in found.hits])
+
+    def _people(self: MemoryPages) -> Iterator[str]:
+        workspace = self._memory._desk._index._workspace  # type: ignore[attr-defined]
+        return (f"people/{path.name}" for path in (workspace / "people").iterdir())
+
+    patch.setattr(MemoryPages, "_search", leaky)
+
+
+BREAKS: tuple[Break, ...] = (
+    everybody_is_ada,
+    groups_count_as_direct,
+    private_files_come_without_a_view,
+    searches_look_everywhere,
+    names_lead_anywhere,
+    links_are_followed,
+    transcripts_are_searched_as_a_whole,
+    everybody_shares_one_conversation,
+    one_prefix_for_all_views,
+    histories_are_not_told_apart,
+    a_log_quotes,
+    a_page_tells_more,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaky", BREAKS, ids=lambda leaky: leaky.__name__)
+async def test_a_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaky: Break):
+    setting = Setting(owner=("memory:boss",), embedder="hash")
+    if leaky is one_prefix_for_all_views:  # conversations several people share
+        setting = replace(setting, dm_scope="main")
+    leaky(monkeypatch)
+    with pytest.raises(Leak):
+        await take_the_tour(tmp_path, setting)
