@@ -1,4 +1,4 @@
-"""The part of a chunk that is shown: the lines that answer the question, not the first ones. Pure."""
+"""The part of a chunk that is shown: what answers the question, not the first lines. Pure."""
 
 from __future__ import annotations
 
