@@ -302,6 +302,8 @@ class Keeper:
             return await self._change(work)
         except (apsw.Error, OSError) as error:
             self._problem = _words(error)
+            if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+                self.broken = True  # the next change, search or sync builds it again
             raise StorageError(self._problem) from error
 
     async def _run(self, work: Callable[[], T]) -> T:
