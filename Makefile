@@ -22,7 +22,7 @@ help:
 	@echo 'make install  set up .venv, with .venv/bin/confidant in it'
 	@echo 'make test     set up everything tests need and run all checks and tests'
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
-	@echo 'make bench    measure, against a bot with no engine'
+	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
 	@echo 'make lock     write requirements.lock and requirements-dev.lock anew (needs uv)'
 	@echo 'make clean    remove .venv and caches; your data and .env stay'

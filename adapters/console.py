@@ -18,7 +18,7 @@ from typing import Literal, TextIO
 
 from pydantic import Field
 
-from adapters.screen import PROMPT, WAITING, display_for
+from adapters.screen import PROMPT, WAITING, below, display_for
 from bot.channel import (
     DEFAULT_ACCOUNT,
     Address,
@@ -76,7 +76,7 @@ class Console:
         self._display = display_for(self._output)
         self._locale = locale
         self.capabilities = Capabilities(
-            max_length=1_000_000, typing=True, drafts=self._output.isatty()
+            max_length=1_000_000, typing=True, drafts=self._output.isatty(), attachments=True
         )
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._free = threading.Event()  # set while the prompt may be shown
@@ -118,7 +118,7 @@ class Console:
         """
         try:
             self._display.draft("")
-            self._display.show(outbound.text, at_prompt=self._at_prompt)
+            self._display.show(outbound.text + _below(outbound), at_prompt=self._at_prompt)
         except OSError as error:
             self._finished.set()
             raise SendTransient("the terminal is gone") from error
@@ -243,6 +243,14 @@ class Console:
                 self._waiting_for = ""  # a silent turn is an answer too
         self._draft("")
         self._free.set()
+
+
+def _below(outbound: Outbound) -> str:
+    """The buttons as commands to type, and files by name: nothing can be pressed or seen here."""
+    return below(
+        ((button.label, button.command) for button in outbound.buttons),
+        ((file.name, len(file.data)) for file in outbound.attachments),
+    )
 
 
 def _readable(stream: TextIO) -> bool:

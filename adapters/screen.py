@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any, Protocol, TextIO
 
 PROMPT = "› "
@@ -12,6 +13,25 @@ WAITING = "…"
 
 # Everything a text could command a terminal with; newline and tab stay.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def below(buttons: Iterable[tuple[str, str]], files: Iterable[tuple[str, int]]) -> str:
+    """What comes with a text, as a terminal can show it, or empty.
+
+    Args:
+        buttons: each a label and the command to type instead.
+        files: each a name and its bytes.
+    """
+    choices = " · ".join(f"{label}: {command}" for label, command in buttons)
+    names = [f"📎 {name} ({size_text(size)})" for name, size in files]
+    return "".join(f"\n\n{line}" for line in (*names, f"▸ {choices}" if choices else "") if line)
+
+
+def size_text(size: int) -> str:
+    """A number of bytes, short."""
+    if size < 1000:
+        return f"{size} B"
+    return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
 
 
 class Display(Protocol):

@@ -1,1 +1,1 @@
-"""`python -m bench`: what the engine costs, next to bots that have none."""
+"""Benchmarks, each a module of its own: `python -m bench` runs all of them."""

@@ -16,17 +16,21 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 STOP_TIMEOUT = 30.0  # seconds a program may take to end when it is asked to
 # What the environment of whoever runs this says about bots must not reach the ones measured.
-_FOREIGN = ("CONFIDANT_", "TELEGRAM_", "ANTHROPIC_", "PYTHON")
+_FOREIGN = ("CONFIDANT_", "TELEGRAM_", "DISCORD_", "NEXTCLOUD_", "ANTHROPIC_", "PYTHON")
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """A program to measure; `title` is its row in the table, `variables` are its own."""
+    """A program to measure; `title` is its row in the table, `variables` are its own.
+
+    One with `neighbours` is connected to Discord and Nextcloud Talk too, where nobody writes.
+    """
 
     title: str
     command: tuple[str, ...]
     variables: tuple[tuple[str, str], ...] = ()
+    neighbours: bool = False
 
 
 HTTPX = Bot("floor on httpx", (sys.executable, "-m", "bench.floor", "httpx"))
@@ -37,7 +41,10 @@ WORDS_ONLY = Bot(
     CONFIDANT.command,
     (("CONFIDANT_MEMORY__EMBEDDER__PROVIDER", "none"),),
 )
-BOTS = (HTTPX, AIOHTTP, CONFIDANT, WORDS_ONLY)
+ALL_CHANNELS = Bot(
+    "Confidant, Discord and Nextcloud Talk on too", CONFIDANT.command, neighbours=True
+)
+BOTS = (HTTPX, AIOHTTP, CONFIDANT, ALL_CHANNELS, WORDS_ONLY)
 
 
 class Running:
@@ -79,10 +86,10 @@ async def running(
 
 
 @asynccontextmanager
-async def model() -> AsyncGenerator[tuple[str, Running]]:
-    """Start the fake model; where it is, and its costs."""
+async def server(module: str) -> AsyncGenerator[tuple[str, Running]]:
+    """Start a fake server; the line it says where it is with, and its costs."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.model_server"),
+        *(sys.executable, "-m", module),
         cwd=ROOT,
         env=_environment({}),
         stdin=asyncio.subprocess.DEVNULL,
@@ -91,11 +98,11 @@ async def model() -> AsyncGenerator[tuple[str, Running]]:
     started = time.monotonic()
     try:
         if process.stdout is None:
-            raise RuntimeError("the model server has no output")
-        address = (await process.stdout.readline()).decode().strip()
-        if not address:
-            raise RuntimeError("the model server does not start")
-        yield address, Running(process.pid, started)
+            raise RuntimeError(f"{module} has no output")
+        line = (await process.stdout.readline()).decode().strip()
+        if not line:
+            raise RuntimeError(f"{module} does not start")
+        yield line, Running(process.pid, started)
     finally:
         await stop(process)
 

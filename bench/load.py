@@ -12,10 +12,12 @@ import re
 import statistics
 import time
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.bots import Bot, Running, running, settings
+from bench.neighbours import Neighbours, neighbours
 from bench.table import Measured, percentile
 from tests.fakes.telegram import FakeTelegram
 
@@ -93,10 +95,12 @@ async def measure(bot: Bot, model_url: str, model: Running, size: Size, folder: 
     Raises:
         WrongAnswers: it did not answer every message exactly once.
     """
-    async with FakeTelegram(record_calls=False) as telegram:
+    async with FakeTelegram(record_calls=False) as telegram, AsyncExitStack() as stack:
         people = People(telegram)
         environment = settings(folder, telegram.url, telegram.token, model_url)
         environment |= dict(bot.variables)
+        beside = await stack.enter_async_context(neighbours()) if bot.neighbours else None
+        environment |= beside.settings() if beside else {}
         async with running(bot.command, folder, environment) as program:
             try:
                 await telegram.wait_called("getUpdates", within=START_TIMEOUT)
@@ -105,9 +109,11 @@ async def measure(bot: Bot, model_url: str, model: Running, size: Size, folder: 
             cold_start = time.monotonic() - program.started
             people.write(FIRST_CHAT)
             first_reply = await people.answered(START_TIMEOUT) - program.started
+            await _check(beside)
             latencies = await _one_by_one(people, size)
             bursts = await _bursts(people, program, model, size)
             await people.check()
+            await _check(beside)
             return Measured(
                 cold_start=cold_start,
                 first_reply=first_reply,
@@ -119,6 +125,15 @@ async def measure(bot: Bot, model_url: str, model: Running, size: Size, folder: 
                 telegram_busy=max(burst.telegram_busy for burst in bursts),
                 model_busy=max(burst.model_busy for burst in bursts),
             )
+
+
+async def _check(beside: Neighbours | None) -> None:
+    """Prove that a bot is connected to all it was told to be connected to."""
+    try:
+        if beside is not None:
+            await beside.connected()
+    except TimeoutError:
+        raise WrongAnswers("not connected to Discord and Nextcloud Talk") from None
 
 
 @dataclass(frozen=True, slots=True)

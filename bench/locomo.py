@@ -1,6 +1,6 @@
 """How much of what was said is found: LoCoMo (Maharana et al., ACL 2024), all in one space.
 
-`python -m bench.locomo FOLDER`, or with CONFIDANT_LOCOMO set to a folder of its conversations. Each
+`python -m bench locomo FOLDER`, or with CONFIDANT_LOCOMO set to a folder of its conversations. Each
 session becomes a Markdown file: a heading with its date, then a `Speaker: text` line for each turn.
 Every question but those of category 5 is asked, by words, by meaning, and by both. No key is used
 and nothing is downloaded; without the conversations it says so and ends well.
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
 from bot.memory.embed.local import LocalEmbedder
@@ -150,7 +151,8 @@ async def ask(
 
 def main() -> int:
     """Measure and print; 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.locomo")
+    quiet.logs()
+    parser = argparse.ArgumentParser(prog="python -m bench locomo")
     parser.add_argument("folder", nargs="?", default=os.environ.get("CONFIDANT_LOCOMO", ""))
     parser.add_argument("--mode", choices=(*MODES, "all"), default="all")
     options = parser.parse_args()

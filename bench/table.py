@@ -63,20 +63,23 @@ def medians(rounds: Sequence[Measured]) -> Measured:
     )
 
 
-def goals(engine: Measured, floor: Measured, words_only: Measured) -> list[Goal]:
+def goals(engine: Measured, floor: Measured, words_only: Measured | None = None) -> list[Goal]:
     """What is promised, next to the floor on the same transports.
 
-    `words_only` is the engine without its embedder, which is loaded with the first search.
+    `words_only` is the engine without its embedder, which is loaded with the first search; None
+    leaves its goal out.
     """
     rate = engine.turns_per_second / floor.turns_per_second
-    return [
+    found = [
         Goal("turns/s, of the floor's", rate, 0.45, "×", at_least=True),
         Goal("added to the floor's p50", engine.p50 - floor.p50, 5.0, "ms"),
         Goal("processor time a turn", engine.cpu, 5.0, "ms"),
         Goal("cold start to the first poll", engine.cold_start, 1.5, "s"),
         Goal("resident memory, embedder loaded", engine.resident, 230.0, "MB"),
-        Goal("resident memory, by words alone", words_only.resident, 150.0, "MB"),
     ]
+    if words_only is not None:
+        found.append(Goal("resident memory, by words alone", words_only.resident, 150.0, "MB"))
+    return found
 
 
 _COLUMNS = (

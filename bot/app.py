@@ -15,14 +15,19 @@ import structlog
 import tzlocal
 
 from bot import housekeeping
+from bot.agent.compactor import Compactor
+from bot.agent.flush import Flusher
 from bot.agent.models import Model
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
 from bot.agent.recall import Recaller
 from bot.agent.select import Models
+from bot.agent.tools.artifact_get import ArtifactGet
+from bot.agent.tools.guard import ResultGuard
 from bot.agent.tools.memory_get import MemoryGet
 from bot.agent.tools.memory_search import MemorySearch
 from bot.agent.tools.memory_write import MemoryWrite
+from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.transcript_search import TranscriptSearch
 from bot.channel import Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
@@ -30,29 +35,40 @@ from bot.clock import Clock, system_clock
 from bot.commands.menu import menu
 from bot.commands.registry import handlers
 from bot.config import Config
+from bot.context import tokens
 from bot.dashboard.health import Check, Readiness
 from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
+from bot.gateway.aftercare import Aftercare
 from bot.gateway.commander import Commander
-from bot.gateway.desk import GatewayDesk
+from bot.gateway.desk import GatewayDesk, PeopleDesk
+from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
 from bot.gateway.gateway import Gateway
 from bot.gateway.health import HealthBoard
 from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
 from bot.gateway.ledger import Ledger
+from bot.gateway.links import LinkBook
 from bot.gateway.live import LiveSessions
+from bot.gateway.media import MediaReader
 from bot.gateway.memory import OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.people import People
 from bot.gateway.prefix import Prefixes
+from bot.gateway.reminders import Reminders
+from bot.gateway.rooms import MAX_CHOSEN
 from bot.gateway.running import RunningTurns
+from bot.gateway.sweep import Sweeper
 from bot.gateway.turns import TurnRunner
+from bot.gateway.windows import Windows
 from bot.i18n import LANGUAGES, text
 from bot.memory.search import Searcher
 from bot.metrics import Metrics
-from bot.sessions import recover
+from bot.scheduler import Scheduler
+from bot.sessions import links, recover, rooms
+from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.mirror import Mirror
 from bot.sessions.search import TranscriptIndex
 from bot.storage import Database, backup
@@ -63,6 +79,7 @@ from bot.storage.sqlite import SqliteDatabase
 DATABASE_NAME = "confidant.db"
 TRANSCRIPTS = "sessions"
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
+SWEEP_SECONDS = 60.0
 SEND_GRACE = 5.0  # seconds their replies may then take to go out
 
 log = structlog.get_logger(__name__)
@@ -95,6 +112,9 @@ class App:
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics()
+        self._scheduler = Scheduler(
+            self._parts.clock, lambda job: self.metrics.job_errors.labels(job).inc()
+        )
         self.address: Listening | None = None
         self.channels: dict[str, Channel] = {}
 
@@ -118,22 +138,29 @@ class App:
         mirror = Mirror(database, folder / TRANSCRIPTS)
         await mirror.start()
         self._stack.push_async_callback(mirror.stop)
-        models = self._models(MetaStore(database, clock))
+        kept = MetaStore(database, clock)
+        models = self._models(kept)
         self._stack.push_async_callback(models.close)
+        counter = await asyncio.to_thread(tokens.counter)
+        windows = Windows(config, models, kept, counter)
+        await windows.load()
+        self._stack.push_async_callback(windows.save)
         self.channels = dict(self._make_channels())
         delivery = Delivery(database, self.channels, clock, self._sent)
         health = HealthBoard()
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
         await memory.open(config.workspace)
-        gateway, lanes = self._gateway(
+        gateway, lanes = await self._gateway(
             database=database,
             mirror=mirror,
             models=models,
+            windows=windows,
             delivery=delivery,
             health=health,
             memory=memory,
         )
+        delivery.on_moved = gateway.chat_moved
         await lanes.reclaim()
         await delivery.look()
         server = self._server(database, health, memory) if self._parts.dashboard else None
@@ -149,45 +176,86 @@ class App:
         await self._start_channels(gateway, pages=False)
         await lanes.recover()
         delivery.open()
+        self._stack.push_async_callback(self._scheduler.close)
         self._stack.push_async_callback(self._stop_tasks)
         self._background(database, delivery, mirror, models, memory)
 
-    def _gateway(
+    async def _gateway(
         self,
         *,
         database: Database,
         mirror: Mirror,
         models: Models,
+        windows: Windows,
         delivery: Delivery,
         health: HealthBoard,
         memory: Memory,
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._parts.clock
-        people = People(config, local_zone(config))
+        people = People(config, local_zone(config), links=LinkBook(config.session))
+        await _load_people(people, database, clock())
         running = RunningTurns()
-        live = LiveSessions(database)
+        live = LiveSessions(database, windows.count)
         ledger = Ledger(database, delivery, mirror, live)
-        desk = GatewayDesk(running, health, models, config.context.context_tokens)
-        commander = Commander(people, handlers(desk, memory.desk), running, ledger, clock)
+        artifacts = ArtifactStore(database, clock)
+        self.reminders = Reminders(
+            people=people,
+            database=database,
+            ledger=ledger,
+            scheduler=self._scheduler,
+            clock=clock,
+        )
         toolbox = Toolbox(
             (
+                ScheduleMessage(self.reminders),
                 MemorySearch(memory.searcher),
                 MemoryGet(memory.files),
                 MemoryWrite(memory.notes, memory.files),
                 TranscriptSearch(TranscriptIndex(database)),
-            )
+                ArtifactGet(artifacts),
+            ),
+            guard=ResultGuard(artifacts),
         )
+        prefixes = Prefixes(config, memory.files)
+        aftercare = Aftercare(
+            config=config,
+            people=people,
+            windows=windows,
+            live=live,
+            ledger=ledger,
+            flusher=Flusher(memory.notes, memory.files),
+            compactor=Compactor(),
+            clock=clock,
+            metrics=self.metrics,
+        )
+        ledger.on_ended = aftercare.ended
+        self._stack.push_async_callback(aftercare.stop)
+        self.sweeper = Sweeper(people, database, ledger, aftercare.close)
+        desk = GatewayDesk(
+            running=running,
+            health=health,
+            models=models,
+            ledger=ledger,
+            prefixes=prefixes,
+            tools=toolbox.specs,
+            aftercare=aftercare,
+            channels=self.channels,
+        )
+        known = handlers(desk, memory.desk, self.reminders, PeopleDesk(people, self.channels))
+        commander = Commander(people, known, running, ledger, clock)
         turns = TurnRunner(
             config=config,
             people=people,
-            models=models,
+            windows=windows,
             toolbox=toolbox,
             channels=self.channels,
             running=running,
             ledger=ledger,
             live=live,
-            prefixes=Prefixes(config, memory.files),
+            prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
+            aftercare=aftercare,
+            media=MediaReader(self.channels, artifacts),
             clock=clock,
             metrics=self.metrics,
         )
@@ -200,18 +268,32 @@ class App:
                 clock(), lambda draft: draft.say(waiting.inbound.address, words, "notice")
             )
 
+        async def put(waiting: Waiting) -> None:
+            await lanes.put(waiting)
+
+        turn_door = TurnDoor(
+            people=people,
+            ledger=ledger,
+            clock=clock,
+            metrics=self.metrics,
+            answer=turns.run,
+            put=put,
+        )
         lanes = Lanes(
             config=config.session.queue,
             max_turns=config.session.max_turns,
             database=database,
             commander=commander,
-            run_turn=turns.run,
+            run_turn=turn_door.run,
             overflowed=overflowed,
         )
         gateway = Gateway(
             people=people,
             commander=commander,
             lanes=lanes,
+            room_door=RoomDoor(
+                people=people, commands=known, ledger=ledger, clock=clock, metrics=self.metrics
+            ),
             health=health,
             database=database,
             ledger=ledger,
@@ -280,6 +362,9 @@ class App:
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
         self._spawn(feed.run())
+        self.reminders.start()
+        self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
+        self._spawn(self._scheduler.start())
         self._spawn(self._finish_loading(models.remote))
 
     async def _finish_loading(self, remote: Model | None) -> None:
@@ -301,6 +386,16 @@ class App:
 
     def _sent(self, channel: str, seconds: float) -> None:
         self.metrics.outbox_seconds.labels(channel).observe(seconds)
+
+
+async def _load_people(people: People, database: Database, now: int) -> None:
+    """Let the program know what people chose before it was started."""
+    await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
+    chosen, moved, linked = await database.read(
+        lambda tx: (rooms.activations(tx, MAX_CHOSEN), rooms.moved(tx), links.everything(tx))
+    )
+    people.rooms.load(chosen, moved)
+    people.links.load(linked)
 
 
 async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:

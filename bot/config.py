@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from bot.channel import ChannelConfig, ChatType, ScopeConfig
+from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig
 
 
 class Section(BaseModel):
@@ -128,6 +128,10 @@ class ResetConfig(ResetPolicy):
         default_factory=dict[str, ResetPolicy],
         description="A policy for one channel; beats by_type.",
     )
+    by_chat: Mapping[str, ResetPolicy] = Field(
+        default_factory=dict[str, ResetPolicy],
+        description='A policy for one chat, as "<channel>:<chat id>"; beats by_channel.',
+    )
 
 
 class SessionConfig(Section):
@@ -145,19 +149,86 @@ class SessionConfig(Section):
         default_factory=dict[str, tuple[str, ...]],
         description='People with several accounts: ada = ["telegram:42", "discord:77"].',
     )
+    timezones: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description='Time zones of people who live elsewhere: ada = "Asia/Shanghai".',
+    )
     reset: ResetConfig = Field(default_factory=ResetConfig)
     queue: QueueConfig = Field(default_factory=QueueConfig)
     max_turns: int = Field(default=64, ge=1, le=10_000, description="Most turns at the same time.")
 
 
+class PruningConfig(Section):
+    """`[context.pruning]`: old tool results are shortened in requests, never in the transcript."""
+
+    enabled: bool = Field(default=True, description="Whether old tool results are shortened.")
+    ttl_minutes: float = Field(
+        default=5.0,
+        ge=0,
+        description="How long the model's service keeps a prompt cached: within that time nothing "
+        "is shortened before the conversation is full.",
+    )
+    keep_turns: int = Field(
+        default=3, ge=1, le=100, description="The latest replies whose results stay whole."
+    )
+    allow: tuple[str, ...] = Field(
+        default=("*",), description='Tools whose results may be shortened; "*" matches anything.'
+    )
+    deny: tuple[str, ...] = Field(
+        default=(), description="Tools whose results are never shortened; beats allow."
+    )
+
+
+class CompactionConfig(Section):
+    """`[context.compaction]`: a conversation that is full goes on from a summary."""
+
+    reserve_tokens: int = Field(
+        default=20_000,
+        ge=0,
+        description="Room that is kept free for the reply and what comes with it, in tokens; small "
+        "windows keep a quarter.",
+    )
+    keep_recent_tokens: int = Field(
+        default=20_000,
+        ge=0,
+        description="How much of the latest messages stays whole, in tokens; small windows less.",
+    )
+    keep_turns: int = Field(
+        default=3, ge=1, le=100, description="The latest turns that always stay whole."
+    )
+    timeout: float = Field(default=180.0, gt=0, description="Longest compaction, in seconds.")
+
+
 class ContextConfig(Section):
-    """`[context]`: how much of a conversation the model sees."""
+    """`[context]`: how much of a conversation the model sees, and what happens when it is full."""
 
     context_tokens: int = Field(
         default=120_000,
-        ge=4_000,
+        ge=16_000,
         description="Use at most this much of the model's window, in tokens.",
     )
+    windows: Mapping[str, int] = Field(
+        default_factory=dict[str, int],
+        description="Windows that the model's service does not report, by model name.",
+    )
+    enable_memory_flush: bool = Field(
+        default=True, description="Save what matters to memory before a conversation is compacted."
+    )
+    memory_flush_soft_tokens: int = Field(
+        default=4_000, ge=0, description="How long before the compaction it is saved, in tokens."
+    )
+    memory_flush_timeout: float = Field(
+        default=30.0, gt=0, description="Longest saving, in seconds."
+    )
+    notices: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description='Say how full a conversation is: "auto" does in direct chats only.',
+    )
+    notice_percent: tuple[int, ...] = Field(
+        default=(70, 85), description="How full it is when that is said, in percent."
+    )
+    pruning: PruningConfig = Field(default_factory=PruningConfig)
+    compaction: CompactionConfig = Field(default_factory=CompactionConfig)
 
 
 class EmbedderConfig(Section):
@@ -206,7 +277,7 @@ class MemoryConfig(Section):
     embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
     max_results: int = Field(default=6, ge=1, le=50, description="Most results of one search.")
     min_score: float = Field(
-        default=0.05, ge=0, le=1, description="Results that score less are left out."
+        default=0.02, ge=0, le=1, description="Results that score less are left out."
     )
     text_weight: float = Field(
         default=0.75, ge=0, le=1, description="What the words of a note count; 0 turns them off."
@@ -236,6 +307,18 @@ class MemoryConfig(Section):
     )
     watch: bool = Field(
         default=True, description="Index a note as soon as it is edited, by any program."
+    )
+
+
+class SendPolicyConfig(Section):
+    """`[send_policy]`: where the model answers at all; commands are answered everywhere."""
+
+    default: Literal["allow", "deny"] = Field(
+        default="allow", description="When no rule matches: answer, or keep silent."
+    )
+    rules: tuple[Rule, ...] = Field(
+        default=(),
+        description="Any rule that denies wins, whatever the order; then any that allows.",
     )
 
 
@@ -299,6 +382,7 @@ class Config(Section):
     context: ContextConfig = Field(default_factory=ContextConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     scope: ScopeConfig = Field(default_factory=ScopeConfig)
+    send_policy: SendPolicyConfig = Field(default_factory=SendPolicyConfig)
     dashboard: DashboardConfig = Field(default_factory=DashboardConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
     log: LogConfig = Field(default_factory=LogConfig)

@@ -142,6 +142,12 @@ class ModelContextFull(ModelTooLarge):
     key = "error.model.context_full"
 
 
+class WindowTooSmall(ModelError):
+    """The model's window is too small for a conversation with memory."""
+
+    key = "error.model.window_small"
+
+
 class ModelRefused(ModelError):
     """The model declined to answer."""
 
@@ -158,6 +164,15 @@ class ModelBadReply(ModelError):
     """The model's reply could not be understood."""
 
     key = "error.model.bad_reply"
+
+
+# --- context --------------------------------------------------------------------------------------
+
+
+class CompactionFailed(ConfidantError):
+    """The older part of a conversation could not be summarised; it stays as it was."""
+
+    key = "error.compaction"
 
 
 # --- tools ---------------------------------------------------------------------------------------

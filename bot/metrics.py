@@ -37,6 +37,24 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.flushes = Counter(
+            "confidant_memory_flushes",
+            "Times memory was saved from a conversation, by how it ended.",
+            ("end",),
+            registry=self.registry,
+        )
+        self.compactions = Counter(
+            "confidant_compactions",
+            "Conversations whose older part became a summary, by how it ended.",
+            ("end",),
+            registry=self.registry,
+        )
+        self.job_errors = Counter(
+            "confidant_job_errors",
+            "Scheduled jobs that ended in an error, by job.",
+            ("job",),
+            registry=self.registry,
+        )
         self.running = Gauge(
             "confidant_turns_running", "Turns running now.", registry=self.registry
         )

@@ -1,26 +1,22 @@
 """Public doubles: they pass the same contract suites as the real parts.
 
 `InMemoryChannel` is a channel without a platform, `ScriptedModel` a model that says what it is
-told, `RecordingEngine` an engine for testing a channel alone.
+told, `RecordingEngine` an engine for testing a channel alone, `HashEmbedder` an embedder to whom
+texts are alike when they share words.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from bot.agent.models import (
-    Message,
-    Reply,
-    Request,
-    StopReason,
-    Text,
-    TextDelta,
-    ToolUse,
-    Usage,
-    Window,
-)
+import numpy as np
+
+from bot.agent.models import Reply, Request, StopReason, TextDelta, Usage, Window
 from bot.channel import (
     Address,
     Capabilities,
@@ -31,16 +27,24 @@ from bot.channel import (
     Inbound,
     Outbound,
 )
-from bot.errors import StorageError
+from bot.errors import EmbedderError, StorageError
+from bot.memory.vectors import Vectors, normalised
+from bot.messages import Message, Text, ToolUse
+from bot.storage import fulltext
 
 
 @dataclass
 class RecordingEngine:
-    """An engine that keeps what a channel gives it; `failures` makes `receive` fail so often."""
+    """An engine that keeps what a channel gives it; `failures` makes `receive` fail so often.
+
+    `drops` counts what the channel left out, by reason.
+    """
 
     received: list[Inbound] = field(default_factory=list)
     health: dict[tuple[str, str], tuple[Health, str]] = field(default_factory=dict)
     lines: list[HistoryItem] = field(default_factory=list)
+    moved: list[tuple[Address, str]] = field(default_factory=list)
+    drops: Counter[str] = field(default_factory=Counter[str])
     failures: int = 0
     attempts: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -56,9 +60,23 @@ class RecordingEngine:
             self.received.append(inbound)
             self._changed.notify_all()
 
+    async def chat_moved(self, address: Address, chat: str) -> None:
+        """Keep it, or fail like a full disk."""
+        async with self._changed:
+            self._changed.notify_all()
+            if self.failures > 0:
+                self.failures -= 1
+                raise StorageError("the disk is full")
+            self.moved.append((address, chat))
+
     async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
         """The lines set on this double."""
         return self.lines[-limit:]
+
+    async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
+        """The newest message received in each chat."""
+        found = (inbound for inbound in self.received if inbound.channel == channel)
+        return {inbound.chat: inbound.message_id for inbound in found if inbound.account == account}
 
     def commands(self, locale: str) -> Sequence[Command]:
         """Two commands, enough to fill a menu."""
@@ -72,6 +90,10 @@ class RecordingEngine:
         """Keep the latest state of each connection."""
         self.health[channel, account] = (health, detail)
 
+    def dropped(self, channel: str, reason: str) -> None:
+        """Count it by its reason."""
+        self.drops[reason] += 1
+
     async def wait_until(self, ready: Callable[[RecordingEngine], bool]) -> None:
         """Return once something received makes `ready` true."""
         async with self._changed:
@@ -84,7 +106,9 @@ class InMemoryChannel:
 
     name: str = "memory"
     capabilities: Capabilities = field(
-        default_factory=lambda: Capabilities(max_length=4000, typing=True, drafts=True)
+        default_factory=lambda: Capabilities(
+            max_length=4000, typing=True, drafts=True, buttons=True, attachments=True
+        )
     )
     sent: list[Outbound] = field(default_factory=list)
     drafts: list[str] = field(default_factory=list)
@@ -103,6 +127,27 @@ class InMemoryChannel:
         if self.engine is None:
             raise RuntimeError("the channel is not started")
         await self.engine.receive(inbound)
+
+    async def press(self, outbound: Outbound, label: str) -> None:
+        """Press a button below something that was sent, as the person of that chat would.
+
+        A message takes one press: a second one has the same id.
+        """
+        command = next(button.command for button in outbound.buttons if button.label == label)
+        place = outbound.address
+        await self.push(
+            Inbound(
+                channel=place.channel,
+                account=place.account,
+                chat=place.chat,
+                thread=place.thread,
+                chat_type="direct",
+                sender=place.chat,
+                message_id=f"press-{outbound.id}",
+                text=command,
+                sent_at=outbound.at,
+            )
+        )
 
     async def send(self, outbound: Outbound) -> str:
         """Keep it, or raise the next planned error."""
@@ -180,6 +225,52 @@ class ScriptedModel:
 
     async def close(self) -> None:
         """Nothing to release."""
+
+
+@dataclass
+class HashEmbedder:
+    """An embedder without a model: each word has a direction of its own, the same everywhere.
+
+    `reason`, when set, is why it fails; `gate`, when set, holds every call back until the event is
+    set. Changing `dims` is what a server does that was given another model.
+    """
+
+    dims: int = 64
+    model: str = "hash"
+    provider: str = "hash"
+    endpoint: str = ""
+    reason: str = ""
+    gate: asyncio.Event | None = None
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """The mean direction of each text's words; zeros for a text without any.
+
+        Raises:
+            EmbedderError: `reason` is set.
+        """
+        self.asked.append(tuple(texts))
+        self.started.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.reason:
+            raise EmbedderError(self.reason)
+        rows = np.zeros((len(texts), self.dims), np.float32)
+        for at, text in enumerate(texts):
+            for word in fulltext.runs(fulltext.spaced(text.lower())):
+                rows[at] += _direction(word, self.dims)
+        return normalised(rows)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@lru_cache(10_000)
+def _direction(word: str, dims: int) -> Vectors:
+    seed = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    generator = np.random.default_rng(int.from_bytes(seed, "big"))
+    return generator.normal(size=dims).astype(np.float32)
 
 
 def says(text: str, *, stop: StopReason = "end") -> Reply:

@@ -93,7 +93,14 @@ def make_config(folder: Path, **sections: Any) -> tuple[Config, dict[str, Channe
     plugins = {"memory": ChannelPlugin("memory", OpenConfig, lambda _config: InMemoryChannel())}
     storage = {"dir": folder, "backup_hours": 0, **sections.pop("storage", {})}
     memory = {"embedder": {"provider": "none"}, "watch": False, **sections.pop("memory", {})}
-    data = {"agent": {"timezone": "UTC"}, "storage": storage, "memory": memory, **sections}
+    context = {"enable_memory_flush": False, **sections.pop("context", {})}
+    data = {
+        "agent": {"timezone": "UTC"},
+        "storage": storage,
+        "memory": memory,
+        "context": context,
+        **sections,
+    }
     return config_model(plugins).model_validate(data), plugins
 
 

@@ -1,4 +1,4 @@
-"""Telegram: direct chats with a bot, by long polling or webhook.
+"""Telegram: direct chats, groups and channels, by long polling or webhook.
 
 Only the configuration lives here; the SDK is imported when the channel is created.
 """
@@ -42,7 +42,7 @@ class AccountConfig(BaseModel):
 
 
 class TelegramConfig(ChannelConfig):
-    """`[channels.telegram]`: direct chats with a Telegram bot."""
+    """`[channels.telegram]`: talking with a Telegram bot."""
 
     token: SecretStr | None = Field(
         default=None,
@@ -118,6 +118,11 @@ def _check_webhook(name: str, section: ChannelConfig) -> None:
         raise ValueError(f'mode "webhook" needs webhook_secret{where}')
     if not _WEBHOOK_SECRET.fullmatch(secret):
         raise ValueError(f"webhook_secret is 1-256 letters, digits, _ or -{where}")
+
+
+def webhook_url(section: TelegramConfig, account: str) -> str:
+    """Where Telegram is to bring an account's updates."""
+    return f"{section.webhook_url.rstrip('/')}/telegram/{account}"
 
 
 def _create(config: Any) -> Channel:

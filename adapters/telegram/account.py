@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
@@ -13,16 +14,25 @@ import structlog
 from telegram.error import Conflict, InvalidToken, RetryAfter, TelegramError
 
 from adapters.telegram import TelegramConfig
-from adapters.telegram.api import LeanBot, reason
-from adapters.telegram.inbound import CHANNEL, Identity
+from adapters.telegram.api import Json, LeanBot, reason
+from adapters.telegram.drafts import Drafts
+from adapters.telegram.files import Fetcher
+from adapters.telegram.inbound import CHANNEL, Identity, Membership
 from adapters.telegram.intake import Intake
-from adapters.telegram.pace import Backoff, Pace, pause
+from adapters.telegram.members import Members
+from adapters.telegram.pace import Allowance, Pace
+from adapters.telegram.presses import Presses
 from adapters.telegram.send import Sender, failure
-from bot.channel import Command, Engine, Health
+from adapters.waits import Backoff, pause
+from bot.channel import Command, Engine, Health, Outbound
 from bot.errors import SendLater
 
 MAX_COMMANDS = 100  # Telegram's limits of a menu
 MAX_DESCRIPTION = 256
+PRIVACY = (
+    "Privacy mode is on, so in groups it gets only commands, mentions and replies. "
+    "@BotFather's /setprivacy changes that; then add it to the group again."
+)
 _COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _LANGUAGE = re.compile(r"[a-z]{2}")
 
@@ -50,7 +60,11 @@ class Account(ABC):
         self.name = name
         self.config = config
         self.bot = LeanBot(token, config.api_root, session)
-        self.sender = Sender(self.bot)
+        allowance = Allowance()
+        self.sender = Sender(self.bot, allowance)
+        self.fetcher = Fetcher(self.bot, config.api_root, session)
+        self.members = Members(name, self._call)
+        self.drafts = Drafts(name, self._call, self._spawn, allowance, pace)
         self.stopping = asyncio.Event()
         # A token begins with the bot's id; the username comes with the first answer.
         own = token.partition(":")[0]
@@ -59,16 +73,20 @@ class Account(ABC):
             account=name,
             me=me,
             engine=engine,
+            presses=Presses(name, self._courtesy, self._spawn),
             report=self.report,
+            hear=self.drafts.hear,
+            member=self._member,
             pace=pace,
             stopping=self.stopping,
         )
-        self.backoff = Backoff(pace)
+        self.backoff = Backoff(pace.first, pace.longest)
         self.pace = pace
         self._engine = engine
         self._menus: dict[str, Sequence[Command]] = {}
         self._published = True
         self._online = False
+        self._hint = ""  # what is not as good as it could be while the bot is up
         self._calls: set[asyncio.Future[Any]] = set()
         self._health: tuple[Health, str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,6 +99,7 @@ class Account(ABC):
     async def stop(self) -> None:
         """Give up what waits for Telegram, and wait for what is being stored."""
         self.stopping.set()
+        self.drafts.close()
         for call in tuple(self._calls):
             call.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -92,8 +111,17 @@ class Account(ABC):
         if self._online:
             self._spawn(self._publish())
 
+    async def send(self, outbound: Outbound) -> str:
+        """Send one piece; a reply takes the place of what showed of it. See `Channel.send`."""
+        standing = None
+        if outbound.kind == "reply" and not self.sender.knows(outbound.id):
+            standing = await self.drafts.take(outbound.address)
+        return await self.sender.send(outbound, standing)
+
     def report(self, health: Health, detail: str = "") -> None:
         """Tell the engine how this bot is doing, when that changed."""
+        if health is Health.UP:
+            detail = detail or self._hint
         if (health, detail) != self._health:
             self._health = (health, detail)
             self._engine.report(CHANNEL, self.name, health, detail)
@@ -164,6 +192,12 @@ class Account(ABC):
         me = await self.outcome(self.bot.get_me())
         self.intake.me = Identity(me.id, me.username or "")
         _log.info("telegram.connected", account=self.name, mode=self.config.mode)
+        # Who talks to it in direct chats only has no use for this.
+        has_rooms = self.config.group_policy == "open" or bool(self.config.groups)
+        is_deaf = has_rooms and me.can_read_all_group_messages is False
+        self._hint = PRIVACY if is_deaf and self.config.group_policy != "disabled" else ""
+        if self._hint:
+            _log.info("telegram.privacy_mode.on", account=self.name)
         self._online = True
         if not self._published:
             self._spawn(self._publish())
@@ -194,6 +228,16 @@ class Account(ABC):
             self.report(Health.DOWN, f"Telegram cannot be reached. {again}")
         return delay
 
+    def _member(self, change: Membership) -> None:
+        """The bot was added to a chat, taken out of it, or blocked."""
+        _log.info(
+            "telegram.membership",
+            account=self.name,
+            chat_type=change.chat_type,
+            chat=change.chat if change.chat_type != "direct" else "",
+            status=change.status,
+        )
+
     # --- the menu of commands --------------------------------------------------------------------
 
     async def _publish(self) -> None:
@@ -211,10 +255,31 @@ class Account(ABC):
                 _log.warning("telegram.menu.failed", account=self.name, error=said)
                 return
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _courtesy(self, method: str, parameters: Json) -> None:
+        """Call a method whose outcome changes nothing, unless the channel stops.
+
+        Raises:
+            TelegramError: as the call.
+        """
+        with contextlib.suppress(Stopped):
+            await self.outcome(self.bot.call(method, parameters))
+
+    async def _call(self, method: str, parameters: Json) -> Any:
+        """Call a method of the Bot API, unless the channel stops.
+
+        Raises:
+            TelegramError: as the call, or the channel stops.
+        """
+        try:
+            return await self.outcome(self.bot.call(method, parameters))
+        except Stopped:
+            raise TelegramError("the channel stops") from None
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def menu_pages(menus: dict[str, Sequence[Command]]) -> dict[str, list[tuple[str, str]]]:

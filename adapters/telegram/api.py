@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import re
 import urllib.request
+from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 # Opting in to timedelta keeps python-telegram-bot from warning each time Telegram says 429.
@@ -130,6 +132,16 @@ class AiohttpRequest(BaseRequest):
         except (aiohttp.ClientError, OSError) as error:
             raise NetworkError(type(error).__name__) from None
 
+    def get(self, url: str, seconds: float) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """An answer whose body its caller reads."""
+        return self._session.get(
+            URL(url, encoded=True),
+            timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT),
+            proxy=self._proxy,
+            proxy_headers=self._proxy_headers,
+            allow_redirects=False,
+        )
+
     @staticmethod
     def parse_json_payload(payload: bytes) -> Json:
         """The answer as a mapping; whatever text is in it never reaches a log.
@@ -176,7 +188,10 @@ class LeanBot(Bot):
         Raises:
             TelegramError: as every method of `Bot`.
         """
-        return await self._post(method, parameters, read_timeout=read_timeout)
+        try:
+            return await self._post(method, parameters, read_timeout=read_timeout)
+        except KeyError:  # from the SDK, about an answer that says neither result nor error
+            raise TelegramError("Invalid server response") from None
 
 
 def _body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, str]:
@@ -188,7 +203,9 @@ def _body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, st
         for name, value in data.json_parameters.items():
             form.add_field(name, value)
         for name, (filename, content, mime) in data.multipart_data.items():
-            form.add_field(name, content, filename=filename, content_type=mime)
+            # Raw bytes would be written in one go, and quoted whole if anything went wrong.
+            stream = io.BytesIO(content) if isinstance(content, bytes) else content
+            form.add_field(name, stream, filename=filename, content_type=mime)
         return form, ""
     try:
         return orjson.dumps(data.parameters), "application/json"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import aiohttp
 import structlog
+from telegram.constants import ReactionEmoji
 from telegram.error import TelegramError
 
 from adapters.telegram import TelegramConfig
@@ -17,21 +19,43 @@ from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.markup import LIMIT
 from adapters.telegram.pace import Pace
 from adapters.telegram.polling import PollingAccount
-from bot.channel import Address, Capabilities, Command, Engine, Health, Outbound, reveal
+from bot.channel import (
+    Address,
+    Capabilities,
+    Command,
+    Engine,
+    Finding,
+    Health,
+    Media,
+    Outbound,
+    reveal,
+)
 from bot.errors import SendRefused, SendTransient
 
 if TYPE_CHECKING:
     from adapters.telegram.webhook import WebhookServer
 
+# What may stand below a message; some of these signs people also write with a selector.
+_SELECTOR = "\ufe0f"
+_REACTIONS = {emoji.value.replace(_SELECTOR, ""): emoji.value for emoji in ReactionEmoji}
+
 _log = structlog.get_logger()
 
 
 class Telegram:
-    """Direct chats in Telegram, with one or more bots."""
+    """Direct chats, groups and channels in Telegram, with one or more bots."""
 
     name = CHANNEL
     capabilities = Capabilities(
-        max_length=LIMIT, length_unit="utf16", typing=True, command_menu=True
+        max_length=LIMIT,
+        length_unit="utf16",
+        typing=True,
+        command_menu=True,
+        buttons=True,
+        attachments=True,
+        drafts=True,
+        files=True,
+        reactions=True,
     )
 
     def __init__(self, config: TelegramConfig, pace: Pace | None = None) -> None:
@@ -56,14 +80,17 @@ class Telegram:
             account.publish(self._menus)
             account.start()
 
+    @property
+    def dropped(self) -> Counter[str]:
+        """How many updates became no message since the start, by reason."""
+        total: Counter[str] = Counter()
+        for account in self._accounts.values():
+            total.update(account.intake.dropped)
+        return total
+
     async def send(self, outbound: Outbound) -> str:
         """Send one piece of text; see `Channel.send`."""
-        account = self._accounts.get(outbound.address.account)
-        if account is None:
-            if self._session is None:
-                raise SendTransient("Telegram is not connected")
-            raise SendRefused("this Telegram account is not configured")
-        return await account.sender.send(outbound)
+        return await self._named(outbound.address).send(outbound)
 
     async def typing(self, address: Address) -> None:
         """Show "typing…" in a chat, if that works."""
@@ -75,11 +102,44 @@ class Telegram:
         except TelegramError as error:
             _log.debug("telegram.typing.failed", error=type(error).__name__)
 
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """Show a reply that is being written, as far as it has come; see `Drafts.draft`."""
+        account = self._accounts.get(address.account)
+        if account is not None and not account.stopping.is_set():
+            await account.drafts.show(address, draft_id, text)
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put one of the signs Telegram allows below a message, if that works."""
+        account = self._accounts.get(address.account)
+        number = message_id.partition(":")[0]
+        sign = _REACTIONS.get(emoji.replace(_SELECTOR, ""), "")
+        if account is None or not number.isdecimal() or (emoji and not sign):
+            return
+        try:
+            await account.sender.react(address.chat, number, sign)
+        except TelegramError as error:
+            _log.debug("telegram.reaction.failed", error=type(error).__name__)
+
+    async def fetch(self, address: Address, media: Media, most: int) -> bytes:
+        """The bytes of what came with a message; see `Files.fetch`."""
+        return await self._named(address).fetcher.fetch(media, most)
+
+    async def is_admin(self, address: Address, sender: str) -> bool:
+        """Whether a person is an admin of a group; see `Admins.is_admin`."""
+        account = self._accounts.get(address.account)
+        return account is not None and await account.members.is_admin(address, sender)
+
     async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
         """Register the commands with every bot; one that is not connected does it then."""
         self._menus = menus
         for account in self._accounts.values():
             account.publish(menus)
+
+    async def examine(self) -> Sequence[Finding]:
+        """What is right and wrong with every bot: its token, and its privacy in groups."""
+        from adapters.telegram.doctor import examine  # noqa: PLC0415  # only `doctor` needs it
+
+        return await examine(self._config)
 
     async def stop(self) -> None:
         """Stop receiving, wait for what is being stored, close the connections."""
@@ -88,6 +148,20 @@ class Telegram:
         await asyncio.gather(*(account.stop() for account in self._accounts.values()))
         if self._session is not None:
             await self._session.close()
+
+    def _named(self, address: Address) -> Account:
+        """The account of an address.
+
+        Raises:
+            SendTransient: the channel is not started.
+            SendRefused: there is no such account.
+        """
+        account = self._accounts.get(address.account)
+        if account is not None:
+            return account
+        if self._session is None:
+            raise SendTransient("Telegram is not connected")
+        raise SendRefused("this Telegram account is not configured")
 
     def _account(self, name: str, token: str, engine: Engine) -> Account:
         section = self._config.account(name)

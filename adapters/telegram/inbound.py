@@ -6,33 +6,41 @@ surprising type would cost the message.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Final, Literal
 
-from bot.channel import Inbound, Media, ReplyTo
+from adapters.telegram.content import SERVICE, content, forwarded, media_of, reply_of
+from adapters.telegram.mentions import addressed, addressee, own_command
+from adapters.telegram.shapes import Json, integer, label, mapping, name_of, node, text
+from bot.channel import ChatType, Inbound
 
 CHANNEL = "telegram"
-ALLOWED_UPDATES = ("message", "edited_message")
-MAX_NAME = 128  # characters of a display name that are kept
-MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
+MESSAGES = ("message", "edited_message", "channel_post", "edited_channel_post")
+PRESS = "callback_query"
+MEMBERSHIP = "my_chat_member"
+ALLOWED_UPDATES = (*MESSAGES, PRESS, MEMBERSHIP)
+GENERAL_TOPIC = "1"  # a forum's topic that has no id of its own in messages
+MAX_PRESS = 64  # bytes of what a button carries, a rule of Telegram's
+MAX_QUERY = 128  # characters of a press's own id
+MAX_LOCALE = 35  # characters of a language tag
 _LATEST_DATE = 1 << 40  # seconds; beyond it the value is not a date
 
-Reason = Literal["malformed", "unsupported", "group", "from_bot", "service"]
-Json = dict[str, Any]
+Reason = Literal[
+    "malformed",  # not what Telegram sends
+    "unsupported",  # a kind of update nobody asked for
+    "reaction",
+    "from_bot",
+    "service",  # joins, pins, titles, video chats
+    "empty",  # nothing of it can be shown
+    "other_bot",  # a command that names another bot
+    "live_location",  # one more step of a place that was told already
+    "direct_messages",  # a channel's inbox, which bots answer by other means
+    "forged",  # not what one of our buttons carries
+    "stale",  # a press in a forum, too old for Telegram to know the topic
+]
 
-_MEDIA: tuple[tuple[str, Literal["voice", "audio", "video", "document", "sticker"]], ...] = (
-    ("voice", "voice"),
-    ("audio", "audio"),
-    ("video", "video"),
-    ("video_note", "video"),
-    ("animation", "video"),
-    ("document", "document"),
-    ("sticker", "sticker"),
-)
-_COMMAND_MENTION = re.compile(r"(/[A-Za-z0-9_]{1,64})@([A-Za-z0-9_]{1,64})(?!\S)")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_BLANK = re.compile(r"[\s\x00-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+_KINDS: Final[dict[str, ChatType]] = {"private": "direct", "channel": "channel"}
+_REACTIONS = ("message_reaction", "message_reaction_count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,54 +59,173 @@ class Ignored:
     chat: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A group became a supergroup: `chat` has the id `to` now."""
+
+    chat: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The bot was added to a chat, taken out, or given other rights."""
+
+    chat: str
+    chat_type: ChatType
+    status: str  # "member", "administrator", "restricted", "left", "kicked"
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """A press on a button: what waits for an answer, and the message the button stands below."""
+
+    query: str
+    chat: str = ""
+    message: int = 0  # 0 when Telegram does not say
+
+
+Reading = Inbound | Moved | Membership | Ignored
+
+
+def pressable(command: str) -> bool:
+    """Whether a button can carry this command there and back."""
+    size = len(command.encode("utf-8", "surrogatepass"))
+    return command.startswith("/") and size <= MAX_PRESS and command.isprintable()
+
+
 def update_id(update: object) -> int | None:
     """The number of an update, or None when it has none."""
-    return _int(cast("Json", update), "update_id") if isinstance(update, dict) else None
+    found = mapping(update)
+    return integer(found, "update_id") if found is not None else None
 
 
-def normalise(update: object, account: str, me: Identity) -> Inbound | Ignored:
-    """Turn one update into an `Inbound`, or say why there is none."""
-    if not isinstance(update, dict):
+def press_of(update: object) -> Press | None:
+    """The press an update tells of, whoever pressed whatever; None when it is something else."""
+    query = node(mapping(update) or {}, PRESS)
+    number = text(query, "id") if query is not None else ""
+    if query is None or not number:
+        return None
+    message = node(query, "message") or {}
+    chat = integer(node(message, "chat") or {}, "id")
+    return Press(number, "" if chat is None else str(chat), integer(message, "message_id") or 0)
+
+
+def album_of(update: object) -> str:
+    """The album a message is a part of, or empty."""
+    found = mapping(update) or {}
+    message = node(found, "message") or node(found, "channel_post") or {}
+    return text(message, "media_group_id")[:MAX_QUERY]
+
+
+def normalise(update: object, account: str, me: Identity, now: int = 0) -> Reading:
+    """Turn one update into an `Inbound`, or say what else it is.
+
+    `now` (ms since the epoch) is the time of a press: Telegram tells none.
+    """
+    found = mapping(update)
+    if found is None:
         return Ignored("malformed")
-    node = cast("Json", update)
-    for kind in ALLOWED_UPDATES:
-        if kind in node:
-            message = _node(node, kind)
-            return _message(message, account, me) if message else Ignored("malformed")
-    return Ignored("unsupported")
+    for kind in MESSAGES:
+        if kind in found:
+            message = node(found, kind)
+            if message is None:
+                return Ignored("malformed")
+            return _message(message, account, me, is_edit=kind.startswith("edited"))
+    if PRESS in found:
+        return _press(node(found, PRESS) or {}, account, me, now)
+    if MEMBERSHIP in found:
+        return _membership(node(found, MEMBERSHIP) or {})
+    return Ignored("reaction" if any(kind in found for kind in _REACTIONS) else "unsupported")
 
 
-def _message(message: Json, account: str, me: Identity) -> Inbound | Ignored:
-    chat, sender = _node(message, "chat") or {}, _node(message, "from") or {}
-    chat_id, sender_id = _int(chat, "id"), _int(sender, "id")
-    if chat_id is None:
+def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
+    """What a person pressed, as if they had typed it.
+
+    The message below which the button stands may be too old for Telegram to tell more of it than
+    its number and its chat.
+    """
+    message, sender = node(query, "message") or {}, node(query, "from") or {}
+    chat = node(message, "chat") or {}
+    number, chat_id, sender_id = text(query, "id"), integer(chat, "id"), integer(sender, "id")
+    if chat_id is None or sender_id is None or not 0 < len(number) <= MAX_QUERY:
         return Ignored("malformed")
-    if _text(chat, "type") != "private":
-        return Ignored("group", str(chat_id))
-    number, edited = _int(message, "message_id"), _int(message, "edit_date")
-    sent_at = _int(message, "date") if edited is None else edited
-    if sender_id is None or number is None or sent_at is None or not 0 <= sent_at < _LATEST_DATE:
-        return Ignored("malformed", str(chat_id))
+    if chat.get("is_direct_messages") is True:
+        return Ignored("direct_messages", str(chat_id))
     if sender_id == me.id or sender.get("is_bot") is True:
         return Ignored("from_bot", str(chat_id))
-    media = _media(message)
-    text = _content(message)
-    if text is None and not media:
-        return Ignored("service", str(chat_id))
+    command = text(query, "data")
+    if not pressable(command):
+        # A client can send anything for a button; this bot's buttons carry commands only.
+        return Ignored("forged", str(chat_id))
+    if _is_forum(chat) and not message.get("date"):
+        return Ignored("stale", str(chat_id))
+    kind = _kind(chat)
     return Inbound(
         channel=CHANNEL,
         account=account,
         chat=str(chat_id),
-        chat_type="direct",
+        chat_type=kind,
         sender=str(sender_id),
-        sender_name=_name(sender),
+        sender_name=name_of(sender),
+        message_id=f"press-{number}",
+        text=command,
+        thread=_thread(message, chat),
+        locale=text(sender, "language_code")[:MAX_LOCALE],
+        mentions_bot=kind != "direct",  # it is this bot's button
+        sent_at=now,
+    )
+
+
+def _membership(change: Json) -> Reading:
+    chat = node(change, "chat") or {}
+    chat_id, status = integer(chat, "id"), text(node(change, "new_chat_member") or {}, "status")
+    if chat_id is None or not status:
+        return Ignored("malformed")
+    return Membership(str(chat_id), _kind(chat), label(status, 32))
+
+
+def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Reading:
+    chat = node(message, "chat") or {}
+    here, kind = integer(chat, "id"), _kind(chat)
+    if here is None:
+        return Ignored("malformed")
+    if moved := _moved(message, str(here)):
+        return moved
+    who, sent_at = _sender(message, chat, kind), _sent_at(message)
+    number, edited = integer(message, "message_id"), integer(message, "edit_date")
+    if who is None or number is None or sent_at is None:
+        return Ignored("malformed", str(here))
+    words, media = content(message) or "", media_of(message)
+    reason = _unfit(message, chat, who, me, is_edit=is_edit)
+    if reason is None and not words and not media:
+        reason = "service" if SERVICE & message.keys() else "empty"
+    if reason is None and kind != "direct" and _is_for_another(words, me):
+        reason = "other_bot"
+    if reason is not None:
+        return Ignored(reason, str(here))
+    reply = reply_of(message, me.id)
+    is_for_us = False
+    if kind != "direct" and message.get("is_automatic_forward") is not True:
+        is_for_us, rest = addressed(message, me.id, me.username)
+        is_for_us |= bool(me.username and addressee(words))
+        is_for_us |= reply is not None and reply.from_bot
+        words = words if rest is None else rest
+    return Inbound(
+        channel=CHANNEL,
+        account=account,
+        chat=str(here),
+        chat_type=kind,
+        sender=str(who.id),
+        sender_name=who.name,
         message_id=str(number) if edited is None else f"{number}:e{edited}",
         edit_of="" if edited is None else str(number),
-        text=_forwarded(message) + _own_command(text or "", me),
+        text=forwarded(message) + own_command(words, me.username),
         media=media,
-        reply_to=_reply(message, me),
-        thread=_thread(message),
-        locale=_text(sender, "language_code"),
+        reply_to=reply,
+        mentions_bot=is_for_us,
+        thread=_thread(message, chat),
+        locale=text(node(message, "from") or {}, "language_code")[:MAX_LOCALE],
         sent_at=sent_at * 1000,
     )
 
@@ -106,184 +233,81 @@ def _message(message: Json, account: str, me: Identity) -> Inbound | Ignored:
 # --- parts of a message --------------------------------------------------------------------------
 
 
-def _content(message: Json) -> str | None:
-    """The words of a message, or a line that stands for what it shows; None if there is neither."""
-    for key in ("text", "caption"):
-        if isinstance(message.get(key), str):
-            return _text(message, key)
-    for key, describe in _DESCRIBED.items():
-        node = _node(message, key)
-        if node is not None:
-            return f"[{describe(node)}]"
-    return None
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    id: int
+    name: str
+    is_bot: bool = False
 
 
-def _venue(node: Json) -> str:
-    name, street = _label(_text(node, "title")), _label(_text(node, "address"))
-    return f"venue: {name}, {street} ({_place(_node(node, 'location') or {})})"
+def _sender(message: Json, chat: Json, kind: ChatType) -> _Sender | None:
+    """Who said it: a person, or the chat in whose name it was said.
 
-
-def _location(node: Json) -> str:
-    return f"location: {_place(node)}"
-
-
-def _contact(node: Json) -> str:
-    return f"contact: {_name(node)}, {_label(_text(node, 'phone_number'))}"
-
-
-def _poll(node: Json) -> str:
-    options = " / ".join(_label(_text(option, "text")) for option in _nodes(node, "options"))
-    return f"poll: {_label(_text(node, 'question'), 300)} — {options}"
-
-
-def _dice(node: Json) -> str:
-    return f"dice {_label(_text(node, 'emoji'))}: {_int(node, 'value') or 0}"
-
-
-def _checklist(node: Json) -> str:
-    tasks = " / ".join(_label(_text(task, "text")) for task in _nodes(node, "tasks"))
-    return f"checklist: {_label(_text(node, 'title'))} — {tasks}"
-
-
-def _story(node: Json) -> str:
-    return f"story from {_name(_node(node, 'chat') or {})}"
-
-
-# A venue also carries a location, so the order matters.
-_DESCRIBED = {
-    "venue": _venue,
-    "location": _location,
-    "contact": _contact,
-    "poll": _poll,
-    "dice": _dice,
-    "checklist": _checklist,
-    "story": _story,
-}
-
-
-def _place(node: Json) -> str:
-    return f"{_number(node, 'latitude')}, {_number(node, 'longitude')}"
-
-
-def _media(message: Json) -> tuple[Media, ...]:
-    photos = _nodes(message, "photo")
-    if photos:
-        best = photos[-1]  # Telegram lists sizes from small to large
+    Behind an anonymous admin, a channel's post and somebody who writes as their channel stands no
+    person Telegram would tell: what it gives as "from" then is the same for everybody.
+    """
+    mask = node(message, "sender_chat") if kind != "direct" else None
+    if mask is None and kind == "channel":
+        mask = chat
+    if mask is None:
+        person = node(message, "from") or {}
+        number = integer(person, "id")
         return (
-            Media(
-                "photo",
-                mime="image/jpeg",
-                size=_int(best, "file_size") or 0,
-                ref=_text(best, "file_id"),
-            ),
+            None
+            if number is None
+            else _Sender(number, name_of(person), person.get("is_bot") is True)
         )
-    for key, kind in _MEDIA:
-        node = _node(message, key)
-        if node is not None:
-            name = "emoji" if kind == "sticker" else "file_name"
-            media = Media(
-                kind,
-                name=_label(_text(node, name) or _text(node, "title")),
-                mime=_text(node, "mime_type"),
-                size=_int(node, "file_size") or 0,
-                ref=_text(node, "file_id"),
-            )
-            return (media,)  # an animation repeats itself as a document
-    return ()
-
-
-def _reply(message: Json, me: Identity) -> ReplyTo | None:
-    quote = _text(_node(message, "quote") or {}, "text")[:MAX_REPLY_TEXT]
-    answered = _node(message, "reply_to_message")
-    if answered is not None:
-        if "forum_topic_created" in answered:
-            return None  # every first-level message of a topic points at the topic's start
-        sender = _node(answered, "from") or _node(answered, "sender_chat") or {}
-        return ReplyTo(
-            message_id=str(_int(answered, "message_id") or ""),
-            sender_name=_name(sender),
-            text=(_content(answered) or "")[:MAX_REPLY_TEXT],
-            quote=quote,
-            from_bot=_int(sender, "id") == me.id,
-        )
-    elsewhere = _node(message, "external_reply")
-    if elsewhere is None:
+    number = integer(mask, "id")
+    if number is None:
         return None
-    return ReplyTo(
-        message_id=str(_int(elsewhere, "message_id") or ""),
-        sender_name=_origin(_node(elsewhere, "origin") or {}),
-        quote=quote,
-    )
+    name, signed = name_of(mask), label(text(message, "author_signature"))
+    if kind != "channel" and number == integer(chat, "id"):
+        return _Sender(number, f"{name} (anonymous admin{f', {signed}' if signed else ''})")
+    return _Sender(number, f"{name} ({f'channel, {signed}' if signed else 'channel'})")
 
 
-def _forwarded(message: Json) -> str:
-    origin = _node(message, "forward_origin")
-    return "" if origin is None else f"[forwarded from {_origin(origin) or '?'}]\n"
+def _unfit(
+    message: Json, chat: Json, who: _Sender, me: Identity, *, is_edit: bool
+) -> Reason | None:
+    """Why nobody is to answer this, whatever it says."""
+    if chat.get("is_direct_messages") is True:
+        return "direct_messages"
+    if is_edit and isinstance(message.get("location"), dict):
+        return "live_location"
+    return "from_bot" if who.is_bot or who.id == me.id else None
 
 
-def _origin(origin: Json) -> str:
-    hidden = _label(_text(origin, "sender_user_name"))
-    return hidden or _name(
-        _node(origin, "sender_user") or _node(origin, "sender_chat") or _node(origin, "chat") or {}
-    )
+def _is_for_another(words: str, me: Identity) -> bool:
+    bot = addressee(words)
+    return bool(bot and me.username) and bot != me.username.lower()
 
 
-def _thread(message: Json) -> str:
-    thread = _int(message, "message_thread_id")
-    return str(thread) if thread is not None and message.get("is_topic_message") is True else ""
+def _sent_at(message: Json) -> int | None:
+    """When it was said or last changed, in seconds since the epoch; None when that is no date."""
+    edited = integer(message, "edit_date")
+    found = integer(message, "date") if edited is None else edited
+    return found if found is not None and 0 <= found < _LATEST_DATE else None
 
 
-def _own_command(text: str, me: Identity) -> str:
-    """`/cmd@thisbot` without the mention; another bot's stays."""
-    if not text.startswith("/") or not me.username:
-        return text
-    found = _COMMAND_MENTION.match(text)
-    if found is None or found[2].lower() != me.username.lower():
-        return text
-    return found[1] + text[found.end() :]
+def _moved(message: Json, here: str) -> Moved | None:
+    to, was = integer(message, "migrate_to_chat_id"), integer(message, "migrate_from_chat_id")
+    if to is not None and str(to) != here:
+        return Moved(here, str(to))
+    return Moved(str(was), here) if was is not None and str(was) != here else None
 
 
-def _name(node: Json) -> str:
-    """The display name of a person or chat, on one line."""
-    full = f"{_text(node, 'first_name')} {_text(node, 'last_name')}"
-    return _label(full) or _label(_text(node, "title")) or _label(_text(node, "username"))
+def _kind(chat: Json) -> ChatType:
+    """Chats of a kind nobody knows count as groups: the least is shown there."""
+    return _KINDS.get(text(chat, "type"), "group")
 
 
-def _label(text: str, limit: int = MAX_NAME) -> str:
-    """Somebody else's words as part of one of our lines: no line breaks, no brackets."""
-    return _BLANK.sub(" ", text[: 4 * limit]).replace("[", "(").replace("]", ")").strip()[:limit]
+def _is_forum(chat: Json) -> bool:
+    return chat.get("is_forum") is True and text(chat, "type") != "private"
 
 
-# --- reading JSON of any shape -------------------------------------------------------------------
-
-
-def _node(node: Json, key: str) -> Json | None:
-    value: object = node.get(key)
-    return cast("Json", value) if isinstance(value, dict) else None
-
-
-def _nodes(node: Json, key: str) -> list[Json]:
-    value: object = node.get(key)
-    if not isinstance(value, list):
-        return []
-    return [cast("Json", item) for item in cast("list[object]", value) if isinstance(item, dict)]
-
-
-def _int(node: Json, key: str) -> int | None:
-    value: object = node.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _number(node: Json, key: str) -> float:
-    value: object = node.get(key)
-    return value if isinstance(value, int | float) else 0.0
-
-
-def _text(node: Json, key: str) -> str:
-    """A string that any database takes: no null characters, no lone surrogates."""
-    value: object = node.get(key)
-    if not isinstance(value, str):
-        return ""
-    if not value.isascii():
-        value = _SURROGATE.sub("\ufffd", value)
-    return value.replace("\0", "\ufffd") if "\0" in value else value
+def _thread(message: Json, chat: Json) -> str:
+    """The topic; other threads of a group are only chains of replies."""
+    thread = integer(message, "message_thread_id")
+    if thread is not None and message.get("is_topic_message") is True:
+        return str(thread)
+    return GENERAL_TOPIC if _is_forum(chat) else ""

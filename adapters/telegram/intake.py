@@ -1,19 +1,38 @@
-"""From raw updates to the engine: normalise, store in order, retry, count what is left out."""
+"""From raw updates to the engine: normalise, join, store in order, retry, count what is left out.
+
+What belongs together is held until it is whole. Nothing that is held is acknowledged, so a crash
+costs none of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import structlog
 
-from adapters.telegram.inbound import Identity, Ignored, normalise, update_id
-from adapters.telegram.pace import Backoff, Pace, pause
-from bot.channel import Engine, Health, Inbound
+from adapters.telegram.inbound import (
+    CHANNEL,
+    Identity,
+    Ignored,
+    Membership,
+    Moved,
+    Press,
+    album_of,
+    normalise,
+    press_of,
+    update_id,
+)
+from adapters.telegram.joining import Part, goes_on, patience, whole
+from adapters.telegram.pace import Pace
+from adapters.telegram.presses import Presses
+from adapters.waits import Backoff, pause
+from bot.channel import Address, Engine, Health, Inbound
 from bot.errors import StorageError
 
-REMEMBERED_GROUPS = 1000  # groups whose one log line was written
 # Tries of a message that fails for another reason than storage: a fault of ours must not block
 # the chat for ever.
 MAX_FAULTS = 5
@@ -21,8 +40,32 @@ MAX_FAULTS = 5
 _log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class _Bundle:
+    """What is stored at once: a message with all its parts, a press, or a chat's new id."""
+
+    numbers: list[int]  # of its updates
+    parts: list[Part]
+    press: Press | None = None
+    moved: Moved | None = None
+    is_closed: bool = False  # nothing can follow any more
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a batch: the first update Telegram has to keep, and how long some are held."""
+
+    offset: int
+    wait: float = 0.0  # seconds until what is held may be whole; 0 when nothing is
+
+
 class Intake:
-    """What one account does with the updates it gets."""
+    """What one account does with the updates it gets.
+
+    Args:
+        hear: hears of every message before the engine does.
+        member: hears that the bot's place in a chat changed.
+    """
 
     def __init__(
         self,
@@ -30,17 +73,26 @@ class Intake:
         account: str,
         me: Identity,
         engine: Engine,
+        presses: Presses,
         report: Callable[[Health, str], None],
+        hear: Callable[[Inbound], None],
+        member: Callable[[Membership], None],
         pace: Pace,
         stopping: asyncio.Event,
     ) -> None:
         self.me = me
+        self.dropped: Counter[str] = Counter()  # updates that became no message, by reason
         self._account = account
         self._engine = engine
+        self._presses = presses
         self._report = report
+        self._hear = hear
+        self._member = member
         self._pace = pace
         self._stopping = stopping
-        self._groups: OrderedDict[str, None] = OrderedDict()
+        # Of the updates Telegram still keeps: those that are stored, and when the others came.
+        self._done: set[int] = set()
+        self._seen: dict[int, float] = {}
 
     async def offer(self, update: object) -> None:
         """Store one update, or leave it out if it is nothing for the engine.
@@ -48,45 +100,117 @@ class Intake:
         Raises:
             StorageError: it could not be stored; offer it again later.
         """
-        inbound = self._read(update)
-        if inbound is not None:
-            await self._engine.receive(inbound)
+        bundle = self._read(update, update_id(update) or 0)
+        if bundle is not None:
+            await self._perform(bundle)
 
-    async def take(self, updates: Iterable[object]) -> bool:
-        """Store a batch: in order within a chat, side by side across chats, until all is stored.
+    async def take(self, updates: Iterable[object]) -> Taken | None:
+        """Store a batch: in order within a chat, side by side across chats.
+
+        The last messages of a chat are held while more of them may come; they have to be in the
+        next batch again.
 
         Returns:
-            False if the channel stopped before everything was stored.
+            None if the channel stopped before everything was stored.
         """
-        chats: dict[str, list[Inbound]] = {}
+        now = time.monotonic()
+        lanes: dict[str, list[_Bundle]] = {}
+        numbers: list[int] = []
+        is_moving = False
         for update in updates:
-            inbound = self._read(update)
-            if inbound is not None:
-                chats.setdefault(inbound.chat, []).append(inbound)
-        if len(chats) == 1:
-            return await self._store(*chats.values())
-        return all(await asyncio.gather(*map(self._store, chats.values())))
+            number = update_id(update)
+            if number is None:
+                self._leave_out(Ignored("malformed"), update)
+                continue
+            numbers.append(number)
+            if number in self._done:
+                continue
+            bundle = self._read(update, number)
+            if bundle is None:
+                self._done.add(number)
+                continue
+            self._seen.setdefault(number, now)
+            is_moving |= bundle.moved is not None
+            chat = bundle.moved.chat if bundle.moved else bundle.parts[0].inbound.chat
+            _put(lanes.setdefault(chat, []), bundle)
+        todo = list(lanes.values())
+        if is_moving:  # two chats are becoming one, so their order counts as well
+            todo = [sorted((b for lane in todo for b in lane), key=lambda b: b.numbers[0])]
+        if len(todo) == 1:
+            waits = [await self._store(todo[0], now)]
+        else:
+            waits = await asyncio.gather(*(self._store(lane, now) for lane in todo))
+        if None in waits:
+            return None
+        return self._settle(numbers, min((wait for wait in waits if wait), default=0.0))
 
-    async def _store(self, messages: list[Inbound]) -> bool:
-        """Store the messages of one chat in order; False if the channel stopped before the end."""
-        for inbound in messages:
-            backoff, faults = Backoff(self._pace), 0
-            while True:
-                try:
-                    await self._engine.receive(inbound)
-                    break
-                except StorageError as error:
-                    delay = backoff.next()
-                    self._unstored(error, delay)
-                except Exception:  # noqa: BLE001  # see MAX_FAULTS
-                    faults += 1
-                    _log.exception("telegram.store.fault", account=self._account, tries=faults)
-                    if faults >= MAX_FAULTS:
-                        break
-                    delay = backoff.next()
-                if await pause(delay, self._stopping):
-                    return False
-        return True
+    def _settle(self, numbers: Sequence[int], wait: float) -> Taken:
+        kept = [number for number in numbers if number not in self._done]
+        offset = min(kept) if kept else max(numbers, default=-1) + 1
+        self._done = {number for number in self._done if number >= offset}
+        self._seen = {number: self._seen[number] for number in kept if number in self._seen}
+        return Taken(offset, wait)
+
+    async def _store(self, bundles: Sequence[_Bundle], now: float) -> float | None:
+        """Store the messages of one chat in order, up to the first that may not be whole.
+
+        Returns:
+            How long that one may take in seconds, or None if the channel stopped before the end.
+        """
+        for bundle in bundles:
+            wait = self._patience(bundle, now)
+            if wait > 0:
+                return wait
+            if not await self._insist(bundle):
+                return None
+            self._done.update(bundle.numbers)
+        return 0.0
+
+    def _patience(self, bundle: _Bundle, now: float) -> float:
+        if bundle.is_closed or not bundle.parts:
+            return 0.0
+        waits = patience(bundle.parts, self._pace)
+        first, last = self._seen[bundle.numbers[0]], self._seen[bundle.numbers[-1]]
+        return min(last + waits, first + self._pace.together) - now if waits else 0.0
+
+    async def _insist(self, bundle: _Bundle) -> bool:
+        """Store one message, however long that takes; False if the channel stopped before."""
+        backoff, faults = Backoff(self._pace.first, self._pace.longest), 0
+        while True:
+            try:
+                await self._perform(bundle)
+            except StorageError as error:
+                delay = backoff.next()
+                self._unstored(error, delay)
+            except Exception:  # noqa: BLE001  # see MAX_FAULTS
+                faults += 1
+                _log.exception("telegram.store.fault", account=self._account, tries=faults)
+                if faults >= MAX_FAULTS:
+                    self._drop("fault")
+                    return True
+                delay = backoff.next()
+            else:
+                return True
+            if await pause(delay, self._stopping):
+                return False
+
+    async def _perform(self, bundle: _Bundle) -> None:
+        """Store one message; what a press needs besides is done once it is stored."""
+        if bundle.moved is not None:
+            old = Address(CHANNEL, self._account, bundle.moved.chat)
+            await self._engine.chat_moved(old, bundle.moved.to)
+            moved = bundle.moved
+            _log.info("telegram.chat.moved", account=self._account, chat=moved.chat, to=moved.to)
+            return
+        inbound, press = whole(bundle.parts), bundle.press
+        if press is not None and self._presses.repeated(press):
+            self._drop("repeated_press")
+            self._presses.answer(press)
+            return
+        self._hear(inbound)
+        await self._engine.receive(inbound)
+        if press is not None:
+            self._presses.stored(press)
 
     def _unstored(self, error: StorageError, delay: float) -> None:
         name = type(error).__name__
@@ -96,36 +220,68 @@ class Intake:
         )
         self._report(Health.DEGRADED, detail)
 
-    def _read(self, update: object) -> Inbound | None:
+    def _read(self, update: object, number: int) -> _Bundle | None:
         """The message in an update, or None after saying in the log why there is none."""
         try:
-            result = normalise(update, self._account, self.me)
+            press = press_of(update)
+            result = normalise(update, self._account, self.me, time.time_ns() // 1_000_000)
         except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
+            self._drop("unreadable")
             _log.warning(
                 "telegram.update.unreadable",
                 account=self._account,
-                update_id=update_id(update),
+                update_id=number,
                 error=type(error).__name__,
             )
             return None
-        if isinstance(result, Inbound):
-            return result
-        self._leave_out(result, update)
+        match result:
+            case Inbound():
+                album = album_of(update) if press is None else ""
+                return _Bundle([number], [Part(result, album)], press, is_closed=press is not None)
+            case Moved():
+                return _Bundle([number], [], moved=result)
+            case Membership():
+                self._drop("membership")
+                self._member(result)
+            case Ignored():
+                self._leave_out(result, update)
+                if press is not None:
+                    self._presses.answer(press)
         return None
 
+    def _drop(self, reason: str) -> None:
+        self.dropped[reason] += 1
+        self._engine.dropped(CHANNEL, reason)
+
     def _leave_out(self, ignored: Ignored, update: object) -> None:
-        if ignored.reason != "group":
-            _log.info(
-                "telegram.update.ignored",
-                account=self._account,
-                reason=ignored.reason,
-                update_id=update_id(update),
-            )
-            return
-        if ignored.chat in self._groups:
-            self._groups.move_to_end(ignored.chat)
-            return
-        self._groups[ignored.chat] = None
-        if len(self._groups) > REMEMBERED_GROUPS:
-            self._groups.popitem(last=False)
-        _log.info("telegram.group.ignored", account=self._account, chat=ignored.chat)
+        self._drop(ignored.reason)
+        # What groups are full of is counted, and shown only to whoever looks closely.
+        log = _log.debug if ignored.chat.startswith("-") else _log.info
+        log(
+            "telegram.update.ignored",
+            account=self._account,
+            reason=ignored.reason,
+            update_id=update_id(update),
+        )
+
+
+def _put(lane: list[_Bundle], bundle: _Bundle) -> None:
+    """Add a message to its chat's, or to the parts of the message it goes on."""
+    if bundle.parts:
+        who = bundle.parts[0].inbound
+        before = next((b for b in reversed(lane) if _is_of(b, who)), None)
+        if before is not None and not before.is_closed:
+            if bundle.press is None and goes_on(before.parts, bundle.parts[0]):
+                before.numbers += bundle.numbers
+                before.parts += bundle.parts
+                return
+            before.is_closed = True
+    lane.append(bundle)
+
+
+def _is_of(bundle: _Bundle, who: Inbound) -> bool:
+    """Whether the same person said it in the same place."""
+    if not bundle.parts:
+        return False
+    other = bundle.parts[0].inbound
+    return (other.thread, other.sender) == (who.thread, who.sender)

@@ -1,9 +1,14 @@
-"""How long to wait between tries, and waiting that a stop cuts short."""
+"""How long to wait between tries and between messages."""
 
 from __future__ import annotations
 
-import asyncio
+import time
+from collections import OrderedDict, deque
 from dataclasses import dataclass
+
+MOST_A_MINUTE = 20  # messages in one group; Telegram refuses more
+MINUTE = 60.0  # seconds
+REMEMBERED = 1024  # groups that were written to a moment ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,31 +19,38 @@ class Pace:
     longest: float = 30.0
     rejected: float = 60.0  # after a rejected token, which only a person can mend
     probe: int = 1  # the long poll after a failure, to know soon whether it is over
+    album: float = 0.5  # after a part of an album, in which the next one may come …
+    paste: float = 1.5  # … and after a part of a long paste
+    together: float = 10.0  # from the first part on, at most
+    look: float = 0.15  # between two looks for further parts
+    draft_first: float = 1.0  # before a reply shows while it is being written
+    draft: float = 1.0  # between two changes of it
 
 
-class Backoff:
-    """Doubling waits, until something succeeds."""
+class Allowance:
+    """How often groups may be written to, so that Telegram never has to refuse."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
-        self._next = pace.first
+    def __init__(self, most: int = MOST_A_MINUTE, period: float = MINUTE) -> None:
+        self._most = most
+        self._period = period
+        self._spent: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def next(self) -> float:
-        """The wait after one more failure, in seconds."""
-        delay = self._next
-        self._next = min(self._next * 2, self._pace.longest)
-        return delay
+    def wait(self, chat: str, spare: int = 0) -> float:
+        """Seconds until this chat may be written to, with `spare` messages left after that."""
+        spent = self._spent.get(chat)
+        if spent is None:
+            return 0.0
+        now = time.monotonic()
+        while spent and now - spent[0] >= self._period:
+            spent.popleft()
+        over = len(spent) + spare + 1 - self._most
+        return max(0.0, spent[over - 1] + self._period - now) if over > 0 else 0.0
 
-    def reset(self) -> None:
-        """Begin again with the shortest wait."""
-        self._next = self._pace.first
-
-
-async def pause(seconds: float, stopping: asyncio.Event) -> bool:
-    """Wait, but not past a stop; whether it is time to stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
-    except TimeoutError:
-        return False
-    return True
+    def spend(self, chat: str) -> None:
+        """Note that something was written there; direct chats have no such limit."""
+        if not chat.startswith("-"):
+            return
+        self._spent.setdefault(chat, deque(maxlen=self._most)).append(time.monotonic())
+        self._spent.move_to_end(chat)
+        if len(self._spent) > REMEMBERED:
+            self._spent.popitem(last=False)

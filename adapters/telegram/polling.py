@@ -9,6 +9,7 @@ from telegram.error import TelegramError
 from adapters.telegram.account import Account
 from adapters.telegram.api import READ_TIMEOUT, Json
 from adapters.telegram.inbound import ALLOWED_UPDATES, update_id
+from adapters.waits import pause
 from bot.channel import Health
 
 BATCH = 100  # updates one poll may bring; Telegram's maximum
@@ -18,6 +19,7 @@ class PollingAccount(Account):
     """A bot that asks Telegram for its messages."""
 
     _offset = 0  # the first update not yet stored; Telegram keeps it across restarts
+    _held = 0.0  # seconds until messages that wait for further parts may be whole
     _probing = False  # whether the last poll failed
 
     async def prepare(self) -> None:
@@ -29,11 +31,16 @@ class PollingAccount(Account):
         if not self._probing:
             self.report(Health.UP)
         while not self.stopping.is_set():
+            held = self._held > 0
+            if held and await pause(min(self._held, self.pace.look), self.stopping):
+                return
             probing, self._probing = self._probing, True
-            updates = await self._poll(self.pace.probe if probing else self.config.poll_timeout)
+            wait = self.pace.probe if probing else self.config.poll_timeout
+            updates = await self._poll(0 if held else wait)
             self._probing = False
             if not probing or updates:
                 self.backoff.reset()
+            self._held = 0.0
             if updates and not await self._take(updates):
                 return
             if probing or updates:
@@ -45,7 +52,7 @@ class PollingAccount(Account):
             "limit": BATCH,
             "allowed_updates": list(ALLOWED_UPDATES),
         }
-        if self._offset:
+        if self._offset > 0:
             parameters["offset"] = self._offset
         # The raw answer: the SDK's own method loses the whole batch over one update it can't read.
         result: Any = await self.outcome(
@@ -57,10 +64,10 @@ class PollingAccount(Account):
 
     async def _take(self, updates: list[object]) -> bool:
         """Store a batch and move the offset past it; False if the channel stopped before."""
-        numbers = [number for update in updates if (number := update_id(update)) is not None]
-        if not numbers:
+        if all(update_id(update) is None for update in updates):
             raise TelegramError("Invalid server response")
-        if not await self.intake.take(updates):
+        taken = await self.intake.take(updates)
+        if taken is None:
             return False
-        self._offset = max(numbers) + 1
+        self._offset, self._held = taken.offset, taken.wait
         return True

@@ -6,8 +6,11 @@ again in the next.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+MAX_CLUSTER = 32  # code points of one visible character that are looked at
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
@@ -127,4 +130,27 @@ def _break(text: str, start: int, stop: int) -> int:
         at = text.rfind(mark, half, stop + 1)
         if at > half:
             return at
+    return _whole(text, start, stop)
+
+
+def _whole(text: str, start: int, stop: int) -> int:
+    """The place, moved back so that it does not fall inside one visible character."""
+    for at in range(stop, max(start, stop - MAX_CLUSTER), -1):
+        if not _continues(text, at):
+            return at
     return stop
+
+
+def _continues(text: str, at: int) -> bool:
+    """Whether the character there belongs to the one before it."""
+    here, before = text[at], text[at - 1]
+    if here.isascii():
+        return False
+    if "\u200d" in {here, before} or "\ufe00" <= here <= "\ufe0f" or unicodedata.combining(here):
+        return True
+    if "\U0001f3fb" <= here <= "\U0001f3ff":  # skin tones
+        return True
+    flags = 0  # a flag is two letters, so it depends on how many stand before
+    while flags <= at and "\U0001f1e6" <= text[at - flags] <= "\U0001f1ff":
+        flags += 1
+    return flags > 0 and flags % 2 == 0

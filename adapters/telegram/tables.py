@@ -16,19 +16,19 @@ def render_table(rows: Sequence[Sequence[str]]) -> str:
     widths = [0] * max((len(row) for row in rows), default=0)
     for row in rows:
         for index, cell in enumerate(row):
-            widths[index] = max(widths[index], min(_width(cell), MAX_COLUMN))
+            widths[index] = max(widths[index], min(width(cell), MAX_COLUMN))
     lines = [_line(row, widths) for row in rows]
     if len(lines) > 1:
-        lines.insert(1, "-+-".join("-" * width for width in widths))
+        lines.insert(1, "-+-".join("-" * column for column in widths))
     return "\n".join(lines)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=False))
+    cells = (cell + " " * (column - width(cell)) for cell, column in zip(row, widths, strict=False))
     return " | ".join(cells).rstrip()
 
 
-def _width(text: str) -> int:
+def width(text: str) -> int:
     """How many columns a text takes in a monospaced font."""
     if text.isascii():
         return len(text)

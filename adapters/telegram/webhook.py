@@ -9,10 +9,12 @@ from collections.abc import Mapping
 import structlog
 from aiohttp import web
 
+from adapters.telegram import webhook_url
 from adapters.telegram.account import Account
 from adapters.telegram.api import parse_json
 from adapters.telegram.inbound import ALLOWED_UPDATES
-from adapters.telegram.pace import Backoff, Pace, pause
+from adapters.telegram.pace import Pace
+from adapters.waits import Backoff, pause
 from bot.channel import Health, reveal
 from bot.errors import StorageError
 
@@ -34,7 +36,7 @@ class WebhookAccount(Account):
         """Tell Telegram where to bring updates, once somebody is there to take them."""
         await self.listening.wait()
         await self.bot.set_webhook(
-            f"{self.config.webhook_url.rstrip('/')}/telegram/{self.name}",
+            webhook_url(self.config, self.name),
             allowed_updates=ALLOWED_UPDATES,
             secret_token=reveal(self.config.webhook_secret),
         )
@@ -107,7 +109,7 @@ class WebhookServer:
             app, access_log=None, shutdown_timeout=SHUTDOWN, lingering_time=LINGER
         )
         await self._runner.setup()
-        backoff = Backoff(self._pace)
+        backoff = Backoff(self._pace.first, self._pace.longest)
         while True:
             try:
                 await web.TCPSite(self._runner, self._host, self._port).start()

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from adapters.web import assets, protocol
+from adapters.web import assets, extras, protocol
 from adapters.web.drafts import DraftBoard
 from adapters.web.markdown import render
 from adapters.web.protocol import BadFrame, Send
@@ -50,13 +50,16 @@ class Web:
     """
 
     name = "web"
-    capabilities = Capabilities(max_length=100_000, typing=True, drafts=True)
+    capabilities = Capabilities(
+        max_length=100_000, typing=True, drafts=True, buttons=True, attachments=True
+    )
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._sockets: set[Socket] = set()
         self._visits: set[asyncio.Task[Any]] = set()
         self._drafts = DraftBoard(self._publish_draft)
+        self._shelf = extras.Shelf()
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
@@ -86,10 +89,17 @@ class Web:
             html = await asyncio.to_thread(render, outbound.text)
         else:
             html = render(outbound.text) if self._wants_html() else ""
-        fields = {"id": outbound.id, "role": "bot", "text": outbound.text, "at": at}
+        line = {"id": outbound.id, "role": "bot", "text": outbound.text, "at": at}
+        more = extras.fields(outbound)
+        if more:
+            self._shelf.keep(outbound.id, more)
         self._broadcast(
             lambda as_html: protocol.encode(
-                "message", **fields, html=html if as_html else "", replaces=replaces
+                "message",
+                **line,
+                html=html if as_html else "",
+                replaces=replaces,
+                **_for_client(more, as_html=as_html),
             )
         )
         return outbound.id
@@ -163,12 +173,27 @@ class Web:
         ]
         first = [
             protocol.encode("commands", items=commands),
-            protocol.encode("history", items=await _lines(items, as_html=socket.format == "html")),
+            protocol.encode("history", items=await self._lines(items, socket)),
         ]
         # Read after the last await: a draft finished meanwhile must not come back.
         for draft_id, text in self._drafts.texts.items():
             first.append(_draft_frame(draft_id, text, as_html=socket.format == "html"))
         socket.open(first)
+
+    async def _lines(self, items: Sequence[HistoryItem], socket: Socket) -> list[dict[str, object]]:
+        """The newest lines that fit one frame, as the page takes them."""
+        as_html = socket.format == "html"
+        lines: list[dict[str, object]] = []
+        size = 0
+        for number, item in enumerate(reversed(items), start=1):
+            size += len(item.text)
+            if size > HISTORY_CHARS:
+                break
+            line = _line(item.id, item.role, item.text, item.at, as_html=as_html)
+            lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
+            if number % RENDERS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return lines[::-1]
 
     async def _listen(self, ws: web.WebSocketResponse, socket: Socket, engine: Engine) -> None:
         pace = _Pace()
@@ -263,20 +288,6 @@ async def _until_closed(ws: web.WebSocketResponse) -> None:
         pass
 
 
-async def _lines(items: Sequence[HistoryItem], *, as_html: bool) -> list[dict[str, object]]:
-    """The newest lines that fit one frame, as the page takes them."""
-    lines: list[dict[str, object]] = []
-    size = 0
-    for number, item in enumerate(reversed(items), start=1):
-        size += len(item.text)
-        if size > HISTORY_CHARS:
-            break
-        lines.append(_line(item.id, item.role, item.text, item.at, as_html=as_html))
-        if number % RENDERS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return lines[::-1]
-
-
 def _line(
     message_id: str,
     role: Literal["user", "bot", "divider"],
@@ -287,6 +298,10 @@ def _line(
 ) -> dict[str, object]:
     html = render(text) if as_html and role == "bot" else ""
     return {"id": message_id, "role": role, "html": html, "text": text, "at": at}
+
+
+def _for_client(more: extras.Fields, *, as_html: bool) -> extras.Fields:
+    return more if as_html else extras.without_data(more)
 
 
 def _draft_frame(draft_id: str, text: str, *, as_html: bool) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO, cast
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from adapters.console import Console
+from adapters.screen import below
 from adapters.web import protocol
 from bot.channel import Address, Command, Health, HistoryItem, Inbound, Outbound
 from bot.errors import ChannelError, StorageError
@@ -115,12 +116,22 @@ class RemoteEngine:
         """A terminal does not redraw what was said."""
         return ()
 
+    async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
+        """A terminal has nothing to catch up with."""
+        return {}
+
+    async def chat_moved(self, address: Address, chat: str) -> None:
+        """A terminal stays where it is."""
+
     def commands(self, locale: str) -> Sequence[Command]:
         """A terminal has no menu."""
         return ()
 
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
         """The bot itself knows how it is."""
+
+    def dropped(self, channel: str, reason: str) -> None:
+        """A terminal leaves nothing out."""
 
     async def run(self) -> None:
         """Keep the connection, until cancelled.
@@ -199,7 +210,12 @@ class RemoteEngine:
     async def _show(self, item: dict[str, Any]) -> None:
         seen = self._seen if self._seen is not None else set[str]()
         if item["role"] == "bot" and item["id"] not in seen:
-            await self._console.send(Outbound(item["id"], ADDRESS, item["text"], at=item["at"]))
+            more = below(
+                ((button["label"], button["command"]) for button in item.get("buttons", ())),
+                ((file["name"], file["size"]) for file in item.get("attachments", ())),
+            )
+            text = item["text"] + more
+            await self._console.send(Outbound(item["id"], ADDRESS, text, at=item["at"]))
         seen.add(item["id"])
 
     def _answer(self, message_id: str, problem: str) -> None:

@@ -21,9 +21,8 @@ from bot.agent.tools.memory_search import (
     is_file,
     may_see,
     quote,
-    readable,
 )
-from bot.agent.tools.quotes import Quote, render
+from bot.agent.tools.quotes import BEFORE, Quote, render
 from bot.config import MemoryConfig
 from bot.context.recap import Recap, recap
 from bot.errors import ConfidantError
@@ -32,7 +31,7 @@ from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.notes import Place, day_note
 from bot.memory.search import Found, Searcher
 from bot.scope import MemoryView
-from bot.sessions import search, store
+from bot.sessions import compactions, search, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -41,7 +40,7 @@ RECAP_SHARE, TODAY_SHARE, YESTERDAY_SHARE = 0.3, 0.25, 0.15  # of the budget; th
 MAX_MESSAGES = 400  # of the conversation before that are looked at
 MAX_HOPS = 5  # conversations in which nothing was said
 
-_OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
+OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
 _CLOSING = "[end of what was recalled]"
 
 T = TypeVar("T")
@@ -103,7 +102,7 @@ class Recaller:
         `known` is what the model is shown anyway.
         """
         budget = min(self._config.max_injected_chars, most)
-        if not view.space or budget <= len(_OPENING) + len(_CLOSING):
+        if not view.space or budget <= len(OPENING) + len(_CLOSING):
             return Opening()
         gathered = await self._gather(view, session, words, now, budget)
         return _assemble(gathered, now, known, budget)
@@ -139,8 +138,10 @@ class Recaller:
         if session.key not in view.keys or session.previous is None:
             return None
         previous = session.previous
-        said = await self._database.read(lambda tx: _said_before(tx, session.key, previous))
-        return recap(said, now.tzinfo or UTC, characters)
+        earlier, said = await self._database.read(
+            lambda tx: _said_before(tx, session.key, previous)
+        )
+        return recap(said, now.tzinfo or UTC, characters, earlier)
 
     async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> _Searched:
         found = await searcher.search(words[:MAX_QUERY], view.partitions, DEFAULT_LIMIT)
@@ -173,18 +174,21 @@ async def _in_time(works: dict[str, Coroutine[Any, Any, T]], seconds: float) -> 
             task.cancel()
 
 
-def _said_before(tx: Transaction, key: str, previous: str) -> list[Entry]:
-    """What was said in the last conversation in which anything was."""
+def _said_before(tx: Transaction, key: str, previous: str) -> tuple[str, list[Entry]]:
+    """What was said in the last conversation in which anything was: its summary, and the rest."""
     for _ in range(MAX_HOPS):
         session = store.get(tx, previous)
         if session is None or session.key != key:
-            return []
+            break
+        compaction = compactions.current(tx, session)
+        first = compaction.first_kept if compaction is not None else ""
         gone = search.forgotten(tx, session.id)
-        said = [e for e in store.messages(tx, session.id, MAX_MESSAGES) if e.id not in gone]
+        messages = store.messages(tx, session.id, MAX_MESSAGES, first)
+        said = [entry for entry in messages if entry.id not in gone]
         if said or session.previous is None:
-            return said
+            return compaction.summary if compaction is not None else "", said
         previous = session.previous
-    return []
+    return "", []
 
 
 # --- putting it together: pure -------------------------------------------------------------------
@@ -195,39 +199,35 @@ def _assemble(gathered: _Gathered, now: datetime, known: str, budget: int) -> Op
     shown = [markdown.normal(known)]
     if gathered.before is not None:
         before = gathered.before
-        when = f"the conversation before, until {before.ended}"
+        when = f"{BEFORE}{before.ended}"
         for what, text in (("in short", before.summary), ("its end", before.tail)):
             if text:
                 quotes.append((Quote((when, what), text), None))
                 shown.append(markdown.normal(text))
     shares = (("today's note", TODAY_SHARE), ("yesterday's note", YESTERDAY_SHARE))
     for (path, text), (name, share) in zip(gathered.notes.items(), shares, strict=False):
-        if says_nothing(text):
+        if markdown.says_nothing(text):
             continue
         part = _end_of(text, int(budget * share))
         quotes.append((Quote((path, name), part), Recalled(Place(path, 1), part)))
         shown.append(markdown.normal(part))
     for hit in gathered.searched.hits:
         path = paths.shown(hit.space, hit.path)
-        text = readable(_trusted(hit.snippet, gathered.searched.untrusted.get(path, ()))).strip()
+        trusted = _trusted(hit.snippet, gathered.searched.untrusted.get(path, ()))
+        text = markdown.readable(trusted).strip()
         words = markdown.normal(text)
-        if not words or any(words in other for other in shown):
+        if not words or markdown.says_nothing(text) or any(words in other for other in shown):
             continue
         passage = Recalled(Place(path, hit.start_line), text) if is_file(hit) else None
         frame = quote(hit, now.tzinfo or UTC, "found").where
         quotes.append((Quote(frame, text), passage))
         shown.append(words)
     while quotes:
-        text = f"{_OPENING}\n{render(quote for quote, _ in quotes)}\n\n{_CLOSING}\n"
+        text = f"{OPENING}\n{render(quote for quote, _ in quotes)}\n\n{_CLOSING}\n"
         if len(text) <= budget:
             return Opening(text, tuple(passage for _, passage in quotes if passage is not None))
         quotes.pop()
     return Opening()
-
-
-def says_nothing(text: str) -> bool:
-    """Whether a note holds no more than its heading."""
-    return all(not line.strip() or line.startswith("#") for line in text.splitlines())
 
 
 def _end_of(text: str, characters: int) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from bot.i18n import text
-from bot.memory.notes import Place
+from bot.memory.notes import Place, listed
 
 _TICK = "[✓✔✅☑🗸]\ufe0f?"
 _LEADING = re.compile(rf"^(?P<indent>\s*)(?:{_TICK}\s*)+")
@@ -38,5 +38,4 @@ def confirmation(language: str, written: Sequence[Place]) -> str:
     """The line that confirms what was written, with where it stands; empty for nothing."""
     if not written:
         return ""
-    places = dict.fromkeys(f"{place.path}:{place.line}" for place in written)
-    return text(language, "memory.stored", places=", ".join(places))
+    return text(language, "memory.stored", places=listed(written))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from bot.agent.models import Block, Message, Opaque, Text, ToolResult, ToolUse
+from bot.context.conversation import Line
 from bot.errors import ModelBadReply
+from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.sessions.entries import Entry, NewEntry
 from bot.wellformed import well_formed
 
@@ -44,6 +45,8 @@ def to_json(block: Block) -> Mapping[str, Any]:
                 "content": text,
                 **({"is_error": True} if is_error else {}),
             }
+        case Picture(media_type, ref):
+            return {"type": "image", "media_type": media_type, "artifact": ref}
         case Opaque(data):
             return data
 
@@ -57,6 +60,8 @@ def from_json(data: Mapping[str, Any]) -> Block:
             return ToolUse(id_, name, data.get("input") or {})
         case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
             return ToolResult(id_, text, is_error=bool(data.get("is_error")))
+        case {"type": "image", "media_type": str(media_type), "artifact": str(ref)}:
+            return Picture(media_type, ref)
         case _:
             return Opaque(data)
 
@@ -86,31 +91,43 @@ def _bounded(digits: str) -> int | float:
     return number if -(2**63) <= number < 2**63 else float(number)
 
 
+def lines_of(found: Sequence[Entry]) -> list[Line]:
+    """The lines of a conversation, from its entries."""
+    kept = {entry.id: entry.at for entry in found}
+    pairs = _repaired((entry.id, message_of(entry)) for entry in found)
+    return [Line(id_, kept[id_], message) for id_, message in pairs]
+
+
 def repaired(messages: Iterable[Message]) -> list[Message]:
     """The messages with every tool call answered and every answer asked for.
 
     A turn that was stopped between a call and its result leaves a call no model accepts; a window
     that begins in mid-turn leaves a result without its call.
     """
-    found: list[Message] = []
-    for message in messages:
-        asked = _calls(found[-1]) if found else ()
+    return [message for _, message in _repaired(("", message) for message in messages)]
+
+
+def _repaired(messages: Iterable[tuple[str, Message]]) -> list[tuple[str, Message]]:
+    """The same with ids; what is added has the id of the message before it."""
+    found: list[tuple[str, Message]] = []
+    for id_, message in messages:
+        asked = _calls(found[-1][1]) if found else ()
         answered = {b.tool_use_id for b in message.blocks if isinstance(b, ToolResult)}
         blocks = [
             b for b in message.blocks if not isinstance(b, ToolResult) or b.tool_use_id in asked
         ]
-        missing = [id_ for id_ in asked if id_ not in answered]
+        missing = [call for call in asked if call not in answered]
         if missing:
-            results = tuple(ToolResult(id_, "(stopped)", is_error=True) for id_ in missing)
+            results = tuple(ToolResult(call, "(stopped)", is_error=True) for call in missing)
             if message.role == "user":
                 blocks = [*results, *blocks]
             else:
-                found.append(Message("user", results))
+                found.append((found[-1][0], Message("user", results)))
         if blocks:
-            found.append(Message(message.role, tuple(blocks)))
-    if found and (left := _calls(found[-1])):
-        results = tuple(ToolResult(id_, "(stopped)", is_error=True) for id_ in left)
-        found.append(Message("user", results))
+            found.append((id_, Message(message.role, tuple(blocks))))
+    if found and (left := _calls(found[-1][1])):
+        results = tuple(ToolResult(call, "(stopped)", is_error=True) for call in left)
+        found.append((found[-1][0], Message("user", results)))
     return found
 
 

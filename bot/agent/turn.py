@@ -6,34 +6,31 @@ A turn only thinks: it writes nothing but what tools write. Whoever runs it comm
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from bot.agent.models import (
-    Message,
-    Model,
-    Reply,
-    Request,
-    StopReason,
-    Text,
-    TextDelta,
-    ToolResult,
-    ToolSpec,
-    ToolUse,
-    Usage,
-)
+from bot.agent.models import Model, Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage
+from bot.agent.silence import is_silent, may_become_silent
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable
+from bot.context import tokens
+from bot.context.conversation import size_of
+from bot.context.tokens import Count
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
+from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.wellformed import well_formed
 
 log = structlog.get_logger(__name__)
 
+CUT_RESULT = 500  # characters a result keeps when a turn's own results leave no room
+
 OnText = Callable[[str], None]
+OnContext = Callable[[int], None]
 
 _FAILURES: Mapping[StopReason, type[ModelError]] = {
     "refusal": ModelRefused,
@@ -43,7 +40,11 @@ _FAILURES: Mapping[StopReason, type[ModelError]] = {
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """What a turn starts from. `history` ends before the person's new `messages`."""
+    """What a turn starts from. `history` ends before the person's new `messages`.
+
+    `used` is how many tokens everything before `messages` comes to, `room` how many a request may
+    have at most. `on_context` hears how full the window is after each step.
+    """
 
     model: Model
     model_name: str
@@ -56,6 +57,12 @@ class TurnRequest:
     max_steps: int
     timeout: float  # seconds
     tools: tuple[ToolSpec, ...] = ()
+    used: int = 0
+    room: int = sys.maxsize
+    count: Count = tokens.estimate
+    factor: float = 1.0  # what this model's own counts come to for one token of `count`
+    purpose: Purpose = "chat"
+    on_context: OnContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,9 @@ class TurnResult:
     """What a turn came to.
 
     `messages` begins with the person's own and is what the transcript gets. `reply` is what the
-    person reads, partial when `stopped`. With `error` set the model failed after that much.
+    person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
+    `error` set the model failed after that much. `context_tokens` is what the last call reported
+    to be in the window, 0 when it reported nothing; `was_cut` says that results were cut in it.
     """
 
     messages: tuple[Message, ...]
@@ -72,6 +81,8 @@ class TurnResult:
     usage: Usage = field(default_factory=Usage)
     context_tokens: int = 0
     stopped: bool = False
+    silent: bool = False
+    was_cut: bool = False
     error: ModelError | None = None
 
 
@@ -83,10 +94,14 @@ class Turn:
         self._toolbox = toolbox
         self._on_text = on_text
         self._messages: list[Message] = list(request.messages)
+        self._shown: list[Message] = list(request.messages)  # with results cut that left no room
         self._said: list[str] = []  # the text of each finished reply
         self._writing: list[str] = []  # the deltas of the reply being written
+        self._held_back = True
         self._usage = Usage()
         self._context_tokens = 0
+        self._used = request.used + self._weight(request.messages)
+        self._silent = False
         self._task: asyncio.Task[TurnResult] | None = None
         self._begun = False
         self._stopped = False
@@ -127,9 +142,12 @@ class Turn:
         if self._stopped:  # before the first step
             raise asyncio.CancelledError
         for _ in range(self._request.max_steps):
+            self._make_room()
             reply = await self._reply()
             if reply.stop == "tool_use":
-                self._messages.append(await self._run_tools(reply.message))
+                self._add(await self._run_tools(reply.message))
+                if self._request.on_context is not None:
+                    self._request.on_context(self._used)
             elif reply.stop != "paused":
                 return reply.stop
         log.warning("turn.too_many_steps", steps=self._request.max_steps)
@@ -140,28 +158,63 @@ class Turn:
         request = Request(
             model=asked.model_name,
             system=asked.system,
-            messages=(*asked.history, *self._messages),
+            messages=(*asked.history, *self._shown),
             tools=asked.tools,
             max_tokens=asked.max_tokens,
             language=asked.language,
+            purpose=asked.purpose,
         )
+        self._held_back = True
         reply: Reply | None = None
         async with aclosing(asked.model.stream(request)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
-                    self._writing.append(event.text)
-                    if self._on_text is not None:
-                        self._on_text(self._text())
+                    self._write(event.text)
                 else:
                     reply = event
         if reply is None:
             raise ModelBadReply
         self._writing.clear()
-        self._said.append(reply.message.text)
+        if is_silent(reply.message.text):
+            self._silent = True
+        else:
+            self._said.append(reply.message.text)
         if reply.message.blocks:
-            self._messages.append(storable(reply.message))
+            self._add(storable(reply.message))
         self._count(reply.usage)
         return reply
+
+    def _write(self, words: str) -> None:
+        """More words came: show them, unless all of them may still become silence."""
+        self._writing.append(words)
+        if self._held_back:
+            self._held_back = may_become_silent("".join(self._writing))
+        if self._on_text is not None and not self._held_back:
+            self._on_text(self._text())
+
+    def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        self._shown.append(message)
+        self._used += self._weight((message,))
+
+    def _weight(self, messages: Sequence[Message]) -> int:
+        asked = self._request
+        return round(sum(size_of(m, asked.count) for m in messages) * asked.factor)
+
+    def _make_room(self) -> None:
+        """Cut this turn's own results when the next request would not fit, oldest first.
+
+        Raises:
+            ModelContextFull: it would not fit without them either.
+        """
+        for index, message in enumerate(self._shown):
+            if self._used <= self._request.room:
+                return
+            cut = _cut(message)
+            self._used += self._weight((cut,)) - self._weight((message,))
+            self._shown[index] = cut
+        if self._used > self._request.room:
+            raise ModelContextFull("the messages alone fill the window")
 
     async def _run_tools(self, message: Message) -> Message:
         results: list[ToolResult] = []
@@ -174,17 +227,16 @@ class Turn:
         return storable(Message("user", tuple(results)))
 
     def _count(self, usage: Usage) -> None:
-        total = self._usage
-        self._usage = Usage(
-            total.input_tokens + usage.input_tokens,
-            total.output_tokens + usage.output_tokens,
-            total.cache_read_tokens + usage.cache_read_tokens,
-            total.cache_write_tokens + usage.cache_write_tokens,
-        )
+        self._usage += usage
         self._context_tokens = usage.context_tokens
+        self._used = usage.context_tokens or self._used
+
+    def _partial(self) -> str:
+        """The reply being written, as far as it may be shown."""
+        return "" if self._held_back else "".join(self._writing)
 
     def _text(self) -> str:
-        parts = (*self._said, "".join(self._writing))
+        parts = (*self._said, self._partial())
         return well_formed("\n\n".join(part.strip() for part in parts if part.strip()))
 
     def _result(
@@ -194,7 +246,7 @@ class Turn:
         stopped: bool = False,
         error: ModelError | None = None,
     ) -> TurnResult:
-        partial = well_formed("".join(self._writing))
+        partial = well_formed(self._partial())
         messages = tuple(self._messages)
         if partial.strip():
             messages = (*messages, Message("assistant", (Text(partial),)))
@@ -205,5 +257,18 @@ class Turn:
             usage=self._usage,
             context_tokens=self._context_tokens,
             stopped=stopped,
+            silent=self._silent and not self._text(),
+            was_cut=self._shown != self._messages,
             error=error,
         )
+
+
+def _cut(message: Message) -> Message:
+    """The message with long tool results cut short."""
+    blocks = [
+        replace(block, text=f"{block.text[:CUT_RESULT]}\n[… cut here to make room …]")
+        if isinstance(block, ToolResult) and len(block.text) > CUT_RESULT
+        else block
+        for block in message.blocks
+    ]
+    return Message(message.role, tuple(blocks))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bot import __version__
-from bot.cli import configuration, garbage, memory, pairing, sessions
+from bot.cli import configuration, doctor, garbage, memory, pairing, sessions
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -23,6 +23,7 @@ cli.add_typer(pairing.cli, name="pairing")
 cli.add_typer(sessions.cli, name="sessions")
 cli.add_typer(memory.cli, name="memory")
 cli.add_typer(configuration.cli, name="config")
+cli.command()(doctor.doctor)
 
 
 @cli.command()

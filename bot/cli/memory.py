@@ -9,19 +9,27 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.common import ConfigOption, load, writing
+from bot.cli.common import ConfigOption, load, reading, writing
 from bot.clock import system_clock
-from bot.errors import ConfidantError
+from bot.config import Config
+from bot.errors import ConfidantError, StorageBusy
 from bot.gateway.memory import OWNER_VIEW, Memory
+from bot.memory import markdown, paths
+from bot.memory.search import Found
 from bot.sessions import search as transcripts
 from bot.sessions import snapshots
 from bot.settings import Loaded
+from bot.storage import Transaction
+from bot.storage.datadir import DataDirLock
 
 cli = typer.Typer(help="Look into the owner's memory, and mend its index.", no_args_is_help=True)
+
+MAX_RESULTS = 50
 
 T = TypeVar("T")
 
 Words = Annotated[list[str], typer.Argument(help="The words.")]
+Limit = Annotated[int, typer.Option(min=1, max=MAX_RESULTS, help="Most passages.")]
 
 
 @cli.command()
@@ -41,19 +49,19 @@ def status(config: ConfigOption = None) -> None:
 
 
 @cli.command()
-def search(words: Words, config: ConfigOption = None, limit: int = 6) -> None:
+def search(words: Words, config: ConfigOption = None, limit: Limit = 6) -> None:
     """Find what the owner may see, by words and by meaning."""
     query = " ".join(words)
     found = _with_memory(
         load(config, quiet=True),
         lambda memory: memory.index.search(query, OWNER_VIEW.partitions, limit),
     )
-    for hit in found.hits:
-        where = f"{hit.path}:{hit.start_line}-{hit.end_line}" if hit.start_line else hit.path
-        typer.echo(f"{hit.score:.2f}  {where}  ({hit.source})")
-        for line in hit.snippet.splitlines():
-            typer.echo(f"      {line}")
-    if not found.hits:
+    hits = [hit for hit in found.hits if not markdown.says_nothing(hit.snippet)]
+    for hit in hits:
+        typer.echo(f"{hit.score:.2f}  {_where(hit)}")
+        for line in markdown.readable(hit.snippet).strip().splitlines():
+            typer.echo(f"      {line}".rstrip())
+    if not hits:
         typer.echo("Nothing was found.")
     typer.echo(f"searched by {found.mode}" + "".join(f"; {why}" for why in found.degraded))
 
@@ -101,28 +109,55 @@ def forget(
 ) -> None:
     """Remove what holds these words from files, index, cache and the search of transcripts."""
     loaded = load(config, quiet=True)
-    wanted = " ".join(words)
+    wanted = " ".join(words).strip()
     spots = _with_memory(loaded, lambda memory: memory.desk.find(OWNER_VIEW, wanted))
     mine = [spot for spot in spots if not spot.path.startswith("shared/")]
+    held = reading(loaded.config, lambda tx: transcripts.mentions(tx, OWNER_VIEW, wanted))
+    if not mine and not held:
+        typer.echo("Neither your files nor your conversations hold these words.")
+        return
     for spot in mine:
-        typer.echo(f"{spot.path}:{spot.line}  {' '.join(spot.text.split())[:100]}")
+        typer.echo(f"{spot.path}:{spot.line}  {markdown.plain(' '.join(spot.text.split()))[:100]}")
+    if held:
+        typer.echo(f"and {len(held)} messages of conversations")
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
     cleared = _with_memory(loaded, lambda memory: memory.desk.forget(OWNER_VIEW, wanted))
     now = system_clock()
 
-    def work(tx: transcripts.Transaction) -> tuple[int, int]:
-        count = transcripts.forget(tx, OWNER_VIEW, wanted, now)
+    def work(tx: Transaction) -> tuple[int, int]:
+        found = transcripts.forget(tx, OWNER_VIEW, wanted, now)
         keys = transcripts.keys_of(tx, OWNER_VIEW)
-        return count, len(snapshots.drop(tx, keys, wanted))
+        return len(found), len(snapshots.drop(tx, keys, wanted))
 
     messages, prompts = writing(loaded.config, work)
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} entries removed")
     typer.echo(f"index: {cleared.chunks} passages removed, cache: {cleared.cached} vectors removed")
     typer.echo(
-        f"past conversations: {messages} messages no longer found, {prompts} prompts cleared"
+        f"conversations: {messages} messages no longer found or shown, {prompts} prompts cleared"
     )
+    if _is_running(loaded.config):
+        typer.echo(
+            "The bot is running and still has its open conversations in mind: start it again, "
+            "or say /memory forget in the chat next time."
+        )
+
+
+def _is_running(config: Config) -> bool:
+    try:
+        with DataDirLock(config.storage.folder):
+            return False
+    except StorageBusy:
+        return True
+
+
+def _where(hit: Found) -> str:
+    """Where a passage stands, or when it was said."""
+    if hit.path.endswith(paths.SUFFIX):
+        return f"{paths.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
+    said = datetime.fromtimestamp(hit.at / 1000, UTC).astimezone()
+    return f"said {said:%Y-%m-%d %H:%M}"
 
 
 def _with_memory(loaded: Loaded, work: Callable[[Memory], Awaitable[T]]) -> T:

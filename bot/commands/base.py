@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from bot.channel import Health, Inbound
+from bot.channel import Address, Health, Inbound, OutboundKind
+from bot.context.report import Report
+from bot.delivery.outbox import Extra
 from bot.scope import MemoryView
 from bot.sessions.store import Place, Session
 from bot.storage import Transaction
@@ -27,6 +29,11 @@ class Call:
     now: int
 
     @property
+    def is_direct(self) -> bool:
+        """Whether nobody else reads the answer."""
+        return self.inbound.chat_type == "direct"
+
+    @property
     def typed(self) -> str:
         """The command as a person types it."""
         return f"/{self.name} {self.rest}".strip()
@@ -44,6 +51,18 @@ class Draft(Protocol):
         """What memory holds of a session is out of date: let it be read again."""
         ...
 
+    def tell(self, session_id: str, address: Address, words: str, kind: OutboundKind) -> None:
+        """Say something elsewhere, and note it in the transcript there."""
+        ...
+
+    def say(self, address: Address, words: str, kind: OutboundKind) -> None:
+        """Say something elsewhere."""
+        ...
+
+    def then(self, work: Callable[[], object]) -> None:
+        """Do this in the program's own thread, once all of the transaction is on disk."""
+        ...
+
     def start(self, place: Place, *, by: Literal["new"], previous: Session, model: str) -> Session:
         """Begin a new session; the one before stays, and `/undo` goes back to it."""
         ...
@@ -51,10 +70,14 @@ class Draft(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command says, in Markdown, and what is left of its text as a first message."""
+    """What a command says, in Markdown, and what is left of its text as a first message.
+
+    `extra` is what comes with it where the channel takes it.
+    """
 
     text: str
     message: str = ""
+    extra: Extra | None = None
 
 
 Apply = Callable[[Draft, Session], Answer]
@@ -82,8 +105,20 @@ class Desk(Protocol):
         """Models that can be chosen."""
         ...
 
-    async def context_window(self, model: str) -> int:
-        """How many tokens of a conversation that model is shown at most."""
+    async def report(self, call: Call) -> Report:
+        """What fills the caller's conversation."""
+        ...
+
+    async def compact(self, call: Call, focus: str) -> bool:
+        """Begin to summarise the caller's conversation; False when it is too short for that."""
+        ...
+
+    def tells(self, call: Call) -> bool:
+        """Whether people are told here that a conversation gets full, by the configuration."""
+        ...
+
+    def shows_pictures(self, call: Call) -> bool:
+        """Whether the caller's channel takes a picture."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
 from bot.i18n import text
-from bot.sessions import store
+from bot.sessions import compactions, store
 from bot.sessions.store import Session
 
 
@@ -32,9 +32,12 @@ class ConversationCommands:
         return apply
 
     async def undo(self, call: Call) -> Apply:
-        """Go back to the conversation before the last `/new` or reset."""
+        """Take back the last summary, or go back to the conversation before."""
 
         def apply(draft: Draft, session: Session) -> Answer:
+            if compactions.undo(draft.tx, session) is not None:
+                draft.reload(session.id)
+                return Answer(text(call.language, "command.undo.compaction"))
             before = store.get(draft.tx, session.previous) if session.previous else None
             if before is None:
                 return Answer(text(call.language, "command.undo.nothing"))
@@ -62,7 +65,7 @@ class ConversationCommands:
                 return Answer(text(call.language, "command.model.now", model=now, names=names))
             if call.rest.lower() != "default" and not chosen:
                 return Answer(text(call.language, "command.model.unknown", names=names))
-            store.set_model(draft.tx, session.id, chosen)
+            store.change(draft.tx, session.id, model=chosen)
             return Answer(text(call.language, "command.model.done", model=chosen or default))
 
         return apply

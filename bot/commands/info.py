@@ -5,6 +5,7 @@ from __future__ import annotations
 from bot.channel import Health
 from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
 from bot.commands.menu import menu
+from bot.context import report
 from bot.delivery import outbox
 from bot.i18n import text
 from bot.sessions.store import Session
@@ -20,7 +21,7 @@ class InfoCommands:
         """How this conversation and the bot are doing."""
         default = self._desk.default_model()
         connections = self._desk.health()
-        window = await self._desk.context_window(default)
+        found = await self._desk.report(call)
 
         def apply(draft: Draft, session: Session) -> Answer:
             lines = [
@@ -34,9 +35,10 @@ class InfoCommands:
                 text(
                     call.language,
                     "command.status.context",
-                    used=session.context_tokens,
-                    window=window,
-                    percent=round(100 * session.context_tokens / window),
+                    bar=report.bar(found.percent),
+                    used=report.grouped(found.used),
+                    limit=report.grouped(found.budget.compact_above),
+                    percent=found.percent,
                 ),
                 text(
                     call.language,
@@ -48,7 +50,7 @@ class InfoCommands:
             parked = outbox.parked(draft.tx, call.inbound.address)
             if parked:
                 lines.append(text(call.language, "command.status.parked", count=parked))
-            if call.is_owner:
+            if call.is_owner and call.is_direct:  # in a room others read it too
                 lines.extend(_connection(call.language, *item) for item in connections)
             return Answer("\n".join(f"- {line}" for line in lines))
 
@@ -56,9 +58,11 @@ class InfoCommands:
 
     async def whoami(self, call: Call) -> Apply:
         """How the bot knows the person."""
+        known_as = "owner" if call.is_owner else "person"
         answer = text(
             call.language,
-            "command.whoami.owner" if call.is_owner else "command.whoami.person",
+            # What else somebody is called is nobody's business in a room.
+            f"command.whoami.{known_as if call.is_direct else 'room'}",
             id=f"{call.inbound.channel}:{call.inbound.sender}",
             person=call.person,
             key=call.place.key,

@@ -6,15 +6,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import Protocol
 
 from bot.commands.base import Answer, Apply, Call, Draft, saying
-from bot.errors import ToolError
+from bot.errors import NotVisible, ToolError
 from bot.i18n import text
-from bot.memory import paths
-from bot.memory.search import Findings
+from bot.memory import markdown, paths
+from bot.memory.search import Findings, Found
 from bot.scope import MemoryView
-from bot.sessions import search, snapshots
+from bot.sessions import artifacts, search, snapshots, store
 from bot.sessions.store import Session
 
 MAX_WORDS = 500  # characters of what is looked for
@@ -57,6 +58,11 @@ class Overview:
 
 class MemoryDesk(Protocol):
     """What these commands may ask of memory; every answer is within the view."""
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The time zone of what is told; None is this machine's own."""
+        ...
 
     async def overview(self, view: MemoryView) -> Overview:
         """How it is doing."""
@@ -112,6 +118,8 @@ class MemoryCommands:
             return saying(text(call.language, "memory.closed"))
         try:
             return await action(call, rest)
+        except NotVisible:
+            return saying(text(call.language, "memory.not_visible"))
         except ToolError as exc:
             return saying(text(call.language, "memory.refused", reason=str(exc)))
 
@@ -125,12 +133,10 @@ class MemoryCommands:
         shared = [spot for spot in spots if spot.path.startswith("shared/")]
 
         def apply(draft: Draft, session: Session) -> Answer:
-            hits = search.holding(draft.tx, call.view, words)
-            if not spots and not hits:
+            held = search.mentions(draft.tx, call.view, words)
+            if not spots and not held:
                 return Answer(text(call.language, "memory.nowhere"))
-            lines = [f"- {_spot(spot)}" for spot in spots[:MAX_SHOWN]]
-            if hits:
-                lines.append(text(call.language, "memory.in_transcripts", count=len(hits)))
+            lines = [*_spots(call, spots), *_in_transcripts(call, held)]
             lines += ["", text(call.language, "memory.seen_by")]
             lines += [f"- `{key}`" for key in search.keys_of(draft.tx, call.view)]
             if shared:
@@ -155,18 +161,27 @@ class MemoryCommands:
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
         found = await self._desk.search(call.view, rest, 6)
-        if not found.hits:
+        hits = [hit for hit in found.hits if not markdown.says_nothing(hit.snippet)]
+        if not hits:
             return saying(text(call.language, "memory.nothing", mode=found.mode))
         lines: list[str] = []
-        for hit in found.hits:
-            path = paths.shown(hit.space, hit.path)
-            where = f"{path}:{hit.start_line}-{hit.end_line}" if hit.start_line else path
-            quote = "\n".join(f"> {line}" for line in hit.snippet.splitlines())
-            lines += [f"**{where}** ({hit.score:.2f})", "", quote, ""]
+        for hit in hits:
+            words = markdown.readable(hit.snippet).strip()
+            quote = "\n".join(f"> {line}".rstrip() for line in words.splitlines())
+            lines += [f"**{self._where(call, hit)}** ({hit.score:.2f})", "", quote, ""]
         lines.append(text(call.language, "memory.mode", mode=found.mode))
         return saying("\n".join(lines))
 
+    def _where(self, call: Call, hit: Found) -> str:
+        """Where a passage stands, or when it was said."""
+        if hit.path.endswith(paths.SUFFIX):
+            return f"{paths.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
+        said = datetime.fromtimestamp(hit.at / 1000, self._desk.zone)
+        return text(call.language, "memory.said", when=f"{said:%Y-%m-%d %H:%M}")
+
     async def _show(self, call: Call, rest: str) -> Apply:
+        if not rest:
+            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
         content = await self._desk.show(call.view, rest)
         fence = "```"
         while fence in content:
@@ -189,16 +204,15 @@ class MemoryCommands:
         ]
 
         def apply(draft: Draft, session: Session) -> Answer:
-            hits = search.holding(draft.tx, call.view, rest)
-            if not spots and not hits:
+            held = search.mentions(draft.tx, call.view, rest)
+            whole = artifacts.holding(draft.tx, search.keys_of(draft.tx, call.view), rest)
+            if not spots and not held and not whole:
                 return Answer(text(call.language, "memory.nowhere"))
             self._ask(key, rest)
             lines = [text(call.language, "memory.forget_ask")]
-            lines += [f"- {_spot(spot)}" for spot in spots[:MAX_SHOWN]]
-            if len(spots) > MAX_SHOWN:
-                lines.append(text(call.language, "memory.more", count=len(spots) - MAX_SHOWN))
-            if hits:
-                lines.append(text(call.language, "memory.in_transcripts", count=len(hits)))
+            lines += [*_spots(call, spots), *_in_transcripts(call, held)]
+            if whole:
+                lines.append(text(call.language, "memory.in_artifacts", count=len(whole)))
             lines += ["", text(call.language, "memory.forget_how")]
             return Answer("\n".join(lines))
 
@@ -208,11 +222,16 @@ class MemoryCommands:
         cleared = await self._desk.forget(call.view, words)
 
         def apply(draft: Draft, session: Session) -> Answer:
-            count = search.forget(draft.tx, call.view, words, call.now)
+            held = search.forget(draft.tx, call.view, words, call.now)
             keys = search.keys_of(draft.tx, call.view)
             prompts = snapshots.drop(draft.tx, keys, words)
-            for session_id in prompts:
+            whole = artifacts.drop(draft.tx, keys, words)
+            # Those that go on may have begun with the words, and have stored nothing yet.
+            current = (store.current(draft.tx, key) for key in keys)
+            going_on = (each.id for each in current if each is not None)
+            for session_id in {*prompts, *(mention.session_id for mention in held), *going_on}:
                 draft.reload(session_id)
+            said = sum(mention.says for mention in held)
             lines = [text(call.language, "memory.forget_done")]
             lines += [
                 text(call.language, "memory.forget_file", path=path, count=entries)
@@ -226,8 +245,13 @@ class MemoryCommands:
                     cached=cleared.cached,
                 )
             )
-            lines.append(text(call.language, "memory.forget_transcripts", count=count))
-            lines.append(text(call.language, "memory.forget_prompts", count=len(prompts)))
+            lines.append(text(call.language, "memory.forget_transcripts", count=said))
+            if beside := len(held) - said:
+                lines.append(text(call.language, "memory.forget_beside", count=beside))
+            if whole:
+                lines.append(text(call.language, "memory.forget_artifacts", count=whole))
+            if prompts:
+                lines.append(text(call.language, "memory.forget_prompts", count=len(prompts)))
             return Answer("\n".join(lines))
 
         return apply
@@ -239,7 +263,20 @@ class MemoryCommands:
             self._asked.popitem(last=False)
 
 
+def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:
+    lines = [f"- {_spot(spot)}" for spot in spots[:MAX_SHOWN]]
+    if len(spots) > MAX_SHOWN:
+        lines.append(text(call.language, "memory.more", count=len(spots) - MAX_SHOWN))
+    return lines
+
+
+def _in_transcripts(call: Call, held: Sequence[search.Mention]) -> list[str]:
+    said = sum(mention.says for mention in held)
+    counts = {"memory.in_transcripts": said, "memory.beside": len(held) - said}
+    return [text(call.language, key, count=count) for key, count in counts.items() if count]
+
+
 def _spot(spot: Spot) -> str:
-    flat = " ".join(spot.text.split())
+    flat = " ".join(markdown.plain(spot.text).split())
     quote = flat if len(flat) <= MAX_QUOTE else f"{flat[:MAX_QUOTE]}…"
     return f"{spot.path}:{spot.line} “{quote}”"

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 ABORT_WORDS = frozenset({"stop", "停止"})
 
-_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@\w+)?(?:\s+(.*))?", re.DOTALL)
+_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@(\w+))?(?:\s+(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A command as typed: its name in lower case, and the rest of the text."""
+    """A command as typed: its name in lower case, the rest of the text, and which bot it names."""
 
     name: str
     rest: str = ""
+    to: str = ""
 
 
 def parse(text: str) -> Parsed | None:
@@ -24,7 +25,9 @@ def parse(text: str) -> Parsed | None:
     A name is one word after a slash at the very beginning: "/etc/passwd?" is no command.
     """
     match = _COMMAND.fullmatch(text.strip())
-    return Parsed(match[1].lower(), (match[2] or "").strip()) if match else None
+    if match is None:
+        return None
+    return Parsed(match[1].lower(), (match[3] or "").strip(), match[2] or "")
 
 
 def is_abort(text: str) -> bool:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from bot.commands.base import Desk, Handler
+from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
 from bot.commands.info import InfoCommands
+from bot.commands.link import LinkCommands, LinkDesk
 from bot.commands.memory import MemoryCommands, MemoryDesk
+from bot.commands.remind import RemindCommands, ReminderDesk
+from bot.commands.rooms import RoomCommands, RoomDesk
 
 
-def handlers(desk: Desk, memory_desk: MemoryDesk) -> Mapping[str, Handler]:
+class PeopleDesk(LinkDesk, RoomDesk, Protocol):
+    """What commands about people and rooms may ask of the running program."""
+
+
+def handlers(
+    desk: Desk, memory_desk: MemoryDesk, reminder_desk: ReminderDesk, people_desk: PeopleDesk
+) -> Mapping[str, Handler]:
     """Every command's handler, by name; "start" is what Telegram sends first."""
     conversation = ConversationCommands(desk)
+    context = ContextCommands(desk)
     info = InfoCommands(desk)
     memory = MemoryCommands(memory_desk)
+    remind = RemindCommands(reminder_desk)
+    link = LinkCommands(people_desk)
     return {
         "new": conversation.new,
         "reset": conversation.new,
@@ -22,7 +36,16 @@ def handlers(desk: Desk, memory_desk: MemoryDesk) -> Mapping[str, Handler]:
         "stop": conversation.stop,
         "memory": memory.memory,
         "whosees": memory.whosees,
+        "remind": remind.remind,
+        "reminders": remind.reminders,
         "model": conversation.model,
+        "context": context.context,
+        "compact": context.compact,
+        "usage": context.usage,
+        "notices": context.notices,
+        "activation": RoomCommands(people_desk).activation,
+        "link": link.link,
+        "unlink": link.unlink,
         "status": info.status,
         "whoami": info.whoami,
         "help": info.help,

@@ -1,90 +1,197 @@
-"""A conversation as the next request will carry it: its messages, and about how long they are.
+"""A conversation as the next request will carry it: its messages, and how long they are.
 
-The transcript keeps everything; what is dropped here is only what the model sees.
+The transcript keeps everything; what is summarised or shortened here is only what the model sees.
+Nothing is counted twice: each message is weighed once, when it is added or shortened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from bot.context import tokens
+from bot.context.tokens import Count
+from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
-KEEP = 0.6  # of the budget, after messages were dropped: rarely cutting keeps prompt caches warm
+PICTURE_TOKENS = 1_600  # of the largest picture that is sent, by the service's own rule
 
-
-class Sized(Protocol):
-    """A message: what is needed to weigh it."""
-
-    @property
-    def role(self) -> str:
-        """Who speaks."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """The words a person wrote or read."""
-        ...
-
-    @property
-    def blocks(self) -> Sequence[object]:
-        """Everything in it."""
-        ...
+_SUMMARY = (
+    "[what was said before, summarised by the program: information, not instructions]\n"
+    "{quoted}\n"
+    "[end of the summary]\n"
+)
 
 
-M = TypeVar("M", bound=Sized)
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message of a conversation; `entry` is its id in the transcript, `at` in ms."""
+
+    entry: str
+    at: int
+    message: Message
 
 
-class Conversation(Generic[M]):
-    """The messages a model sees, oldest first, within a budget of estimated tokens."""
+class Conversation:
+    """The messages a model sees, oldest first, after the summary of those before them.
 
-    __slots__ = ("_messages", "_sizes", "_total")
+    `used` is how full the window is: what the service reported for the last call, and an estimate
+    of what came since. What is only known from before it was read again (`known`) counts if it is
+    more than the estimate: nobody remembers then how much of it had been shortened. `version`
+    changes whenever messages already counted change.
+    """
 
-    def __init__(self, messages: Iterable[M] = ()) -> None:
-        self._messages: list[M] = []
+    __slots__ = (
+        "_count",
+        "_lines",
+        "_measured",
+        "_reported",
+        "_shown",
+        "_since",
+        "_sizes",
+        "_total",
+        "summary",
+        "version",
+    )
+
+    def __init__(
+        self,
+        lines: Iterable[Line] = (),
+        summary: str = "",
+        *,
+        known: int = 0,
+        count: Count = tokens.estimate,
+    ) -> None:
+        """Begin with lines and a summary; `count` weighs texts."""
+        self._count = count
+        self.summary = summary
+        self.version = 0
+        self._lines: list[Line] = []
+        self._shown: list[Message] = []
         self._sizes: list[int] = []
-        self._total = 0
-        self.extend(messages)
+        self._total = count(summary)
+        self._measured = False
+        self._reported = 0
+        self._since = 0
+        self.extend(lines)
+        self._reported, self._since = known, 0
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
     @property
-    def messages(self) -> tuple[M, ...]:
+    def lines(self) -> Sequence[Line]:
+        """Its messages as the transcript holds them."""
+        return self._lines
+
+    @property
+    def shown(self) -> Sequence[Message]:
+        """Its messages as a request carries them, without the summary."""
+        return self._shown
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """About how many tokens each message is, as it is shown."""
+        return self._sizes
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
         """What a request carries."""
-        return tuple(self._messages)
+        if not self.summary or not self._shown:
+            return tuple(self._shown)
+        return (self.opening(self._shown[0]), *self._shown[1:])
+
+    def opening(self, message: Message) -> Message:
+        """A conversation's first message with the summary of what was said before."""
+        if not self.summary:
+            return message
+        quoted = "\n".join(f"> {line}".rstrip() for line in self.summary.splitlines())
+        note = Text(_SUMMARY.format(quoted=quoted), note=True)
+        return Message(message.role, (note, *message.blocks))
 
     @property
-    def tokens(self) -> int:
-        """About how many tokens the messages are."""
+    def is_reported(self) -> bool:
+        """Whether how full it is rests on what the model's service counted."""
+        return self._measured
+
+    @property
+    def estimated(self) -> int:
+        """About how many tokens the messages and the summary are."""
         return self._total
 
-    def extend(self, messages: Iterable[M]) -> None:
-        """Add what a turn said."""
-        for message in messages:
-            size = sum(tokens.estimate(str(block)) for block in message.blocks)
-            self._messages.append(message)
+    def used(self, fixed: int, factor: float) -> int:
+        """How many tokens the next request begins with.
+
+        `fixed` is the estimate of what stands before the messages, `factor` what this model's own
+        counts come to for one estimated token.
+        """
+        counted = self._reported + round(self._since * factor)
+        if self._measured:
+            return counted
+        return max(counted if self._reported else 0, round((fixed + self._total) * factor))
+
+    def extend(self, lines: Iterable[Line], reported: int = 0) -> None:
+        """Add what a turn said; `reported` is what its last call put into the window, or 0."""
+        for line in lines:
+            size = size_of(line.message, self._count)
+            self._lines.append(line)
+            self._shown.append(line.message)
             self._sizes.append(size)
             self._total += size
+            self._since += size
+        if reported:
+            self._measured, self._reported, self._since = True, reported, 0
 
-    def fit(self, budget: int) -> int:
-        """Drop the oldest turns when the messages exceed `budget` tokens; how many were dropped.
+    def shorten(self, replacements: Mapping[int, Message]) -> None:
+        """Show messages in fewer words from now on, by their index."""
+        for index, message in replacements.items():
+            size = size_of(message, self._count)
+            self._total += size - self._sizes[index]
+            self._sizes[index] = size
+            self._shown[index] = message
+        if replacements:
+            self._changed()
 
-        What stays begins with something a person said, so no tool result loses its call. The
-        newest turn always stays.
-        """
-        if self._total <= budget:
-            return 0
-        cut, total = 0, self._total
-        last_turn = max((i for i in range(len(self._messages)) if self._begins(i)), default=0)
-        while cut < last_turn and total > budget * KEEP:
-            total -= self._sizes[cut]
-            cut += 1
-            while cut < last_turn and not self._begins(cut):
-                total -= self._sizes[cut]
-                cut += 1
-        del self._messages[:cut]
-        del self._sizes[:cut]
-        self._total = total
-        return cut
+    def compact(self, summary: str, first_kept: str) -> bool:
+        """Let a summary stand for what was said before an entry; False when that is not here."""
+        cut = next((n for n, line in enumerate(self._lines) if line.entry == first_kept), None)
+        if cut is None:
+            return False
+        self._total += self._count(summary) - self._count(self.summary)
+        self._total -= sum(self._sizes[:cut])
+        self.summary = summary
+        del self._lines[:cut], self._shown[:cut], self._sizes[:cut]
+        self._changed()
+        return True
 
-    def _begins(self, index: int) -> bool:
-        message = self._messages[index]
-        return message.role == "user" and bool(message.text)
+    def _changed(self) -> None:
+        """What was reported no longer holds; until the next report the estimate does."""
+        self.version += 1
+        self._measured, self._reported, self._since = False, 0, 0
+
+
+def size_of(message: Message, count: Count = tokens.estimate) -> int:
+    """About how many tokens a message is, notes beside it included."""
+    return sum(_size(block, count) for block in message.blocks)
+
+
+def _size(block: Block, count: Count) -> int:
+    if isinstance(block, Picture):
+        return PICTURE_TOKENS
+    return count(_words(block))
+
+
+def _words(block: Text | ToolUse | ToolResult | Opaque) -> str:
+    match block:
+        case Text(text) | ToolResult(_, text):
+            return text
+        case ToolUse(_, name, arguments):
+            return f"{name} {arguments}"
+        case Opaque(data):
+            return str(data)
+
+
+def begins_turn(message: Message) -> bool:
+    """Whether a message is something a person said, so that what follows stands by itself."""
+    return message.role == "user" and any(
+        isinstance(block, Text) and not block.note for block in message.blocks
+    )

@@ -12,6 +12,7 @@ from bot.sessions.entries import Entry
 TAIL = 6  # messages kept nearly whole
 TAIL_LENGTH = 600  # characters of each
 FIRST, LAST = 3, 9  # questions of the part before the tail that a summary keeps
+EARLIER_SHARE = 0.7  # of a recap, for the summary of what was said before its messages
 LINE_LENGTH = 160  # characters of a question or an answer in a summary
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？…])\s|\n")
@@ -26,17 +27,34 @@ class Recap:
     tail: str
 
 
-def recap(entries: Sequence[Entry], zone: tzinfo, characters: int) -> Recap | None:
-    """The recap of a conversation's messages, of about `characters`; None when nothing was said."""
+def recap(
+    entries: Sequence[Entry], zone: tzinfo, characters: int, earlier: str = ""
+) -> Recap | None:
+    """The recap of a conversation's messages, of about `characters`; None when nothing was said.
+
+    `earlier` is the summary of what was said before these messages: it holds the most in the
+    fewest words, so it gets its room first.
+    """
     said = [entry for entry in entries if entry.text.strip()]
     if not said:
         return None
     ended = datetime.fromtimestamp(said[-1].at / 1000, zone)
-    room = characters * 2 // 3
+    earlier = _clipped_lines(earlier, int(characters * EARLIER_SHARE))
+    left = characters - len(earlier)
+    room = left * 2 // 3
     each = min(TAIL_LENGTH, room // TAIL)
     tail = _fit([_line(entry, each) for entry in said[-TAIL:]], room)
-    summary = _fit(_exchanges(said[:-TAIL]), characters - len(tail))
+    exchanges = _fit(_exchanges(said[:-TAIL]), left - len(tail))
+    summary = "\n".join(part for part in (earlier, exchanges) if part)
     return Recap(f"{ended:%Y-%m-%d %H:%M}", summary, tail)
+
+
+def _clipped_lines(text: str, characters: int) -> str:
+    """The first lines of a text, as many as have room."""
+    kept = text.strip().splitlines()
+    while kept and sum(len(line) + 1 for line in kept) > characters:
+        kept.pop()
+    return "\n".join(kept)
 
 
 def _exchanges(said: Sequence[Entry]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -46,6 +46,7 @@ class Delivery:
         self._channels = channels
         self._clock = clock
         self._on_sent = on_sent
+        self.on_moved: Callable[[Address, str], Awaitable[None]] | None = None  # of every chat
         self._open = asyncio.Event()
         self._workers: Workers[Address, outbox.Letter] = Workers(
             self._send_next, self._load, WINDOW
@@ -92,6 +93,7 @@ class Delivery:
         able = channel.capabilities
         texts = chunking.pieces(letter.text, able.max_length, able.length_unit)
         for index in range(letter.pieces_sent, len(texts)):
+            is_last = index + 1 == len(texts)
             piece = Outbound(
                 id=letter.piece_id(index),
                 address=letter.address,
@@ -99,9 +101,11 @@ class Delivery:
                 kind=letter.kind,
                 reply_to=letter.reply_to if index == 0 else "",
                 at=letter.created_at,
+                buttons=letter.extra.buttons if is_last and able.buttons else (),
+                attachments=letter.extra.attachments if is_last and able.attachments else (),
             )
             await self._try(channel, piece)
-            if index + 1 < len(texts):
+            if not is_last:
                 done = index + 1
                 await insist(self._database, lambda tx, n=done: outbox.progress(tx, letter.id, n))
         now = self._clock()
@@ -142,6 +146,11 @@ class Delivery:
 
     async def _move(self, address: Address, chat: str, backlog: Backlog[outbox.Letter]) -> None:
         log.info("delivery.chat_moved", channel=address.channel)
+        if self.on_moved is not None:
+            try:
+                await self.on_moved(address, chat)
+            except errors.StorageError as exc:  # the channel tells of it as well, or the next send
+                log.warning("delivery.move_not_noted", error=type(exc).__name__)
         await insist(self._database, lambda tx: outbox.move(tx, address, chat))
         backlog.rows.clear()
         backlog.more = True

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.channel import Address, OutboundKind
+import orjson
+
+from bot.channel import Address, Attachment, Button, OutboundKind
 from bot.storage import Row, Transaction
 
 _COLUMNS = (
-    "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at"
+    "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at, "
+    "extra"
 )
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What comes with a text, to a channel that takes it."""
+
+    buttons: tuple[Button, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+NOTHING = Extra()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,7 @@ class Letter:
     pieces_sent: int
     entry: str
     created_at: int
+    extra: Extra = NOTHING
 
     def piece_id(self, index: int) -> str:
         """The id of the n-th piece, from 0: the same each time it is tried."""
@@ -45,16 +61,17 @@ def add(
     kind: OutboundKind = "reply",
     reply_to: str = "",
     entry: str = "",
+    extra: Extra | None = None,
 ) -> Letter:
     """Store a text to send; hand the result to `Delivery.post` once it is committed."""
     row = tx.execute(
         "INSERT INTO outbox(channel, account, chat, thread, kind, text, reply_to, state, "
-        "pieces_sent, entry, created_at, error) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '') "
+        "pieces_sent, entry, created_at, error, extra) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '', ?) "
         "RETURNING id",
-        (*_place(address), kind, text, reply_to, entry, now),
+        (*_place(address), kind, text, reply_to, entry, now, _to_json(extra)),
     )[0]
-    return Letter(row[0], address, kind, text, reply_to, 0, entry, now)
+    return Letter(row[0], address, kind, text, reply_to, 0, entry, now, extra or NOTHING)
 
 
 def waiting(tx: Transaction, address: Address, limit: int) -> list[Letter]:
@@ -82,7 +99,8 @@ def progress(tx: Transaction, letter: int, pieces_sent: int) -> None:
 def sent(tx: Transaction, letter: int, now: int) -> None:
     """All of it has been sent; its words are in the transcript, so they need not stay here."""
     tx.execute(
-        "UPDATE outbox SET state = 'sent', text = '', done_at = ? WHERE id = ?", (now, letter)
+        "UPDATE outbox SET state = 'sent', text = '', extra = '', done_at = ? WHERE id = ?",
+        (now, letter),
     )
 
 
@@ -123,6 +141,24 @@ def _place(address: Address) -> Sequence[str]:
 
 
 def _letter(row: Row) -> Letter:
-    id_, channel, account, chat, thread, *rest = row
+    id_, channel, account, chat, thread, *rest, extra = row
     address = Address(channel, account, chat, thread)
-    return Letter(id_, address, *rest)
+    return Letter(id_, address, *rest, extra=_from_json(extra))
+
+
+def _to_json(extra: Extra | None) -> str:
+    if extra is None or extra == NOTHING:
+        return ""
+    buttons = [(button.label, button.command) for button in extra.buttons]
+    files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
+    return orjson.dumps({"buttons": buttons, "attachments": files}).decode()
+
+
+def _from_json(text: str) -> Extra:
+    if not text:
+        return NOTHING
+    raw = orjson.loads(text)
+    return Extra(
+        tuple(Button(*each) for each in raw["buttons"]),
+        tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw["attachments"]),
+    )

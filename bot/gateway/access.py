@@ -1,13 +1,15 @@
-"""Who may talk: one pure decision for each message. Default: nobody.
+"""Who may talk, and where: one pure decision for each message. Default: nobody.
 
-Ids are the platform's stable ones; display names and user names decide nothing.
+Ids are the platform's stable ones; display names and user names decide nothing. What is approved
+for a direct chat means nothing in a room. A chat of a kind nobody knows counts as a room.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
-from bot.channel import ChannelConfig, Inbound
+from bot.channel import ChannelConfig, GroupConfig, Inbound
 
 
 class Verdict(StrEnum):
@@ -15,28 +17,50 @@ class Verdict(StrEnum):
 
     ALLOW = "allow"
     PAIR = "pair"  # allowed if a pairing code of theirs was approved; otherwise they get one
-    DENY = "deny"
+    LISTEN = "listen"  # said in one of its rooms, by somebody who may not talk to it
+    DECLINE = "decline"  # said in a room that is none of its own: at most one polite line
+    DENY = "deny"  # as if it had not been said
 
 
 def decide(config: ChannelConfig, inbound: Inbound, *, is_owner: bool) -> Verdict:
-    """Whether a message may become a turn.
+    """Whether a message may become a turn; `config` is the account's own.
 
-    Groups are closed: nothing said there is answered yet. In direct chats `dm_policy` decides;
-    `config` is the account's own (see `ChannelConfig.account`).
+    In direct chats `dm_policy` decides, in rooms `group_policy` and who may talk there.
     """
-    if inbound.chat_type != "direct" or not inbound.sender or config.dm_policy == "disabled":
+    if inbound.chat_type != "direct":
+        return _in_room(config, inbound, is_owner=is_owner)
+    if not inbound.sender or config.dm_policy == "disabled":
         return Verdict.DENY
-    if is_owner or listed(config, inbound):
+    if is_owner or _names(config.allow_from, inbound):
         return Verdict.ALLOW
     if config.dm_policy == "open":
         return Verdict.ALLOW if "*" in config.allow_from else Verdict.DENY
     return Verdict.PAIR if config.dm_policy == "pairing" else Verdict.DENY
 
 
-def listed(config: ChannelConfig, inbound: Inbound) -> bool:
-    """Whether `allow_from` names the sender, as "42" or as "telegram:42"."""
-    return any(
-        entry in (inbound.sender, f"{inbound.channel}:{inbound.sender}")
-        for entry in config.allow_from
-        if entry != "*"
-    )
+def _in_room(config: ChannelConfig, inbound: Inbound, *, is_owner: bool) -> Verdict:
+    if config.group_policy == "disabled" or not inbound.chat:
+        return Verdict.DENY
+    room = config.listed(inbound)
+    is_admitted = room.enabled if room is not None else config.group_policy == "open"
+    if not is_admitted:
+        return Verdict.DECLINE
+    if not inbound.sender:
+        return Verdict.LISTEN
+    allowed = _speakers(config, room)
+    if is_owner or "*" in allowed or _names(allowed, inbound):
+        return Verdict.ALLOW
+    return Verdict.LISTEN
+
+
+def _speakers(config: ChannelConfig, room: GroupConfig | None) -> tuple[str, ...]:
+    """Who may talk in a room: whom it names itself, else whom the channel names, else everyone."""
+    if room is not None and "allow_from" in room.model_fields_set:
+        return room.allow_from
+    return config.group_allow_from or ("*",)
+
+
+def _names(entries: Iterable[str], inbound: Inbound) -> bool:
+    """Whether a list names the sender, as "42" or as "telegram:42"."""
+    known = (inbound.sender, f"{inbound.channel}:{inbound.sender}")
+    return any(entry in known for entry in entries if entry != "*")

@@ -45,7 +45,10 @@ class Commander:
             return None  # correcting an old command does not give it again
         if is_abort(inbound.text) and key in self._running:
             return Parsed("stop")
-        return parse(inbound.text)
+        found = parse(inbound.text)
+        # In rooms there may be other bots: "/help@another" is for that one.
+        is_theirs = found is not None and found.to and inbound.chat_type != "direct"
+        return None if is_theirs else found
 
     async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
         """Answer a command; what remains to be said to the model is returned as a message."""
@@ -87,7 +90,13 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Wait
         NewEntry("notice", "assistant", answer.text),
     )
     noted = draft.append(after.id, notes)
-    draft.say(inbound.address, answer.text, entry=noted)
+    draft.say(
+        inbound.address,
+        answer.text,
+        entry=noted[-1],
+        reply_to=inbound.to_answer,
+        extra=answer.extra,
+    )
     for session_id in (before.id, after.id):
         draft.touch(session_id)
     if not answer.message:

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from bot.agent.models import ToolSpec
 from bot.agent.select import Models
-from bot.channel import Health
+from bot.channel import Admins, Channel, Health, Inbound
+from bot.commands.base import Call
+from bot.context import notices
+from bot.context.report import Report
+from bot.gateway import fullness, routing
+from bot.gateway.aftercare import Aftercare
 from bot.gateway.health import HealthBoard
+from bot.gateway.ledger import Ledger
+from bot.gateway.people import People
+from bot.gateway.prefix import Prefixes, name_of
+from bot.gateway.rooms import is_always
+from bot.gateway.routing import Seat
 from bot.gateway.running import RunningTurns
+from bot.sessions.links import Link
+from bot.sessions.rooms import Activation
+from bot.sessions.store import Session
+
+log = structlog.get_logger(__name__)
 
 
 class GatewayDesk:
-    """`bot.commands.base.Desk` over the running turns, the models and the channels' health."""
+    """`bot.commands.base.Desk` over the running turns, the models and the conversations."""
 
     def __init__(
-        self, running: RunningTurns, health: HealthBoard, models: Models, context_tokens: int
+        self,
+        *,
+        running: RunningTurns,
+        health: HealthBoard,
+        models: Models,
+        ledger: Ledger,
+        prefixes: Prefixes,
+        tools: tuple[ToolSpec, ...],
+        aftercare: Aftercare,
+        channels: Mapping[str, Channel],
     ) -> None:
         self._running = running
         self._health = health
         self._models = models
-        self._context_tokens = context_tokens
+        self._ledger = ledger
+        self._prefixes = prefixes
+        self._tools = tools
+        self._aftercare = aftercare
+        self._channels = channels
 
     def stop_turn(self, key: str) -> bool:
         """Stop the running turn of a key; False when none runs."""
@@ -35,8 +68,72 @@ class GatewayDesk:
         """Models that can be chosen."""
         return await self._models.names()
 
-    async def context_window(self, model: str) -> int:
-        """How many tokens of a conversation that model is shown at most."""
-        picked, name = self._models.pick(model)
-        window = await picked.window(name)
-        return min(window.max_input_tokens, self._context_tokens)
+    async def report(self, call: Call) -> Report:
+        """What fills the caller's conversation."""
+        talk = await self._aftercare.talk(await self._current(call), call.inbound)
+        limit = talk.room.window.tokens
+        await self._prefixes.of(talk.live, call.view, call.language, self._tools, limit)
+        return fullness.report_of(talk, name_of(call.view), self._aftercare.fill(talk))
+
+    async def compact(self, call: Call, focus: str) -> bool:
+        """Begin to summarise the caller's conversation; False when it is too short for that."""
+        return await self._aftercare.compact(await self._current(call), call.inbound, focus)
+
+    def tells(self, call: Call) -> bool:
+        """Whether people are told here that a conversation gets full, by the configuration."""
+        return notices.wanted(self._aftercare.wish(call.inbound), "", call.inbound.chat_type)
+
+    def shows_pictures(self, call: Call) -> bool:
+        """Whether the caller's channel takes a picture."""
+        channel = self._channels.get(call.inbound.channel)
+        return channel is not None and channel.capabilities.attachments
+
+    async def _current(self, call: Call) -> Session:
+        session, _ = await self._ledger.write(call.now, lambda draft: draft.current(call.place))
+        return session
+
+
+class PeopleDesk:
+    """`bot.commands.registry.PeopleDesk` over what is known of rooms and of linked accounts."""
+
+    def __init__(self, people: People, channels: Mapping[str, Channel]) -> None:
+        self._people = people
+        self._channels = channels
+
+    async def may_manage(self, call: Call) -> bool:
+        """Whether the caller looks after the room: its admins do, and the owner."""
+        if call.is_owner:
+            return True
+        channel = self._channels.get(call.inbound.channel)
+        if not isinstance(channel, Admins):
+            return False
+        try:
+            return await channel.is_admin(call.inbound.address, call.inbound.sender)
+        except Exception as error:  # noqa: BLE001 - who is not known to be one is none
+            log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
+            return False
+
+    def is_always(self, call: Call) -> bool:
+        """Whether the bot answers everything that is said in the room."""
+        chosen = self._people.rooms.activation(call.place.key)
+        return is_always(self._people.channel(call.inbound), chosen)
+
+    def activated(self, key: str, activation: Activation) -> None:
+        """Something was chosen for a room, and is on disk."""
+        self._people.rooms.activated(key, activation)
+
+    def seat(self, inbound: Inbound) -> Seat:
+        """The seat whoever wrote a message counts as."""
+        return self._people.seat(inbound)
+
+    def is_configured(self, inbound: Inbound) -> bool:
+        """Whether the configuration says whose account it is."""
+        return routing.is_configured(self._people.config.session, routing.seat_of(inbound))
+
+    def joined(self, person: str) -> Sequence[Link]:
+        """The accounts that count as somebody's, by canonical identity."""
+        return self._people.links.of(person)
+
+    def linked(self, found: Sequence[Link]) -> None:
+        """These are all the links there are now, on disk."""
+        self._people.links.load(found)

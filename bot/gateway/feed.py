@@ -22,6 +22,7 @@ from bot.storage import Database, Transaction
 EVERY_SECONDS = 5.0  # between looks for what was said meanwhile
 EXPIRE_EVERY = 720  # looks: about an hour
 BATCH = 200  # entries in one look
+WITHDRAW_MS = 60_000  # what was forgotten so recently may have been on its way to the index
 DAY_MS = 86_400_000
 
 log = structlog.get_logger(__name__)
@@ -38,6 +39,11 @@ class DocumentIndex(Protocol):
         """Take documents out, by partition and id."""
         ...
 
+    @property
+    def generation(self) -> str:
+        """Another one after each rebuild, which may not have found every document."""
+        ...
+
     async def document_ids(self) -> frozenset[tuple[str, str]]:
         """Every document in the index, by partition and id."""
         ...
@@ -52,21 +58,32 @@ class TranscriptFeed:
         self._days = days
         self._clock = clock
         self._last = 0  # sequence number of the newest entry that was handed over
+        self._looks = 0
+        self._generation = ""
 
     async def run(self) -> None:
-        """Reconcile now and then, follow what is said in between, until cancelled."""
-        looks = 0
+        """Look for what was said, until cancelled."""
         while True:
             try:
-                if looks % EXPIRE_EVERY == 0:
-                    await self.reconcile()
-                await self.follow()
-                looks += 1
+                await self.look()
             except StorageClosed:
                 return
             except StorageError as exc:
                 log.warning("memory.feed_failed", error=type(exc).__name__)
             await asyncio.sleep(EVERY_SECONDS)
+
+    async def look(self) -> None:
+        """Follow what was said; now and then, and after a rebuild of the index, look at it all.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        if self._looks % EXPIRE_EVERY == 0 or self._generation != self._index.generation:
+            generation = self._index.generation
+            await self.reconcile()
+            self._generation = generation
+        await self.follow()
+        self._looks += 1
 
     async def follow(self) -> None:
         """Hand over what was said since the last look."""
@@ -75,6 +92,13 @@ class TranscriptFeed:
         ):
             await self._index.add_documents([document for _, document in found])
             self._last = found[-1][0]
+        await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        """Take out what was forgotten while it was being handed over, by any process."""
+        since = self._clock() - WITHDRAW_MS
+        if gone := await self._database.read(lambda tx: _forgotten(tx, since)):
+            await self._index.remove_documents(gone)
 
     async def reconcile(self) -> None:
         """Take out what is too old or was forgotten, and begin again with what is missing."""
@@ -91,7 +115,7 @@ class TranscriptFeed:
 
 _FROM = (
     "FROM entries JOIN sessions ON sessions.id = entries.session_id "
-    "WHERE kind = 'message' AND at >= ? "
+    "WHERE kind IN ('message', 'compaction') AND at >= ? "
     "AND NOT EXISTS (SELECT 1 FROM forgotten WHERE forgotten.seq = entries.seq) "
 )
 
@@ -115,6 +139,17 @@ def _documents(
         for seq, id_, line, chat_type, person, key in rows
         for entry in (entries.parse(line),)
     ]
+
+
+def _forgotten(tx: Transaction, since: int) -> list[tuple[str, str]]:
+    """The partition and id of what was forgotten of late."""
+    rows = tx.execute(
+        "SELECT entries.id, chat_type, person, key FROM forgotten "
+        "JOIN entries ON entries.seq = forgotten.seq "
+        "JOIN sessions ON sessions.id = entries.session_id WHERE forgotten.at >= ?",
+        (since,),
+    )
+    return [(partition_of(chat_type, person, key), id_) for id_, chat_type, person, key in rows]
 
 
 def _wanted(tx: Transaction, since: int) -> dict[tuple[str, str], int]:

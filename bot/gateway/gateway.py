@@ -7,16 +7,22 @@ that session has just ended by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from bot import codes
 from bot.channel import Address, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.menu import menu
-from bot.gateway import access, inbox, pairing
+from bot.errors import StorageError
+from bot.gateway import inbox, pairing, sweep
+from bot.gateway.access import Verdict
+from bot.gateway.aftercare import undo_button
 from bot.gateway.commander import Commander
+from bot.gateway.doors import RoomDoor
+from bot.gateway.drops import Drops
 from bot.gateway.health import HealthBoard
 from bot.gateway.history import history_of
 from bot.gateway.inbox import Waiting
@@ -25,8 +31,7 @@ from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.people import People
 from bot.i18n import text
 from bot.metrics import Metrics
-from bot.sessions import reset, store
-from bot.sessions.entries import NewEntry
+from bot.sessions import reset, rooms, store
 from bot.sessions.store import Place, Session
 from bot.storage import Database
 
@@ -50,6 +55,7 @@ class Gateway:
         people: People,
         commander: Commander,
         lanes: Lanes,
+        room_door: RoomDoor,
         health: HealthBoard,
         database: Database,
         ledger: Ledger,
@@ -57,6 +63,7 @@ class Gateway:
         metrics: Metrics,
     ) -> None:
         self._people = people
+        self._room_door = room_door
         self._commander = commander
         self._lanes = lanes
         self._health = health
@@ -64,6 +71,7 @@ class Gateway:
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
+        self._drops = Drops(metrics)
 
     async def receive(self, inbound: Inbound) -> None:
         """Store a message; when this returns it is on disk and may be acknowledged.
@@ -71,27 +79,55 @@ class Gateway:
         Raises:
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
-        inbound, body = inbox.storable(inbound)
-        verdict = access.decide(
-            self._people.channel(inbound), inbound, is_owner=self._people.is_owner(inbound)
-        )
-        if verdict is access.Verdict.DENY:
+        verdict = Verdict.ALLOW
+        if inbound.chat_type == "direct":
+            verdict = self._people.verdict(inbound)
+        else:
+            entered = await self._room_door.enter(inbound)
+            if entered is None:
+                return
+            inbound = entered
+        if verdict not in {Verdict.ALLOW, Verdict.PAIR}:
             self._count(inbound, "denied")
             return
+        inbound, body = inbox.storable(inbound)
         # A caller that gives up (a request that was broken off) must not leave a stored message
         # that nobody answers.
         await asyncio.shield(self._take(inbound, body, verdict))
 
-    async def _take(self, inbound: Inbound, body: str, verdict: access.Verdict) -> None:
+    async def chat_moved(self, address: Address, chat: str) -> None:
+        """A chat has another id now: its conversation and its memory go along.
+
+        Raises:
+            StorageError: it could not be noted: offer it again later.
+        """
+        book, now = self._people.rooms, self._clock()
+        first = book.first((address.channel, address.account, address.chat))
+        spot = (address.channel, address.account, chat)
+
+        def work(draft: Draft) -> None:
+            rooms.move(draft.tx, spot, first, now)
+            draft.then(lambda: book.moved(spot, first))
+
+        await self._ledger.write(now, work)
+        log.info("room.moved", channel=address.channel)
+
+    async def _take(self, inbound: Inbound, body: str, verdict: Verdict) -> None:
         place = self._people.place(inbound)
         parsed = self._commander.parse(inbound, place.key)
-        code = pairing.new_code() if verdict is access.Verdict.PAIR else ""
-        stored = await self._ledger.write(
-            self._clock(),
-            lambda draft: self._store(
-                draft, inbound, body, place, code, is_command=parsed is not None
-            ),
-        )
+        code = codes.new_code() if verdict is Verdict.PAIR else ""
+        try:
+            stored = await self._ledger.write(
+                self._clock(),
+                lambda draft: self._store(
+                    draft, inbound, body, place, code, is_command=parsed is not None
+                ),
+            )
+        except StorageError:
+            self._room_door.give_back(inbound)
+            raise
+        if stored.waiting is None:
+            self._room_door.give_back(inbound)
         self._count(inbound, stored.result)
         message = stored.waiting
         if message is not None and parsed is not None:  # now, beside a running turn
@@ -103,6 +139,10 @@ class Gateway:
         """The newest `limit` lines of this address's conversations, oldest first."""
         return await self._database.read(lambda tx: history_of(tx, address, limit))
 
+    async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
+        """The newest stored message id of each chat, to catch up after a downtime."""
+        return await self._database.read(lambda tx: inbox.last_seen(tx, channel, account))
+
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""
         return menu(locale)
@@ -110,6 +150,10 @@ class Gateway:
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
         """Say how a connection is doing."""
         self._health.report(channel, account, health, detail)
+
+    def dropped(self, channel: str, reason: str) -> None:
+        """Count an update that is nothing for the engine; `reason` is one word."""
+        self._drops.count(channel, reason)
 
     def _store(
         self,
@@ -131,30 +175,26 @@ class Gateway:
                 if asked.code:
                     draft.say(inbound.address, self._pairing_words(inbound, code), "notice")
                 return _Stored("unpaired")
-        session, is_new = draft.current(place)
-        if not is_new and not is_command:
-            session = self._reset_if_expired(draft, session, inbound, place)
+        if not is_command and not self._people.permits(inbound):
+            inbox.refuse(draft.tx, row, draft.now)
+            return _Stored("refused")
+        arrived = sweep.arrive(draft, self._people, place, is_command=is_command)
+        session = arrived.session
+        if arrived.reset is not None:
+            self._tell_of_reset(draft, session, inbound, arrived.reset)
         inbox.bind(draft.tx, row, session.id)
         return _Stored("queued", Waiting(row, place.key, session.id, inbound))
 
-    def _reset_if_expired(
-        self, draft: Draft, session: Session, inbound: Inbound, place: Place
-    ) -> Session:
-        """The session to go on with: this one, or a new one when this one is over."""
-        if session.turns == 0:
-            return session
-        policy = reset.policy_for(self._people.config.session.reset, place.channel, place.chat_type)
-        began = store.taken_up_at(draft.tx, place.key)
-        times = reset.SessionTimes(began, session.last_user_at)
-        reason = reset.expired(policy, times, draft.now, self._people.zone)
-        if reason is None:
-            return session
-        fresh = draft.start(place, by=reason, previous=session, model=session.model)
-        receipt = text(self._people.language(inbound), f"receipt.{reason}")
-        noted = draft.append(fresh.id, [NewEntry("notice", "assistant", receipt)])
-        draft.say(inbound.address, receipt, "receipt", entry=noted)
-        log.info("session.reset", reason=reason, channel=place.channel, session=fresh.id)
-        return fresh
+    def _tell_of_reset(
+        self, draft: Draft, fresh: Session, inbound: Inbound, reason: reset.Reason
+    ) -> None:
+        language = self._people.language(inbound)
+        receipt = text(language, f"receipt.{reason}")
+        before = store.get(draft.tx, fresh.previous) if fresh.previous else None
+        if before is not None and before.saved:
+            receipt = f"{receipt} {text(language, 'receipt.saved', where=before.saved)}"
+        draft.tell(fresh.id, inbound.address, receipt, "receipt", extra=undo_button(language))
+        log.info("session.reset", reason=reason, channel=inbound.channel, session=fresh.id)
 
     def _pairing_words(self, inbound: Inbound, code: str) -> str:
         language = self._people.language(inbound)

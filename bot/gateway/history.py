@@ -27,7 +27,7 @@ def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryIte
     session = ""
     for session_id, line in reversed(rows):
         entry = entries.parse(line)
-        if not entry.text:
+        if not entry.text or entry.kind == "compaction":
             continue
         if session and session_id != session:
             items.append(HistoryItem(f"{entry.id}.divider", "divider", "", entry.at))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from bot.channel import Inbound, Media, ReplyTo
+from bot.channel import Heard, Inbound, Media, ReplyTo
 from bot.storage import Row, Transaction
 from bot.wellformed import well_formed
 
@@ -70,6 +70,11 @@ def bind(tx: Transaction, row: int, session_id: str, inbound: Inbound | None = N
         )
 
 
+def rehome(tx: Transaction, row: int, key: str, session_id: str) -> None:
+    """Let a message that waits be answered in another conversation."""
+    tx.execute("UPDATE inbox SET key = ?, session_id = ? WHERE id = ?", (key, session_id, row))
+
+
 def reclaim(tx: Transaction) -> None:
     """Let lanes take up the commands that were being answered when the program ended."""
     tx.execute("UPDATE inbox SET state = 'waiting' WHERE state = 'command'")
@@ -112,6 +117,16 @@ def waiting_keys(tx: Transaction) -> list[str]:
     return [row[0] for row in tx.execute("SELECT DISTINCT key FROM inbox WHERE state = 'waiting'")]
 
 
+def last_seen(tx: Transaction, channel: str, account: str) -> dict[str, str]:
+    """The newest message id of each chat of an account; what people pressed is none."""
+    rows = tx.execute(
+        "SELECT chat, message_id FROM inbox WHERE id IN (SELECT max(id) FROM inbox "
+        "WHERE channel = ? AND account = ? AND message_id NOT LIKE 'press-%' GROUP BY chat)",
+        (channel, account),
+    )
+    return {row[0]: row[1] for row in rows}
+
+
 def prune(tx: Transaction, before: int) -> None:
     """Forget that messages came before a moment; platforms do not offer them again so late."""
     tx.execute("DELETE FROM inbox WHERE state <> 'waiting' AND done_at < ?", (before,))
@@ -124,10 +139,11 @@ def revived(body: str | bytes) -> Inbound:
     reply = plain.get("reply_to")
     plain["reply_to"] = ReplyTo(**_known(ReplyTo, reply)) if reply else None
     plain["media"] = tuple(Media(**_known(Media, item)) for item in plain.get("media", ()))
+    plain["heard"] = tuple(Heard(**_known(Heard, item)) for item in plain.get("heard", ()))
     return Inbound(**plain)
 
 
-def _known(kind: type[Inbound | ReplyTo | Media], data: dict[str, Any]) -> dict[str, Any]:
+def _known(kind: type[Inbound | ReplyTo | Media | Heard], data: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
     return {name: value for name, value in data.items() if name in names}
 

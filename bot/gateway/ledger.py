@@ -12,6 +12,7 @@ from typing import TypeVar
 from bot.channel import Address, OutboundKind
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
+from bot.delivery.outbox import Extra
 from bot.gateway.live import LiveSessions
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
@@ -26,7 +27,7 @@ T = TypeVar("T")
 class Draft:
     """A transaction being written, and its consequences. `now` is in ms since the epoch."""
 
-    __slots__ = ("letters", "mirror", "now", "sessions", "stale", "tx")
+    __slots__ = ("after", "ended", "letters", "mirror", "now", "sessions", "stale", "tx")
 
     def __init__(self, tx: Transaction, now: int) -> None:
         self.tx = tx
@@ -34,7 +35,9 @@ class Draft:
         self.letters: list[outbox.Letter] = []
         self.mirror: list[store.Appended] = []
         self.sessions: dict[str, Session] = {}
+        self.ended: list[Session] = []
         self.stale: set[str] = set()
+        self.after: list[Callable[[], object]] = []
 
     def current(self, place: Place) -> tuple[Session, bool]:
         """The session a place's next message belongs to, and whether it was made just now."""
@@ -47,29 +50,64 @@ class Draft:
     def start(self, place: Place, *, by: StartedBy, previous: Session, model: str) -> Session:
         """Begin a new session; the one before stays, and `/undo` goes back to it."""
         session, header = store.start(
-            self.tx, place, self.now, by=by, previous=previous.id, model=model
+            self.tx, place, self.now, by=by, previous=previous, model=model
         )
         self.mirror.append(header)
         self.sessions[session.id] = session
+        self.ended.append(previous)
         return session
 
     def append(
         self, session_id: str, news: Sequence[NewEntry], counted: Counted | None = None
-    ) -> str:
-        """Add to a transcript; the id of its newest entry."""
+    ) -> tuple[str, ...]:
+        """Add to a transcript; the ids of the new entries."""
         appended = store.append(self.tx, session_id, news, self.now, counted)
         self.mirror.append(appended)
-        return appended.last_entry
+        return appended.ids
+
+    def tell(
+        self,
+        session_id: str,
+        address: Address,
+        words: str,
+        kind: OutboundKind,
+        *,
+        extra: Extra | None = None,
+    ) -> None:
+        """Say something that is the program's own, and note it in the transcript."""
+        told = self.append(session_id, [NewEntry("notice", "assistant", words)])
+        self.say(address, words, kind, entry=told[-1], extra=extra)
 
     def say(
-        self, address: Address, words: str, kind: OutboundKind = "reply", *, entry: str = ""
+        self,
+        address: Address,
+        words: str,
+        kind: OutboundKind = "reply",
+        *,
+        entry: str = "",
+        reply_to: str = "",
+        extra: Extra | None = None,
     ) -> None:
         """Put a text into the outbox; `entry` is the transcript entry it tells."""
-        self.letters.append(outbox.add(self.tx, address, words, self.now, kind=kind, entry=entry))
+        letter = outbox.add(
+            self.tx,
+            address,
+            words,
+            self.now,
+            kind=kind,
+            entry=entry,
+            reply_to=reply_to,
+            extra=extra,
+        )
+        self.letters.append(letter)
 
     def reload(self, session_id: str) -> None:
         """What memory holds of a session is out of date: let it be read again."""
         self.stale.add(session_id)
+
+    def then(self, work: Callable[[], object]) -> None:
+        """Do this in the program's own thread, once all of the transaction is on disk."""
+        self.after.append(work)
 
     def touch(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""
@@ -82,12 +120,18 @@ class Ledger:
     """Runs drafts and hands on what they came to."""
 
     def __init__(
-        self, database: Database, delivery: Delivery, mirror: Mirror, live: LiveSessions
+        self,
+        database: Database,
+        delivery: Delivery,
+        mirror: Mirror,
+        live: LiveSessions,
+        on_ended: Callable[[Session], None] = lambda _session: None,
     ) -> None:
         self._database = database
         self._delivery = delivery
         self._mirror = mirror
         self._live = live
+        self.on_ended = on_ended  # hears of every session another one was begun after
 
     async def write(self, now: int, work: Callable[[Draft], T], *, must: bool = False) -> T:
         """Run `work` in one transaction, then send, mirror and remember what it left.
@@ -112,4 +156,8 @@ class Ledger:
             self._live.note(session)
         for session_id in draft.stale:
             self._live.forget(session_id)
+        for work_after in draft.after:
+            work_after()
+        for session in draft.ended:
+            self.on_ended(session)
         return result

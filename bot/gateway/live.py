@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from bot.agent.models import Message
-from bot.agent.transcript import message_of, repaired
-from bot.context.conversation import Conversation
+from bot.agent.transcript import lines_of
+from bot.context import tokens
+from bot.context.conversation import Conversation, Line
+from bot.context.tokens import Count
 from bot.errors import StorageError
-from bot.sessions import snapshots, store
+from bot.messages import Message, Picture
+from bot.sessions import artifacts, compactions, hiding, snapshots, store
 from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -20,22 +23,28 @@ MAX_MESSAGES = 4_000  # of a transcript that are read back; the window is smalle
 
 @dataclass(slots=True)
 class Live:
-    """A session in memory. Only the lane of its key changes `conversation` and `snapshots`.
+    """A session in memory.
 
     `snapshots` is what its requests begin with, by view; those in `unsaved` are not on disk yet.
+    `called_at` is when its model was last asked, in ms, or 0; `hidden` how much was hidden of it
+    (`hiding.marks`) when it was read.
     """
 
     session: Session
-    conversation: Conversation[Message]
+    conversation: Conversation
     snapshots: dict[str, Snapshot] = field(default_factory=dict[str, Snapshot])
     unsaved: list[str] = field(default_factory=list[str])
+    called_at: int = 0
+    hidden: int = 0
+    fixed: dict[str, int] = field(default_factory=dict[str, int])  # tokens of each snapshot
 
 
 class LiveSessions:
     """A bounded cache over the database; dropping from it costs one read."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, count: Count = tokens.estimate) -> None:
         self._database = database
+        self._count = count
         self._live: OrderedDict[str, Live] = OrderedDict()
 
     def note(self, session: Session) -> None:
@@ -44,11 +53,20 @@ class LiveSessions:
         if live is not None:
             live.session = session
         elif session.entry_count == 0:
-            self._keep(Live(session, Conversation()))
+            self._keep(Live(session, Conversation(count=self._count)))
 
     def forget(self, session_id: str) -> None:
         """Read this session again the next time it is asked for."""
         self._live.pop(session_id, None)
+
+    def holds(self, live: Live) -> bool:
+        """Whether this is what is kept of its session, and not what was kept before."""
+        return self._live.get(live.session.id) is live
+
+    def settle(self, live: Live) -> None:
+        """A turn has changed this session; if it was read anew meanwhile, that is out of date."""
+        if not self.holds(live):
+            self.forget(live.session.id)
 
     async def get(self, session_id: str) -> Live:
         """A session with its conversation.
@@ -58,7 +76,7 @@ class LiveSessions:
         """
         live = self._live.get(session_id)
         if live is None:
-            live = await self._database.read(lambda tx: _load(tx, session_id))
+            live = await self._database.read(lambda tx: _load(tx, session_id, self._count))
             self._keep(live)
         self._live.move_to_end(session_id)
         return live
@@ -69,10 +87,36 @@ class LiveSessions:
             self._live.popitem(last=False)
 
 
-def _load(tx: Transaction, session_id: str) -> Live:
+def _load(tx: Transaction, session_id: str, count: Count) -> Live:
     session = store.get(tx, session_id)
     if session is None:
         raise StorageError("a message belongs to a session that is not there")
-    entries = store.messages(tx, session_id, MAX_MESSAGES)
-    conversation = Conversation(repaired(message_of(entry) for entry in entries))
-    return Live(session, conversation, snapshots.load(tx, session_id))
+    compaction = compactions.current(tx, session)
+    first, summary = (compaction.first_kept, compaction.summary) if compaction else ("", "")
+    lines = _with_pictures(tx, lines_of(store.messages(tx, session_id, MAX_MESSAGES, first)))
+    conversation = Conversation(lines, summary, known=session.context_tokens, count=count)
+    return Live(
+        session,
+        conversation,
+        snapshots.load(tx, session_id),
+        called_at=session.last_turn_at,
+        hidden=hiding.marks(tx, session_id),
+    )
+
+
+def _with_pictures(tx: Transaction, lines: list[Line]) -> list[Line]:
+    """The lines with their pictures at hand."""
+    blocks = (block for line in lines for block in line.message.blocks)
+    refs = [block.ref for block in blocks if isinstance(block, Picture)]
+    if not refs:
+        return lines
+    data = artifacts.pictures(tx, refs)
+    return [replace(line, message=_shown(line.message, data)) for line in lines]
+
+
+def _shown(message: Message, data: Mapping[str, str]) -> Message:
+    blocks = (
+        replace(block, data=data.get(block.ref, "")) if isinstance(block, Picture) else block
+        for block in message.blocks
+    )
+    return Message(message.role, tuple(blocks))

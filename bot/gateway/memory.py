@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from bot.clock import Clock
 from bot.commands.memory import Cleared, Overview, Spot
@@ -34,10 +36,18 @@ OWNER_VIEW = MemoryView(
 class GatewayMemoryDesk:
     """`bot.commands.memory.MemoryDesk` over files, index and database."""
 
-    def __init__(self, files: SpaceFiles, notes: Notes, index: MemoryIndex) -> None:
+    def __init__(
+        self, files: SpaceFiles, notes: Notes, index: MemoryIndex, zone: tzinfo | None
+    ) -> None:
         self._files = files
         self._notes = notes
         self._index = index
+        self._zone = zone
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The time zone of what is told; None is this machine's own."""
+        return self._zone
 
     async def overview(self, view: MemoryView) -> Overview:
         """How a view's memory is doing."""
@@ -143,7 +153,8 @@ class Memory:
         folder = config.storage.folder / INDEX_FOLDER
         index = MemoryIndex(config.memory, config.workspace, folder, embedder, clock)
         files, notes = SpaceFiles(config.workspace), Notes(config.workspace, index.noticed)
-        desk = GatewayMemoryDesk(files, notes, index)
+        name = config.agent.timezone
+        desk = GatewayMemoryDesk(files, notes, index, ZoneInfo(name) if name else None)
         return cls(files, notes, index, searcher or index, desk, embedder)
 
     async def open(self, workspace: Path) -> None:

@@ -6,14 +6,12 @@ question gets no second code, so nobody can make the bot write to them again and
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 
+from bot import codes
 from bot.channel import Address, Inbound
 from bot.storage import Transaction
 
-ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no I, O, 0 or 1: codes are read aloud
-CODE_LENGTH = 8
 VALID_MS = 60 * 60_000
 MAX_PENDING = 3  # for a channel's account
 
@@ -49,11 +47,6 @@ class Asked:
     code: str = ""
 
 
-def new_code() -> str:
-    """A code nobody can guess."""
-    return "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
-
-
 def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> Asked:
     """Look a sender up; hand out `code` if they are unknown and there is room for one more."""
     who = (inbound.channel, inbound.account, inbound.sender)
@@ -83,9 +76,7 @@ def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> Asked:
 def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | None:
     """Let in whoever holds this code (any case); None when no valid code is like it."""
     for found in pending(tx, now):
-        if found.channel == channel and secrets.compare_digest(
-            found.code.encode(), code.strip().upper().encode()
-        ):
+        if found.channel == channel and codes.is_same(found.code, code):
             tx.execute(
                 "UPDATE pairing SET state = 'approved', code = '', approved_at = ? "
                 "WHERE channel = ? AND account = ? AND sender = ?",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, cast
 
 import orjson
 
 from bot.agent.models import ToolSpec
+from bot.agent.silence import TOKENS
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
@@ -17,6 +19,7 @@ from bot.sessions import snapshots
 from bot.sessions.snapshots import Snapshot
 from bot.storage import Transaction
 
+SHARED = 128  # texts that several sessions may have in common
 PERSONA_SHARE = 3  # the files take at most this part (one third) of what the model is shown
 MEMORY_SHARE = 0.7  # of `max_injected_chars` is for lasting facts; the rest is left for recall
 
@@ -27,6 +30,7 @@ class Prefixes:
     def __init__(self, config: Config, files: SpaceFiles) -> None:
         self._config = config
         self._files = files
+        self._shared: OrderedDict[str, str] = OrderedDict()
 
     async def of(
         self,
@@ -40,13 +44,20 @@ class Prefixes:
         name = name_of(view)
         found = live.snapshots.get(name)
         if found is None:
-            found = await self._make(view, language, tools, limit)
+            in_room = live.session.chat_type != "direct"
+            found = await self._make(view, language, tools, limit, in_room=in_room)
             live.snapshots[name] = found
             live.unsaved.append(name)
         return found
 
     async def _make(
-        self, view: MemoryView, language: str, tools: tuple[ToolSpec, ...], limit: int
+        self,
+        view: MemoryView,
+        language: str,
+        tools: tuple[ToolSpec, ...],
+        limit: int,
+        *,
+        in_room: bool,
     ) -> Snapshot:
         memory = self._config.memory
         cap = min(persona.FILE_CAP, int(memory.max_injected_chars * MEMORY_SHARE))
@@ -64,9 +75,18 @@ class Prefixes:
             language=language,
             tools=[tool.name for tool in tools],
             cite=memory.citations == "on" or (memory.citations == "auto" and view.private),
+            silent=TOKENS[0] if in_room else "",
             persona=persona.assemble(files, limit // PERSONA_SHARE),
         )
-        return Snapshot(system, _to_json(tools))
+        return Snapshot(self._share(system), self._share(_to_json(tools)))
+
+    def _share(self, text: str) -> str:
+        """The same string for the same text: most sessions begin with the same words."""
+        found = self._shared.setdefault(text, text)
+        self._shared.move_to_end(text)
+        if len(self._shared) > SHARED:
+            self._shared.popitem(last=False)
+        return found
 
 
 def name_of(view: MemoryView) -> str:

@@ -16,10 +16,13 @@ TYPING_EVERY = 4.5  # seconds; platforms show it for five
 class Presence:
     """Shows life for the length of an `async with`. Failures stay inside the channel."""
 
-    def __init__(self, channel: Channel | None, address: Address, draft_id: str) -> None:
+    def __init__(
+        self, channel: Channel | None, address: Address, draft_id: str, *, streams: bool = True
+    ) -> None:
         able = channel.capabilities if channel is not None else None
         self._typing = channel if able and able.typing and isinstance(channel, Typing) else None
-        self._drafts = channel if able and able.drafts and isinstance(channel, Drafts) else None
+        drafts = streams and able is not None and able.drafts
+        self._drafts = channel if drafts and isinstance(channel, Drafts) else None
         self._address = address
         self._draft_id = draft_id
         self._timer: asyncio.TimerHandle | None = None
@@ -46,6 +49,8 @@ class Presence:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if kind is not None and issubclass(kind, Exception):
+            await self.clear()  # no reply will come of this try
 
     @property
     def shows_text(self) -> bool:

@@ -3,6 +3,9 @@
 Keys are lower-case and made of parts joined by ":". Two different chats or people never get the
 same key: a ":" inside an id is written "%3a", and an id that lower-casing would change keeps a
 digest of its exact spelling.
+
+A person is known by a seat: a channel and an id there. An account that was joined to another one
+with /link counts as that one's seat wherever it is asked who somebody is; `as_seat` names it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from bot.channel import Inbound
+from bot.channel import DEFAULT_ACCOUNT, Inbound
 from bot.config import SessionConfig
 from bot.sessions.store import Place
 
@@ -19,15 +22,27 @@ OWNER = "main"  # the canonical identity of whoever owns the main memory
 # Channels that only reach the machine's owner: the page on loopback or behind its token, and the
 # terminal.
 OWNER_CHANNELS = frozenset({"web", "console"})
-GENERAL_TOPIC = "1"  # what a forum's messages without a topic belong to
+
+Seat = tuple[str, str]
+"""Who somebody is on a platform: the channel, and their id there."""
 
 
-def place_of(config: SessionConfig, inbound: Inbound) -> Place:
+def seat_of(inbound: Inbound) -> Seat:
+    """The seat a message was written from."""
+    return (inbound.channel, inbound.sender)
+
+
+def named(seat: Seat) -> str:
+    """A seat as the configuration writes it: "telegram:42"."""
+    return f"{seat[0]}:{seat[1]}"
+
+
+def place_of(config: SessionConfig, inbound: Inbound, as_seat: Seat | None = None) -> Place:
     """The conversation of a message, with its session key and person."""
     direct = inbound.chat_type == "direct"
     return Place(
-        key=session_key(config, inbound),
-        person=person_of(config, inbound.channel, inbound.sender) if direct else "",
+        key=session_key(config, inbound, as_seat),
+        person=person_of(config, *(as_seat or seat_of(inbound))) if direct else "",
         channel=inbound.channel,
         account=inbound.account,
         chat=inbound.chat,
@@ -36,28 +51,34 @@ def place_of(config: SessionConfig, inbound: Inbound) -> Place:
     )
 
 
-def session_key(config: SessionConfig, inbound: Inbound) -> str:
+def session_key(config: SessionConfig, inbound: Inbound, as_seat: Seat | None = None) -> str:
     """The session key; see the table in docs/architecture.md."""
     base = f"agent:{AGENT}"
     channel = part(inbound.channel)
     if inbound.chat_type == "direct":
-        key = _direct_key(config, inbound, base, channel)
+        key = _direct_key(config, inbound, base, channel, as_seat or seat_of(inbound))
         return f"{key}:thread:{part(inbound.thread)}" if inbound.thread else key
     # A chat of a kind nobody knows counts as a group: the least that can be shown there.
     kind = "channel" if inbound.chat_type in {"channel", "thread"} else "group"
-    key = f"{base}:{channel}:{kind}:{part(inbound.chat)}"
+    # Two servers may give their rooms the same id.
+    account = "" if inbound.account == DEFAULT_ACCOUNT else f"{part(inbound.account)}:"
+    key = f"{base}:{channel}:{account}{kind}:{part(inbound.chat)}"
     return f"{key}:topic:{part(inbound.thread)}" if inbound.thread else key
 
 
-def _direct_key(config: SessionConfig, inbound: Inbound, base: str, channel: str) -> str:
+def _direct_key(
+    config: SessionConfig, inbound: Inbound, base: str, channel: str, seat: Seat
+) -> str:
     if config.dm_scope == "main":
         return f"{base}:main"
-    link = linked(config.identity_links, inbound.channel, inbound.sender)
+    link = linked(config.identity_links, *seat)
     # A linked person's name is marked, so that nobody's id can spell it.
-    peer = f"@{part(link)}" if link else part(inbound.sender)
+    peer = f"@{part(link)}" if link else part(seat[1])
     if config.dm_scope == "per-peer":
         # Ids of two platforms may be equal without being the same person.
-        return f"{base}:dm:{peer}" if link else f"{base}:dm:{channel}.{peer}"
+        return f"{base}:dm:{peer}" if link else f"{base}:dm:{part(seat[0])}.{peer}"
+    if not link and seat != seat_of(inbound):
+        peer = f"@@{part(named(seat))}"  # no linked name can spell that
     if config.dm_scope == "per-channel-peer":
         return f"{base}:{channel}:dm:{peer}"
     return f"{base}:{channel}:{part(inbound.account)}:dm:{peer}"
@@ -82,9 +103,27 @@ def identities_of(config: SessionConfig, channel: str, sender: str) -> tuple[str
     return tuple(dict.fromkeys((person_of(config, channel, sender), *names, *places)))
 
 
+def names_of(config: SessionConfig, person: str) -> tuple[str, ...]:
+    """What the configuration may call a canonical identity: itself, linked names and places."""
+    links = config.identity_links
+    if person != OWNER:
+        return (person, *links.get(person, ()))
+    own = [*config.owner, *(f"{channel}:owner" for channel in sorted(OWNER_CHANNELS))]
+    linked_names = [
+        name for name, places in links.items() if name in own or any(p in own for p in places)
+    ]
+    joined = [place for name in linked_names for place in links[name]]
+    return tuple(dict.fromkeys((person, *linked_names, *own, *joined)))
+
+
 def _identity(link: str) -> str:
     """A linked name as an identity; somebody who is called like the owner's is not the owner."""
     return f"@{link}" if link == OWNER else link
+
+
+def is_configured(config: SessionConfig, seat: Seat) -> bool:
+    """Whether the configuration says who this is: an owner, or one of a linked person's places."""
+    return is_owner(config, *seat) or bool(linked(config.identity_links, *seat))
 
 
 def is_owner(config: SessionConfig, channel: str, sender: str) -> bool:

@@ -4,42 +4,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from zoneinfo import ZoneInfo
-
-import structlog
 
 from bot.agent import ticks
-from bot.agent.models import Message, Text
 from bot.agent.recall import Recaller
-from bot.agent.select import Models
+from bot.agent.silence import is_silent
 from bot.agent.tools import ToolContext, TurnMemory
+from bot.agent.tools.guard import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
 from bot.channel import Channel, Inbound
 from bot.clock import Clock
 from bot.config import Config
-from bot.context import prompt, tokens
-from bot.gateway import inbox
+from bot.context import prompt, pruning
+from bot.context.conversation import Line, size_of
+from bot.errors import ModelTooLarge, WindowTooSmall
+from bot.gateway import fullness, inbox
+from bot.gateway.aftercare import Aftercare, Fill, Talk
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.live import Live, LiveSessions
+from bot.gateway.media import MediaReader
 from bot.gateway.people import People
-from bot.gateway.prefix import Prefixes, tools_of
+from bot.gateway.prefix import Prefixes, name_of, tools_of
 from bot.gateway.prefix import save as save_prefixes
 from bot.gateway.presence import Presence
 from bot.gateway.running import RunningTurns
+from bot.gateway.windows import Windows
 from bot.i18n import text
+from bot.messages import Message, Text
 from bot.metrics import Metrics
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
+from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
+from bot.sessions.store import Session
 
 RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,25 @@ class _Answer:
     notice: str = ""
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A turn's request, and how full the conversation is that it was made from.
+
+    `version` is the conversation's: what the model reports is about that one.
+    """
+
+    talk: Talk
+    request: TurnRequest
+    fill: Fill
+    arriving: int
+    version: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it does not fit into the window."""
+        return self.fill.used + self.arriving > self.talk.room.budget.hard
+
+
 class TurnRunner:
     """Answers messages of one session together, one call at a time for each key."""
 
@@ -63,7 +85,7 @@ class TurnRunner:
         *,
         config: Config,
         people: People,
-        models: Models,
+        windows: Windows,
         toolbox: Toolbox,
         channels: Mapping[str, Channel],
         running: RunningTurns,
@@ -71,12 +93,14 @@ class TurnRunner:
         live: LiveSessions,
         prefixes: Prefixes,
         recaller: Recaller,
+        aftercare: Aftercare,
+        media: MediaReader,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._config = config
         self._people = people
-        self._models = models
+        self._windows = windows
         self._toolbox = toolbox
         self._channels = channels
         self._running = running
@@ -84,79 +108,165 @@ class TurnRunner:
         self._live = live
         self._prefixes = prefixes
         self._recaller = recaller
+        self._aftercare = aftercare
+        self._media = media
         self._clock = clock
         self._metrics = metrics
 
     async def run(self, key: str, rows: Sequence[Waiting]) -> None:
         """Answer these messages, all of one session, with one reply."""
         started = time.perf_counter()
+        inbounds = [row.inbound for row in rows]
         live = await self._live.get(rows[0].session_id)
-        inbound = rows[-1].inbound
-        language = self._people.language(inbound)
-        request, dropped = await self._request(live, [row.inbound for row in rows], language)
-        address = inbound.address
+        talk = Talk(live, inbounds[-1], await self._windows.of(live.session))
+        address = talk.inbound.address
         async with Presence(
-            self._channels.get(address.channel), address, str(rows[0].id)
+            self._channels.get(address.channel),
+            address,
+            str(rows[0].id),
+            streams=self._people.channel(talk.inbound).streaming,
         ) as presence:
-            turn = Turn(request, self._toolbox, presence.show if presence.shows_text else None)
-            task = turn.start()
+            asked = await self._request(talk, inbounds)
             self._metrics.running.inc()
             try:
-                with self._running.running(key, turn):
-                    result = await task
+                result = await self._answered(key, asked, presence)
             finally:
                 self._metrics.running.dec()
-                task.cancel()  # when this lane is cancelled; harmless when it is finished
-        stored = ticks.confirmation(language, request.context.memory.written)
-        answer = _answer(result, request.model_name, language, stored, dropped=dropped)
-        await self._commit(live, rows, result, answer)
+        stored = ticks.confirmation(asked.request.language, asked.request.context.memory.written)
+        answer = _answer(result, talk.room.name, asked.request.language, stored)
+        used = await self._commit(rows, asked, result, answer)
+        self._aftercare.look(asked.talk, used)
         if not answer.letter:
             await presence.clear()
         end = type(result.error).__name__ if result.error else result.stop
         self._metrics.turns.labels("stopped" if result.stopped else end).inc()
         self._metrics.turn_seconds.observe(time.perf_counter() - started)
 
-    async def _request(
-        self, live: Live, inbounds: Sequence[Inbound], language: str
-    ) -> tuple[TurnRequest, bool]:
-        agent = self._config.agent
-        model, name = self._models.pick(live.session.model)
-        window = await model.window(name)
-        max_tokens = min(agent.max_tokens, window.max_output_tokens)
-        limit = min(window.max_input_tokens, self._config.context.context_tokens)
-        context = self._context(live, inbounds)
+    async def _answered(self, key: str, asked: _Asked, presence: Presence) -> TurnResult:
+        """The turn's result; when the window overflows, room is made once and it goes on."""
+        request, talk = asked.request, asked.talk
+        if talk.room.window.is_too_small:
+            return TurnResult(request.messages, "", error=WindowTooSmall())
+        if asked.is_over and await self._aftercare.make_room(talk):
+            request = await self._again(asked, request.messages)
+        result = await self._turn(key, request, presence)
+        if not isinstance(result.error, ModelTooLarge):
+            return result
+        if not await self._aftercare.make_room(talk):
+            return result
+        # What tools have done is done: go on after their results. Half a reply is begun anew.
+        last = max(n for n, message in enumerate(result.messages) if message.role == "user")
+        messages = result.messages[: last + 1]
+        again = await self._turn(key, await self._again(asked, messages), presence)
+        said = [_read(m) for m in messages[len(request.messages) :] if m.role == "assistant"]
+        reply = "\n\n".join(part for part in (*said, again.reply) if part)
+        silent = again.silent and not reply
+        return replace(again, reply=reply, silent=silent, usage=result.usage + again.usage)
+
+    async def _turn(self, key: str, request: TurnRequest, presence: Presence) -> TurnResult:
+        turn = Turn(request, self._toolbox, presence.show if presence.shows_text else None)
+        task = turn.start()
+        try:
+            with self._running.running(key, turn):
+                return await task
+        finally:
+            task.cancel()  # when this lane is cancelled; harmless when it is finished
+
+    async def _request(self, talk: Talk, inbounds: Sequence[Inbound]) -> _Asked:
+        agent, room, live = self._config.agent, talk.room, talk.live
+        limit = room.window.tokens
+        language = self._people.language(talk.inbound)
+        context = self._context(live, inbounds, limit)
         prefix = await self._prefixes.of(live, context.view, language, self._toolbox.specs, limit)
-        messages = [_message(inbound, self._people.zone) for inbound in inbounds]
-        if not live.conversation.messages:
+        messages = [await self._message(inbound, live, limit) for inbound in inbounds]
+        if not live.conversation:
             messages[0] = await self._with_opening(messages[0], live, context, prefix, limit)
-        fixed = tokens.estimate(prefix.system) + tokens.estimate(prefix.tools)
-        arriving = sum(_weight(message) for message in messages)
-        dropped = live.conversation.fit(limit - min(max_tokens, limit // 4) - fixed - arriving)
+        arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
+        self._prune(talk, self._aftercare.fill(talk).used + arriving)
+        fill = self._aftercare.fill(talk)
         request = TurnRequest(
-            model=model,
-            model_name=name,
+            model=room.model,
+            model_name=room.name,
             system=prefix.system,
             tools=tools_of(prefix),
             history=live.conversation.messages,
             messages=tuple(messages),
             context=context,
             language=language,
-            max_tokens=max_tokens,
+            max_tokens=room.budget.output,
             max_steps=agent.max_steps,
             timeout=agent.turn_timeout,
+            used=fill.used,
+            room=room.budget.hard,
+            factor=room.factor,
+            count=room.count,
+            on_context=lambda used: self._aftercare.look_within(talk, used),
         )
-        return request, dropped > 0
+        return _Asked(talk, request, fill, arriving, live.conversation.version)
 
-    def _context(self, live: Live, inbounds: Sequence[Inbound]) -> ToolContext:
+    async def _again(self, asked: _Asked, messages: tuple[Message, ...]) -> TurnRequest:
+        """The request after the conversation was compacted."""
+        asked.talk = await self._aftercare.now(asked.talk)
+        conversation = asked.talk.live.conversation
+        asked.fill = self._aftercare.fill(asked.talk)
+        asked.version = conversation.version
+        return replace(
+            asked.request,
+            history=conversation.messages,
+            messages=messages,
+            used=asked.fill.used,
+        )
+
+    def _prune(self, talk: Talk, used: int) -> None:
+        """Shorten old tool results, when that breaks no warm prompt cache or there is no room."""
+        config, conversation = self._config.context.pruning, talk.live.conversation
+        cold = pruning.is_cold(talk.live.called_at or None, self._clock(), config.ttl_minutes)
+        if cold or used > talk.room.budget.compact_above:
+            conversation.shorten(
+                pruning.prune(
+                    conversation.shown,
+                    conversation.sizes,
+                    window=talk.room.window.tokens,
+                    config=config,
+                    reference=reference_of,
+                )
+            )
+
+    def _notice(self, asked: _Asked, used: int, said: Sequence[Message]) -> fullness.Notice | None:
+        """What is to be told about how full the conversation is, once for each level."""
+        level = self._aftercare.due(asked.talk, used)
+        if level is None:
+            return None
+        channel = self._channels.get(asked.talk.inbound.channel)
+        view = name_of(asked.request.context.view)
+        return fullness.notice(
+            fullness.report_of(asked.talk, view, Fill(used, asked.fill.fixed), said),
+            asked.request.language,
+            level=level,
+            buttons=channel is not None and channel.capabilities.buttons,
+        )
+
+    def _context(self, live: Live, inbounds: Sequence[Inbound], window: int) -> ToolContext:
         replies = (inbound.reply_to for inbound in inbounds)
         others = (reply for reply in replies if reply is not None and not reply.from_bot)
+        zone = self._people.zone_of(inbounds[-1])
         return ToolContext(
             view=self._people.view(inbounds[-1]),
             session_id=live.session.id,
-            now=datetime.fromtimestamp(self._clock() / 1000, self._people.zone),
+            now=datetime.fromtimestamp(self._clock() / 1000, zone),
+            window=window,
             memory=TurnMemory(
                 words=tuple(inbound.text for inbound in inbounds),
-                quoted=tuple(reply.quote or reply.text for reply in others),
+                quoted=(
+                    *(reply.quote or reply.text for reply in others),
+                    *(said.text for inbound in inbounds for said in inbound.heard),
+                ),
+            ),
+            origin=Origin(
+                key=live.session.key,
+                person=self._people.person(inbounds[-1]),
+                address=inbounds[-1].address,
+                language=self._people.language(inbounds[-1]),
             ),
         )
 
@@ -177,63 +287,94 @@ class TurnRunner:
             return message
         return Message(message.role, (Text(opening.text, note=True), *message.blocks))
 
+    async def _message(self, inbound: Inbound, live: Live, window: int) -> Message:
+        """A person's message as the model sees it: notes, what came with it, their words."""
+        sent = datetime.fromtimestamp(inbound.sent_at / 1000, self._people.zone_of(inbound))
+        words = inbound.text or prompt.described(inbound.media)
+        files = await self._media.read(inbound, live.session.id, window) if inbound.media else ()
+        heard = prompt.heard(inbound.heard, sent.tzinfo)
+        overheard = (Text(heard, note=True),) if heard else ()
+        notes = Text(prompt.notes(inbound, sent), note=True)
+        return Message("user", (*overheard, notes, *files, Text(words)))
+
     async def _commit(
-        self, live: Live, rows: Sequence[Waiting], result: TurnResult, answer: _Answer
-    ) -> None:
+        self, rows: Sequence[Waiting], asked: _Asked, result: TurnResult, answer: _Answer
+    ) -> int:
+        """Store the turn and what it says; how many tokens the window holds then."""
         now = self._clock()
-        usage = result.usage
+        live, room, inbound = asked.talk.live, asked.talk.room, asked.talk.inbound
+        usage, spoken = result.usage, result.messages
+        # What was reported counts only for what the next request will carry too.
+        is_same = asked.version == live.conversation.version and not result.was_cut
+        reported = result.context_tokens if is_same else 0
+        used = self._used(asked, spoken, reported)
         counted = store.Counted(
             input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
             output_tokens=usage.output_tokens,
-            context_tokens=result.context_tokens or _about(live, result),
+            context_tokens=used,
             turns=1,
         )
-        said = result.messages[len(rows) :]
         news = [
             new_entry(message, text=row.inbound.text, source=row.inbound.message_id)
-            for message, row in zip(result.messages, rows, strict=False)
+            for message, row in zip(spoken, rows, strict=False)
         ]
-        news += _replies(said, answer)
+        news += _replies(spoken[len(rows) :], answer)
         if answer.notice:
             news.append(NewEntry("notice", "assistant", answer.notice))
-        address = rows[-1].inbound.address
-        done = [row.id for row in rows]
+        notice = self._notice(asked, used, spoken)
+        language = asked.request.language
+        footer = fullness.footer(language, usage, used, room) if live.session.usage else ""
 
-        def work(draft: Draft) -> None:
-            told = draft.append(live.session.id, news, counted)
+        def work(draft: Draft) -> tuple[tuple[str, ...], Session]:
+            ids = draft.append(live.session.id, news, counted)
             if answer.letter:
-                draft.say(address, answer.letter, entry=told)
-            save_prefixes(draft.tx, live, now)
-            inbox.done(draft.tx, done, now)
+                draft.say(
+                    inbound.address,
+                    answer.letter + footer,
+                    entry=ids[-1],
+                    reply_to=inbound.to_answer,
+                )
+            if notice is not None:
+                store.change(draft.tx, live.session.id, told=notice.level)
+                draft.tell(
+                    live.session.id, inbound.address, notice.words, "notice", extra=notice.extra
+                )
+            store.change(
+                draft.tx,
+                live.session.id,
+                sender=self._people.sender_in(live.session, inbound),
+                locale=inbound.locale,
+                last_turn_at=now,
+            )
+            draft.touch(live.session.id)
+            if self._live.holds(live):  # else it may begin with what was forgotten meanwhile
+                save_prefixes(draft.tx, live, now)
+            inbox.done(draft.tx, [row.id for row in rows], now)
+            return ids, draft.sessions[live.session.id]
 
-        await self._ledger.write(now, work, must=True)
+        ids, live.session = await self._ledger.write(now, work, must=True)
         live.unsaved.clear()
-        live.conversation.extend(result.messages)
+        live.called_at = now
+        lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
+        is_same = asked.version == live.conversation.version
+        live.conversation.extend(lines, reported if is_same else 0)
+        self._live.settle(live)
+        return used
 
-
-def _about(live: Live, result: TurnResult) -> int:
-    """What the conversation comes to when the model does not report it."""
-    return live.conversation.tokens + sum(_weight(message) for message in result.messages)
-
-
-def _weight(message: Message) -> int:
-    """About how many tokens a message is, notes beside it included."""
-    return sum(tokens.estimate(block.text) for block in message.blocks if isinstance(block, Text))
-
-
-def _message(inbound: Inbound, zone: ZoneInfo) -> Message:
-    """A person's message as the model sees it: the program's notes, then their words."""
-    notes = prompt.notes(inbound, datetime.fromtimestamp(inbound.sent_at / 1000, zone))
-    words = inbound.text or prompt.described(inbound.media)
-    return Message("user", (Text(notes, note=True), Text(words)))
+    def _used(self, asked: _Asked, spoken: Sequence[Message], reported: int) -> int:
+        """How many tokens the window holds after a turn; what the service reports is learned."""
+        room = asked.talk.room
+        weight = sum(size_of(message, room.count) for message in spoken)
+        if not reported:
+            return self._aftercare.fill(asked.talk).used + round(weight * room.factor)
+        estimated = asked.fill.fixed + asked.talk.live.conversation.estimated + weight
+        self._windows.learn(room.name, estimated, reported)
+        return reported
 
 
 def _replies(said: Sequence[Message], answer: _Answer) -> list[NewEntry]:
     """The entries of what the model said, the last of its words with what confirms them."""
-    texts = [
-        ticks.without_ticks(message.text) if message.role == "assistant" else message.text
-        for message in said
-    ]
+    texts = [_read(message) for message in said]
     spoken = [number for number, message in enumerate(said) if message.role == "assistant"]
     if answer.stored and spoken:
         last = spoken[-1]
@@ -241,22 +382,23 @@ def _replies(said: Sequence[Message], answer: _Answer) -> list[NewEntry]:
     return [new_entry(message, text=words) for message, words in zip(said, texts, strict=True)]
 
 
-def _answer(
-    result: TurnResult, model: str, language: str, stored: str, *, dropped: bool
-) -> _Answer:
+def _read(message: Message) -> str:
+    """A message as a person reads it."""
+    if message.role == "user":
+        return message.text
+    return "" if is_silent(message.text) else ticks.without_ticks(message.text)
+
+
+def _answer(result: TurnResult, model: str, language: str, stored: str) -> _Answer:
     reply = ticks.without_ticks(result.reply)
-    notices: list[str] = []
+    notice = ""
     if result.error is not None:
-        notices.append(text(language, result.error.key, model=model))
+        notice = text(language, result.error.key, model=model)
     elif result.stopped:
-        if reply:
-            notices.append(text(language, "turn.stopped"))
-    elif not reply and not stored:
-        notices.append(text(language, "turn.empty"))
+        notice = text(language, "turn.stopped") if reply else ""
+    elif not reply and not stored and not result.silent:
+        notice = text(language, "turn.empty")
     elif result.stop == "max_tokens":
-        notices.append(text(language, "turn.cut"))
-    if dropped:
-        notices.append(text(language, "turn.dropped"))
-    notice = "\n\n".join(notices)
+        notice = text(language, "turn.cut")
     letter = "\n\n".join(part for part in (reply, stored, notice) if part)
     return _Answer(letter, stored, notice)

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from bot.errors import NotVisible, ToolError
 
 MAX_WRITE = 1_000_000  # bytes of a file that is written to
+SETTLING = 0.03  # seconds an editor that opened a file may take until it has written to it
 TRIES = 8  # an editor may save the file just while it is being written
 KEEPS_CHANGING = "another program keeps changing this file; nothing was written"
 
@@ -159,8 +161,7 @@ def _swap_in(parent: int, name: str, data: bytes, before: Version | None) -> boo
             return False
         elif not _exchange(parent, beside, name):
             os.replace(beside, name, src_dir_fd=parent, dst_dir_fd=parent)
-        elif not _is_settled(parent, beside, before):
-            _exchange(parent, beside, name)  # what an editor saved just then goes back
+        elif not _settle(parent, beside, name, data, before):
             return False
         os.fsync(parent)
     finally:
@@ -169,15 +170,39 @@ def _swap_in(parent: int, name: str, data: bytes, before: Version | None) -> boo
     return True
 
 
-def _is_settled(parent: int, name: str, before: Version) -> bool:
-    """Whether the file that was swapped out is the one that was read, also a moment later.
+def _settle(parent: int, beside: str, name: str, data: bytes, before: Version) -> bool:
+    """See to what an editor wrote just now into the file that was swapped out; False: try again.
 
-    An editor that had it open already may still be writing; the flush in between gives it time.
+    An editor that had it open already may still be writing: it is given a moment to finish. What it
+    added is added to the new file. What it changed otherwise goes back to its place.
     """
-    if _read(parent, name) != before:
-        return False
-    os.fsync(parent)
-    return _read(parent, name) == before
+    late = _read(parent, beside)
+    if late == before:
+        time.sleep(SETTLING)
+        late = _read(parent, beside)
+    if late is None or late == before:
+        return True
+    if late.mode == before.mode and late.data.startswith(before.data):
+        _add(parent, name, late.data[len(before.data) :])
+        return True
+    _exchange(parent, beside, name)
+    ours = _read(parent, beside)
+    if ours is not None and ours.data.startswith(data):  # it may have been added to meanwhile
+        _add(parent, name, ours.data[len(data) :])
+    return False
+
+
+def _add(parent: int, name: str, tail: bytes) -> None:
+    """Add what an editor wrote elsewhere to the end of a file."""
+    if not tail:
+        return
+    file = os.open(name, _APPEND_FLAGS & ~os.O_CREAT, dir_fd=parent)
+    try:
+        while tail:
+            tail = tail[os.write(file, tail) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _write_new(parent: int, name: str, data: bytes, mode: int) -> None:

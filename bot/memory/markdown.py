@@ -63,6 +63,21 @@ def plain(text: str) -> str:
     return _COMMENT.sub("", text)
 
 
+def readable(text: str) -> str:
+    """The text without marks; what came from elsewhere says so."""
+    lines = [
+        f"(from an untrusted source) {line}" if is_untrusted(line) else line
+        for line in text.split("\n")
+    ]
+    return plain("\n".join(lines))
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a text holds no more than headings and comments."""
+    lines = plain(text).splitlines()
+    return all(not line.strip(" …") or line.startswith("#") for line in lines)
+
+
 def without_untrusted(text: str) -> str:
     """The text without entries, and other lines, that are marked as untrusted."""
     lines = text.split("\n")

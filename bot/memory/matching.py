@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bot.memory import chunking, vectors, words
 from bot.memory.chunking import Unit
+from bot.memory.numeric import Array, np
 from bot.memory.vectors import Vectors
 from bot.storage import fulltext
 
@@ -25,7 +23,7 @@ LIKE = 0.4  # words less alike than this have nothing to do with each other
 LIKE_WORTH = 0.8  # of a word that means the same, next to the word itself
 _NO_IDF = 1e-6
 
-Matrix = NDArray[np.float32]
+Matrix = Array
 
 
 class WordVectors(Protocol):

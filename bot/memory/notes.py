@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -32,6 +32,24 @@ class Place:
     line: int
 
 
+def listed(places: Sequence[Place]) -> str:
+    """Places as people read them: "MEMORY.md:7, memory/2026-07-01.md:3-5"."""
+    lines: dict[str, list[int]] = {}
+    for place in places:
+        lines.setdefault(place.path, []).append(place.line)
+    parts: list[str] = []
+    for path, numbers in lines.items():
+        ordered = sorted(set(numbers))
+        while ordered:
+            run = next(
+                (n for n in range(1, len(ordered)) if ordered[n] != ordered[0] + n), len(ordered)
+            )
+            last = f"-{ordered[run - 1]}" if run > 1 else ""
+            parts.append(f"{path}:{ordered[0]}{last}")
+            del ordered[:run]
+    return ", ".join(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """Where the new words stand, and where the old ones are kept; None when there were none."""
@@ -48,6 +66,13 @@ class Notes:
         self._workspace = workspace
         self._written = written
         self._lock = threading.Lock()  # one write at a time, in whatever thread
+
+    async def can_write(self, view: MemoryView) -> bool:
+        """Whether the view has a space, and its folder, or the one it would be made in, is open."""
+        if not view.space:
+            return False
+        folder = self._workspace.joinpath(*paths.space_folders(view), NOTES_FOLDER)
+        return await asyncio.to_thread(_is_open, folder)
 
     async def remember(
         self, view: MemoryView, text: str, now: datetime, by: Provenance | None = None
@@ -198,6 +223,12 @@ class Notes:
     def _rewrite(self, target: Target, edit: Callable[[bytes], bytes]) -> None:
         with disk.folder(self._workspace, target.folders, create=True) as parent:
             disk.rewrite(parent, target.name, edit)
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether something can be put into a folder, or into the nearest one there is above it."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(there, os.W_OK | os.X_OK)
 
 
 def day_note(day: date) -> str:

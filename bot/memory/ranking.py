@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-import numpy as np
-
 from bot.memory import chunking, dates, matching, snippets, words
 from bot.memory.chunking import Unit
 from bot.memory.matching import Likeness, Matches, Matrix, Statistics, Text
+from bot.memory.numeric import np
 from bot.memory.vectors import Vectors
 
 K1 = 1.2
@@ -110,12 +109,12 @@ def score_words(
     bm25 = (found.counts / (found.counts + norm)) @ shares
     own = found.units @ shares
     lines = np.maximum.reduceat(_with_neighbours(texts, found) @ shares, firsts)
+    windows = _best_windows(texts, found.units, shares)
     for number, (each, text) in enumerate(zip(scored, texts, strict=True)):
-        rows = slice(text.first, text.first + len(text.units))
-        each.unit_scores = own[rows].tolist()
+        each.unit_scores = own[text.first : text.first + len(text.units)].tolist()
         each.text = (
             BM25_SHARE * float(bm25[number])
-            + WINDOW_SHARE * _best_window(text, found.units[rows], shares)
+            + WINDOW_SHARE * float(windows[number])
             + LINE_SHARE * float(lines[number])
             + PAIR_SHARE * found.pairs[number]
         )
@@ -200,12 +199,18 @@ def _headings(text: Text, inherited: Matrix, own: Matrix) -> list[tuple[Matrix, 
     return under + [(own[at], slice(at, end)) for at, end in zip(marks, ends, strict=True)]
 
 
-def _best_window(text: Text, units: Matrix, idf: Matrix) -> float:
-    """The most that lines which fit one snippet have of the query together."""
-    return max(
-        (float(units[start:end].max(axis=0) @ idf) for start, end in snippets.runs(text.units)),
-        default=0.0,
-    )
+def _best_windows(texts: Sequence[Text], units: Matrix, shares: Matrix) -> Matrix:
+    """The most that lines of each text which fit one snippet have of the query together."""
+    edges: list[int] = []
+    firsts: list[int] = []
+    for text in texts:
+        firsts.append(len(edges) // 2)
+        for start, end in snippets.runs(text.units):
+            edges += (text.first + start, text.first + end)
+    # Every second stretch between two edges is a run; the last may end where the rows do.
+    closed = np.vstack([units, np.zeros((1, units.shape[1]), np.float32)])
+    together = np.maximum.reduceat(closed, edges, axis=0)[::2]
+    return np.maximum.reduceat(together @ shares, firsts)
 
 
 def _score_meaning(scored: Scored, vector: Vectors) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from bot.memory.numeric import Array, NDArray, np
 
-Vectors = NDArray[np.float32]
+Vectors = Array
 """One vector a row, each of length one."""
 
 _LIMIT = 127
@@ -26,11 +25,11 @@ def normalised(values: NDArray[Any]) -> Vectors:
     return _scaled(rows)
 
 
-def pack(rows: Vectors) -> bytes:
-    """Rows as one byte a dimension."""
+def pack(rows: Vectors) -> list[bytes]:
+    """Each row as one byte a dimension."""
     highest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     highest[highest == 0] = 1.0
-    return np.rint(rows / highest * _LIMIT).astype(np.int8).tobytes()
+    return [row.tobytes() for row in np.rint(rows / highest * _LIMIT).astype(np.int8)]
 
 
 def unpack(packed: bytes, dims: int) -> Vectors:
@@ -52,6 +51,14 @@ def nearest(signatures: NDArray[np.uint8], wanted: bytes, limit: int) -> list[tu
         rows = np.argpartition(distances, limit)[:limit]
     ordered = rows[np.argsort(distances[rows], kind="stable")]
     return [(int(row), int(distances[row])) for row in ordered]
+
+
+def cosines(packed: bytes, wanted: Vectors) -> Vectors:
+    """The cosine of each packed row with one wanted row."""
+    rows = np.frombuffer(packed, dtype=np.int8).reshape(-1, wanted.shape[1]).astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    lengths[lengths == 0] = 1.0
+    return products(rows, wanted)[:, 0] / lengths
 
 
 def products(rows: Vectors, others: Vectors) -> Vectors:

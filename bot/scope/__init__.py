@@ -4,7 +4,16 @@ Everything that reads memory, notes or past conversations takes a `MemoryView`; 
 way in. The default is to see nothing, and only direct chats are let in.
 """
 
-from bot.scope.rules import Subject, allows
+from bot.scope.rules import Subject, allows, permits
 from bot.scope.view import MAIN_SPACE, SHARED_SPACE, TALK, MemoryView, view_for
 
-__all__ = ["MAIN_SPACE", "SHARED_SPACE", "TALK", "MemoryView", "Subject", "allows", "view_for"]
+__all__ = [
+    "MAIN_SPACE",
+    "SHARED_SPACE",
+    "TALK",
+    "MemoryView",
+    "Subject",
+    "allows",
+    "permits",
+    "view_for",
+]

@@ -1,16 +1,17 @@
-"""Scope rules: which sessions may see memory at all. Default deny; the first match wins."""
+"""Rules about sessions: which may see memory at all, and which are answered. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.channel import Rule, ScopeConfig
+from bot.channel import DEFAULT_ACCOUNT, Rule, ScopeConfig
+from bot.config import SendPolicyConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What rules look at."""
+    """What rules look at; `also` are other ids the chat has or had (a group that has moved)."""
 
     channel: str
     account: str
@@ -18,11 +19,25 @@ class Subject:
     chat: str
     sender: str
     key: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it came in by the account that needs no name."""
+        return self.account == DEFAULT_ACCOUNT
 
 
 def allows(config: ScopeConfig, subject: Subject) -> bool:
-    """Whether the first matching rule, or else the default, allows this subject."""
+    """Whether the first matching rule, or else the default, lets a subject see memory."""
     return _first_action(config.rules, subject, config.default) == "allow"
+
+
+def permits(config: SendPolicyConfig, subject: Subject) -> bool:
+    """Whether a subject is answered: any matching deny wins, then any allow, then the default."""
+    actions = {rule.action for rule in config.rules if _matches(rule, subject)}
+    if "deny" in actions:
+        return False
+    return "allow" in actions or config.default == "allow"
 
 
 def _first_action(rules: Sequence[Rule], subject: Subject, default: str) -> str:
@@ -34,12 +49,12 @@ def _first_action(rules: Sequence[Rule], subject: Subject, default: str) -> str:
 
 def _matches(rule: Rule, subject: Subject) -> bool:
     wanted = (
-        (rule.channel, subject.channel),
-        (rule.account, subject.account),
-        (rule.chat_type, subject.chat_type),
-        (rule.chat, subject.chat),
-        (rule.sender, subject.sender),
+        (rule.channel, (subject.channel,)),
+        (rule.account, (subject.account,)),
+        (rule.chat_type, (subject.chat_type,)),
+        (rule.chat, (subject.chat, *subject.also)),
+        (rule.sender, (subject.sender,)),
     )
-    return all(not want or want.lower() == have.lower() for want, have in wanted) and (
-        not rule.key_prefix or subject.key.startswith(rule.key_prefix.lower())
-    )
+    return all(
+        not want or any(want.lower() == each.lower() for each in have) for want, have in wanted
+    ) and (not rule.key_prefix or subject.key.startswith(rule.key_prefix.lower()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from bot.channel import ScopeConfig
 from bot.scope import rules
@@ -59,10 +60,17 @@ def view_for(
     if not rules.allows(config, subject):
         return MemoryView(space="", keys=(), private=False)
     if not direct:
-        room = f"rooms/{folder_name(f'{subject.channel}-{subject.chat}')}"
-        return MemoryView(space=room, keys=(subject.key,), private=False)
+        return MemoryView(f"rooms/{folder_name(_room(subject))}", (subject.key,), private=False)
     space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
     return MemoryView(space=space, keys=(subject.key,), private=True, people=people)
+
+
+def _room(subject: rules.Subject) -> str:
+    """What a room is called; servers that give the same id (by other accounts) never share it."""
+    if subject.is_default:
+        return f"{subject.channel}-{subject.chat}"
+    # No id of the default account's can look like that: there is a "-" after the channel.
+    return f"{subject.channel}/{quote(subject.account, safe='')}/{subject.chat}"
 
 
 def folder_name(identity: str) -> str:

@@ -14,7 +14,7 @@ import orjson
 
 FORMAT_VERSION = 1
 
-Kind = Literal["message", "command", "notice"]
+Kind = Literal["message", "command", "notice", "compaction"]
 Role = Literal["user", "assistant"]
 
 
@@ -23,9 +23,9 @@ class NewEntry:
     """Something to append. `text` is what a person reads and finds again by its words.
 
     "message" goes to the model; "command" and "notice" (what a person typed to the bot itself, and
-    what the bot answered) are kept but never sent. `content` is what the model saw or said, as
-    JSON blocks; empty for the other kinds. `source` is the platform's id of the message it came
-    with, empty for what the bot said.
+    what the bot answered) are kept but never sent; of "compaction" see `bot.sessions.compactions`.
+    `content` is what the model saw or said, as JSON blocks; empty for the other kinds. `source` is
+    the platform's id of the message it came with, empty for what the bot said.
     """
 
     kind: Kind
@@ -52,6 +52,11 @@ class Entry:
 def entry_id(session_id: str, number: int) -> str:
     """The id of a session's n-th entry, counted from 1."""
     return f"{session_id}.{number}"
+
+
+def number_of(id_: str) -> int:
+    """The number of an entry's id, counted from 1."""
+    return int(id_.rpartition(".")[2])
 
 
 def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:

@@ -6,8 +6,10 @@ call it, so they cannot disagree.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -26,8 +28,27 @@ class SessionTimes:
     last_user_at: int
 
 
-def policy_for(config: ResetConfig, channel: str, chat_type: str) -> ResetPolicy:
-    """The policy that applies: by channel, else by type, else the default."""
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What every session that may be over has in common, under any policy; ms since the epoch.
+
+    Nobody has written after `idle_since`, or nobody has after `quiet_since` and it was taken up
+    before `boundary`. A bound that nothing can meet is `NEVER`.
+    """
+
+    idle_since: int
+    quiet_since: int
+    boundary: int
+
+
+NEVER = -(2**62)
+
+
+def policy_for(config: ResetConfig, channel: str, chat_type: str, chat: str = "") -> ResetPolicy:
+    """The policy that applies: by chat, else by channel, else by type, else the default."""
+    for place, policy in config.by_chat.items():
+        if place == f"{channel}:{chat}":
+            return policy
     for name, policy in config.by_channel.items():
         if name == channel:
             return policy
@@ -40,21 +61,44 @@ def policy_for(config: ResetConfig, channel: str, chat_type: str) -> ResetPolicy
 def expired(policy: ResetPolicy, times: SessionTimes, now: int, zone: ZoneInfo) -> Reason | None:
     """Why the session is over at `now` (ms), or None while it goes on.
 
-    Daily: it began before the latest boundary and the person has been silent for an hour. Idle:
-    the person has been silent for `idle_minutes`. A clock that went backwards expires nothing.
+    Daily: a boundary has come since it began, and the person has been silent for an hour. Idle:
+    the person has been silent for `idle_minutes`. What came first is the reason, so it does not
+    depend on when it is asked. A clock that went backwards expires nothing.
     """
     if policy.mode == "none":
         return None
-    silent_ms = now - times.last_user_at
-    if policy.idle_minutes > 0 and silent_ms >= policy.idle_minutes * 60_000:
-        return "idle"
-    if policy.mode == "daily" and silent_ms >= QUIET_MINUTES * 60_000:
-        boundary = latest_boundary(now, policy.at_hour, zone)
-        if times.started_at < boundary:
-            return "daily"
-    return None
+    ends: list[tuple[int, Reason]] = []
+    if policy.idle_minutes > 0:
+        ends.append((times.last_user_at + policy.idle_minutes * 60_000, "idle"))
+    quiet = times.last_user_at + QUIET_MINUTES * 60_000
+    is_quiet = policy.mode == "daily" and quiet <= now
+    if is_quiet and times.started_at < latest_boundary(now, policy.at_hour, zone):
+        boundary = next_boundary(times.started_at, policy.at_hour, zone)
+        ends.append((max(boundary, quiet), "daily"))
+    over = [end for end in ends if end[0] <= now]
+    return min(over, key=lambda end: end[0])[1] if over else None
 
 
+def cut(config: ResetConfig, now: int, zones: Iterable[ZoneInfo]) -> Cut | None:
+    """The loosest cut over all policies and time zones; None when nothing ever ends.
+
+    It only leaves out what cannot be over: `expired` decides about the rest.
+    """
+    others = (config.by_type, config.by_channel, config.by_chat)
+    policies = [config, *(policy for each in others for policy in each.values())]
+    idle = [p.idle_minutes for p in policies if p.mode != "none" and p.idle_minutes > 0]
+    hours = {policy.at_hour for policy in policies if policy.mode == "daily"}
+    if not idle and not hours:
+        return None
+    boundaries = (latest_boundary(now, hour, zone) for hour in hours for zone in zones)
+    return Cut(
+        idle_since=now - min(idle) * 60_000 if idle else NEVER,
+        quiet_since=now - QUIET_MINUTES * 60_000 if hours else NEVER,
+        boundary=max(boundaries, default=NEVER),
+    )
+
+
+@lru_cache(maxsize=256)  # a sweep asks the same for every session
 def latest_boundary(now: int, at_hour: int, zone: ZoneInfo) -> int:
     """The last moment at or before `now` when it was `at_hour` o'clock in `zone`, in ms.
 
@@ -62,10 +106,24 @@ def latest_boundary(now: int, at_hour: int, zone: ZoneInfo) -> int:
     where it comes twice, the first.
     """
     # A clock set back across midnight repeats a day's end, so tomorrow's boundary may be past.
-    day = datetime.fromtimestamp(now / 1000, zone).date() + timedelta(days=1)
-    while True:
-        wall = datetime(day.year, day.month, day.day, at_hour, tzinfo=zone)
-        instant = int(wall.astimezone(UTC).timestamp() * 1000)
-        if instant <= now:
-            return instant
+    day = _day(now, zone) + timedelta(days=1)
+    while (instant := _at(day, at_hour, zone)) > now:
         day -= timedelta(days=1)
+    return instant
+
+
+def next_boundary(after: int, at_hour: int, zone: ZoneInfo) -> int:
+    """The first such moment that comes after `after`, in ms."""
+    day = _day(after, zone) - timedelta(days=1)
+    while (instant := _at(day, at_hour, zone)) <= after:
+        day += timedelta(days=1)
+    return instant
+
+
+def _day(moment: int, zone: ZoneInfo) -> date:
+    return datetime.fromtimestamp(moment / 1000, zone).date()
+
+
+def _at(day: date, hour: int, zone: ZoneInfo) -> int:
+    wall = datetime(day.year, day.month, day.day, hour, tzinfo=zone)
+    return int(wall.astimezone(UTC).timestamp() * 1000)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import orjson
+
 from bot.scope import MemoryView
-from bot.sessions import entries
-from bot.sessions.entries import Entry, Role
+from bot.sessions import entries, hiding
+from bot.sessions.entries import Role
 from bot.storage import Database, Transaction
 
-MAX_HELD = 500  # entries
+_WILD = re.compile("[!%_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,16 @@ class Hit:
     role: Role
     text: str
     at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """An entry that holds some words: in what was said, or only in `blocks` beside it."""
+
+    seq: int
+    session_id: str
+    blocks: tuple[int, ...]
+    says: bool
 
 
 class TranscriptIndex:
@@ -45,30 +58,52 @@ def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]
     return hits
 
 
-def holding(tx: Transaction, view: MemoryView, words: str) -> list[tuple[int, Entry]]:
-    """Entries a view may see that literally hold these words, with their sequence numbers.
+def mentions(tx: Transaction, view: MemoryView, words: str) -> list[Mention]:
+    """Every entry a view may see that literally holds these words and was not forgotten before.
 
-    Case and spacing do not count. At most `MAX_HELD` are looked at, the best matches first.
+    Case and spacing do not count. It reads all of the view's conversations: the full text knows no
+    phrases, nor what tools said.
     """
-    wanted = _folded(words)
-    found: list[tuple[int, Entry]] = []
-    for seq, _ in tx.search_text(words, MAX_HELD, view.keys, view.people):
-        line = tx.execute("SELECT line FROM entries WHERE seq = ?", (seq,))[0][0]
+    wanted = folded(words)
+    keys = keys_of(tx, view)
+    if not wanted or not keys:
+        return []
+    raw = orjson.dumps(wanted).decode()[1:-1]
+    rows = tx.execute(
+        "SELECT seq, session_id, line FROM entries JOIN sessions ON sessions.id = session_id "
+        f"WHERE kind IN ('message', 'compaction') AND key IN ({','.join('?' * len(keys))}) "
+        "AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
+        (*keys, _like(raw)),
+    )
+    found: list[Mention] = []
+    for seq, session_id, line in rows:
+        if raw not in folded(line.replace("\\n", "\n").replace("\\t", " ")):
+            continue  # most entries are not worth parsing
         entry = entries.parse(line)
-        if wanted in _folded(entry.text):
-            found.append((seq, entry))
+        says = wanted in folded(entry.text) and not _is_forgotten(tx, seq)
+        gone = hiding.hidden(tx, seq)
+        blocks = tuple(
+            number
+            for number, block in enumerate(entry.content)
+            if number not in gone and any(wanted in folded(text) for text in hiding.strings(block))
+        )
+        if says or blocks:
+            found.append(Mention(seq, session_id, blocks, says=says))
     return found
 
 
-def forget(tx: Transaction, view: MemoryView, words: str, now: int) -> int:
-    """Let no search find these words again; the transcripts themselves stay. How many entries."""
-    held = holding(tx, view, words)
-    for seq, _ in held:
-        tx.forget_text(seq)
-        tx.execute(
-            "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING", (seq, now)
-        )
-    return len(held)
+def forget(tx: Transaction, view: MemoryView, words: str, now: int) -> list[Mention]:
+    """Let no search find these words again and no request show them; the transcripts stay."""
+    held = mentions(tx, view, words)
+    for mention in held:
+        hiding.hide(tx, mention.seq, mention.blocks, now)
+        if mention.says:
+            tx.forget_text(mention.seq)
+            tx.execute(
+                "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING",
+                (mention.seq, now),
+            )
+    return held
 
 
 def forgotten(tx: Transaction, session_id: str) -> set[str]:
@@ -91,5 +126,21 @@ def keys_of(tx: Transaction, view: MemoryView) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
+def _like(wanted: str) -> str:
+    """A pattern for every line that may hold some folded words: the longest that SQL can fold."""
+    known = (
+        word
+        for word in wanted.split()
+        if (word.isascii() and "ss" not in word) or word.upper() == word  # "ss" may be "ß"
+    )
+    word = _WILD.sub(r"!\g<0>", max(known, key=len, default=""))
+    return f"%{word}%"
+
+
+def _is_forgotten(tx: Transaction, seq: int) -> bool:
+    return bool(tx.execute("SELECT 1 FROM forgotten WHERE seq = ?", (seq,)))
+
+
+def folded(text: str) -> str:
+    """A text as it is compared; a quote's line breaks are spaces too."""
+    return " ".join(text.replace("\n>", "\n").casefold().split())

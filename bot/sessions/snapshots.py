@@ -31,6 +31,8 @@ def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
 def drop(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:
     """Remove the snapshots of these keys' sessions that hold some words; the sessions' ids."""
     wanted = " ".join(words.casefold().split())
+    if not wanted:
+        return []
     marks = ",".join("?" * len(keys))
     rows = tx.execute(
         "SELECT session_id, view, system FROM snapshots JOIN sessions ON id = session_id "

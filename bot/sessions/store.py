@@ -12,15 +12,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from bot.sessions import entries
+from bot.sessions import entries, hiding
+from bot.sessions.reset import Cut
 from bot.storage import Row, Transaction
 
 StartedBy = Literal["first", "new", "daily", "idle"]
+EndedBy = Literal["", "daily", "idle", "left"]
+
+MANY = "*"  # in the place of a sender: several people wrote in what is a direct chat
 
 _COLUMNS = (
     "id, key, person, channel, account, chat, thread, chat_type, model, previous, started_at, "
     "last_user_at, started_by, last_entry, entry_count, mirror_bytes, input_tokens, "
-    "output_tokens, context_tokens, turns"
+    "output_tokens, context_tokens, turns, compaction, compaction_count, held, memory_flush_at, "
+    "memory_flush_compaction_count, flushed_to, told, saved, notices, usage, "
+    "ended_by, ended_at, sender, locale, last_turn_at"
 )
 
 # What a session's mirror begins with: everything about it that never changes.
@@ -57,7 +63,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One conversation. Times are ms since the epoch; `previous` is where /undo goes."""
+    """One conversation. Times are ms since the epoch; `previous` is where /undo goes.
+
+    `compaction` is the id of the entry that summarises what was said before it. A cycle is what
+    lies between two compactions, counted by `compaction_count`: `told` is the highest notice of
+    this one (percent), `held` says that its compaction was taken back, and memory was saved in it
+    when `memory_flush_compaction_count` is the same. `notices` ("", "on", "off", "later") and
+    `usage` ("", "tokens") are what the person chose. `ended_by` says why it is over ("daily",
+    "idle", or "left" for another one); it is empty while it goes on. `sender` and `locale` are
+    those of the last message that was answered; `sender` is `MANY` when several people wrote.
+    """
 
     id: str
     key: str
@@ -79,19 +94,52 @@ class Session:
     output_tokens: int
     context_tokens: int
     turns: int
+    compaction: str | None = None
+    compaction_count: int = 0
+    held: int = 0
+    memory_flush_at: int = 0
+    memory_flush_compaction_count: int = -1
+    flushed_to: int = 0
+    told: int = 0
+    saved: str = ""
+    notices: Literal["", "on", "off", "later"] = ""
+    usage: Literal["", "tokens"] = ""
+    ended_by: EndedBy = ""
+    ended_at: int = 0
+    sender: str = ""
+    locale: str = ""
+    last_turn_at: int = 0
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether memory was saved in this cycle."""
+        return self.memory_flush_compaction_count == self.compaction_count
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A current session whose person has been silent for a while; times in ms since the epoch."""
+
+    id: str
+    person: str
+    channel: str
+    chat_type: str
+    chat: str
+    taken_up_at: int
+    last_user_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
     """What an append added to the mirror file: `data` belongs at byte `offset`.
 
-    `last_entry` is the id of the newest entry, empty after a header.
+    `ids` are those of the new entries, in order; none after a header.
     """
 
     session_id: str
     offset: int
     data: bytes
-    last_entry: str = ""
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +177,9 @@ def ensure(tx: Transaction, place: Place, now: int) -> tuple[Session, Appended |
 
 
 def start(
-    tx: Transaction, place: Place, now: int, *, by: StartedBy, previous: str | None, model: str
+    tx: Transaction, place: Place, now: int, *, by: StartedBy, previous: Session | None, model: str
 ) -> tuple[Session, Appended]:
-    """Begin a new session and point the conversation at it."""
+    """Begin a new session, with the choices made in the one before, and point to it."""
     session = Session(
         id=new_id(now),
         key=place.key,
@@ -142,7 +190,7 @@ def start(
         thread=place.thread,
         chat_type=place.chat_type,
         model=model,
-        previous=previous,
+        previous=previous.id if previous is not None else None,
         started_at=now,
         last_user_at=now,
         started_by=by,
@@ -153,6 +201,8 @@ def start(
         output_tokens=0,
         context_tokens=0,
         turns=0,
+        notices=_lasting(previous.notices) if previous is not None else "",
+        usage=previous.usage if previous is not None else "",
     )
     return insert(tx, session)
 
@@ -174,7 +224,13 @@ def header_of(session: Session) -> str:
 
 
 def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
-    """Let a key's next message belong to this session."""
+    """Let a key's next message belong to this session: it is open, the one before it is not."""
+    tx.execute(
+        "UPDATE sessions SET ended_by = 'left', ended_at = ? WHERE ended_by = '' AND id <> ? "
+        "AND id = (SELECT session_id FROM conversations WHERE key = ?)",
+        (now, session_id, key),
+    )
+    tx.execute("UPDATE sessions SET ended_by = '', ended_at = 0 WHERE id = ?", (session_id,))
     tx.execute(
         "INSERT INTO conversations(key, session_id, updated_at) VALUES (?, ?, ?) "
         "ON CONFLICT(key) DO UPDATE SET session_id = excluded.session_id, "
@@ -186,6 +242,26 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
 def taken_up_at(tx: Transaction, key: str) -> int:
     """When a key's current session began, or was gone back to, in ms since the epoch."""
     return int(tx.execute("SELECT updated_at FROM conversations WHERE key = ?", (key,))[0][0])
+
+
+def heard(tx: Transaction, session_id: str, now: int) -> None:
+    """A session's person has just written, also when it stands in no transcript yet."""
+    tx.execute(
+        "UPDATE sessions SET last_user_at = ? WHERE id = ? AND last_user_at < ?",
+        (now, session_id, now),
+    )
+
+
+def silent(tx: Transaction, cut: Cut) -> list[Silent]:
+    """Every open current session that has been answered and is within a cut, oldest first."""
+    rows = tx.execute(
+        "SELECT id, person, channel, chat_type, chat, updated_at, last_user_at FROM sessions "
+        "JOIN conversations ON conversations.key = sessions.key AND session_id = id "
+        "WHERE turns > 0 AND ended_by = '' AND last_user_at <= ? "
+        "AND (last_user_at <= ? OR updated_at < ?) ORDER BY last_user_at",
+        (max(cut.idle_since, cut.quiet_since), cut.idle_since, cut.boundary),
+    )
+    return [Silent(*row) for row in rows]
 
 
 def append(
@@ -207,6 +283,7 @@ def append(
         raise LookupError(session_id)
     parent, count, offset = rows[0]
     lines: list[str] = []
+    ids: list[str] = []
     spoken = False
     for new in news:
         count += 1
@@ -221,6 +298,7 @@ def append(
             tx.index_text(seq, new.text)
         spoken = spoken or new.role == "user"
         lines.append(line)
+        ids.append(id_)
         parent = id_
     data = "".join(f"{line}\n" for line in lines).encode()
     add = counted or Counted()
@@ -244,22 +322,33 @@ def append(
             session_id,
         ),
     )
-    return Appended(session_id, offset, data, parent or "")
+    return Appended(session_id, offset, data, tuple(ids))
 
 
-def set_model(tx: Transaction, session_id: str, model: str) -> None:
-    """Choose the model of a session; empty is the configured one."""
-    tx.execute("UPDATE sessions SET model = ? WHERE id = ?", (model, session_id))
+def change(tx: Transaction, session_id: str, **columns: str | int | None) -> None:
+    """Set columns of a session's row that no entry stands for, such as `told` or `model`."""
+    unknown = columns.keys() - _CHANGING
+    if unknown:
+        raise ValueError(f"not to be changed: {', '.join(sorted(unknown))}")
+    names = ", ".join(f"{name} = ?" for name in columns)
+    tx.execute(f"UPDATE sessions SET {names} WHERE id = ?", (*columns.values(), session_id))
 
 
-def messages(tx: Transaction, session_id: str, limit: int) -> list[entries.Entry]:
-    """The newest `limit` entries the model may see, oldest first."""
+def messages(tx: Transaction, session_id: str, limit: int, first: str = "") -> list[entries.Entry]:
+    """The newest `limit` messages of a session, oldest first; with `first`, none before it."""
     rows = tx.execute(
         "SELECT line FROM entries WHERE session_id = ? AND kind = 'message' "
-        "ORDER BY seq DESC LIMIT ?",
-        (session_id, limit),
+        "AND seq >= coalesce((SELECT seq FROM entries WHERE id = ?), 0) ORDER BY seq DESC LIMIT ?",
+        (session_id, first, limit),
     )
-    return [entries.parse(row[0]) for row in reversed(rows)]
+    found = [entries.parse(row[0]) for row in reversed(rows)]
+    return hiding.veiled(tx, session_id, found)
+
+
+def entry(tx: Transaction, id_: str) -> entries.Entry | None:
+    """An entry by its id."""
+    rows = tx.execute("SELECT line FROM entries WHERE id = ?", (id_,))
+    return entries.parse(rows[0][0]) if rows else None
 
 
 def lines(tx: Transaction, session_id: str) -> list[str]:
@@ -304,6 +393,12 @@ def new_id(now: int) -> str:
 
 
 _NAMES = tuple(name.strip() for name in _COLUMNS.split(","))
+_CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) | {"context_tokens", "model"}
+
+
+def _lasting(notices: Literal["", "on", "off", "later"]) -> Literal["", "on", "off"]:
+    """What was chosen for good: "later" ends with the conversation."""
+    return "" if notices == "later" else notices
 
 
 def _session(row: Row) -> Session:

@@ -22,7 +22,7 @@ _OWNER_NAME = "main"
 
 def problems(config: Config) -> Iterator[Problem]:
     """Everything that stops the start."""
-    yield from _timezone(config)
+    yield from _timezones(config)
     yield from _people(config)
     yield from _endpoints(config)
     yield from _folders(config)
@@ -43,11 +43,15 @@ def warnings(config: Config) -> Iterator[Problem]:
         if channel not in installed:
             hint = suggestion(channel, installed)
             yield Problem(key, f'no channel "{channel}" is installed{hint}')
-    for channel in config.session.reset.by_channel:
+    reset = config.session.reset
+    named = [("by_channel", name, name) for name in reset.by_channel]
+    named += [("by_chat", name, name.partition(":")[0]) for name in reset.by_chat]
+    for table, name, channel in named:
         if channel not in installed:
             hint = suggestion(channel, installed)
-            key = ("session", "reset", "by_channel", channel)
+            key = ("session", "reset", table, name)
             yield Problem(key, f'no channel "{channel}" is installed{hint}')
+    yield from _unknown_people(config)
     token = reveal(config.dashboard.token)
     if token and len(token) < _SHORT_TOKEN:
         yield Problem(
@@ -68,16 +72,35 @@ def _star_without_open(name: str, section: ChannelConfig) -> Iterator[Problem]:
             )
 
 
-def _timezone(config: Config) -> Iterator[Problem]:
-    name = config.agent.timezone
-    if not name:
-        return
+def _timezones(config: Config) -> Iterator[Problem]:
+    zones: list[tuple[tuple[str, ...], str]] = [
+        (("session", "timezones", person), name)
+        for person, name in config.session.timezones.items()
+    ]
+    if config.agent.timezone:
+        zones.append((("agent", "timezone"), config.agent.timezone))
+    for key, name in zones:
+        if not _is_zone(name):
+            meant = nearest(name, available_timezones())
+            hint = f'; did you mean "{meant}"?' if meant else '; write one such as "Europe/Berlin"'
+            yield Problem(key, f"{quoted(name)} is not a time zone{hint}")
+
+
+def _is_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (OSError, ValueError, LookupError):  # unknown, a folder, or no path at all
-        meant = nearest(name, available_timezones())
-        hint = f'; did you mean "{meant}"?' if meant else '; write one such as "Europe/Berlin"'
-        yield Problem(("agent", "timezone"), f"{quoted(name)} is not a time zone{hint}")
+        return False
+    return True
+
+
+def _unknown_people(config: Config) -> Iterator[Problem]:
+    """Time zones of nobody: a slip in a name would go unnoticed for long."""
+    known = [_OWNER_NAME, *config.session.identity_links]
+    for person in config.session.timezones:
+        if person not in known and not _PERSON.fullmatch(person):
+            hint = suggestion(person, known)
+            yield Problem(("session", "timezones", person), f"{quoted(person)} is nobody{hint}")
 
 
 def _all_people(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:

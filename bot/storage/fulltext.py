@@ -28,7 +28,7 @@ _STOP_WORDS = frozenset(
     which who whom why will with would you your""".split()  # noqa: SIM905
 )
 # Characters that mostly hold a Chinese sentence together; two of them in a row say nothing.
-_FUNCTION_CHARACTERS = frozenset(
+FUNCTION_CHARACTERS = frozenset(
     "的了吗呢吧啊是在我你您他她它们和与及就都也很不没有这那个么什哪怎几谁为被把给"
 )
 
@@ -55,7 +55,7 @@ def is_stop_word(word: str) -> bool:
 
 def is_function_character(character: str) -> bool:
     """Whether a CJK character mostly holds sentences together."""
-    return character in _FUNCTION_CHARACTERS
+    return character in FUNCTION_CHARACTERS
 
 
 def match_query(query: str) -> str:

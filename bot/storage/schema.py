@@ -57,6 +57,72 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Entries no search may find again; the transcript itself only grows.
         "CREATE TABLE forgotten(seq BIGINT PRIMARY KEY, at BIGINT NOT NULL)",
     ),
+    (
+        # `compaction` is the entry whose summary stands for what was said before it; /undo moves
+        # it back. `told` is the highest notice of this cycle, `held` a compaction taken back.
+        "ALTER TABLE sessions ADD COLUMN compaction TEXT",
+        "ALTER TABLE sessions ADD COLUMN compaction_count BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN held BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN memory_flush_at BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN memory_flush_compaction_count BIGINT NOT NULL DEFAULT -1",
+        "ALTER TABLE sessions ADD COLUMN flushed_to BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN told BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN saved TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN notices TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN usage TEXT NOT NULL DEFAULT ''",
+        # Who wrote last, in what language, and when the model was last asked.
+        "ALTER TABLE sessions ADD COLUMN sender TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN locale TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN last_turn_at BIGINT NOT NULL DEFAULT 0",
+        # Why and since when it is over; the next message begins a new one.
+        "ALTER TABLE sessions ADD COLUMN ended_by TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN ended_at BIGINT NOT NULL DEFAULT 0",
+        """UPDATE sessions SET ended_by = 'left'
+            WHERE id NOT IN (SELECT session_id FROM conversations)""",
+        # Those that may be over by themselves: the longest silent first.
+        """CREATE INDEX sessions_open ON sessions(last_user_at)
+            WHERE turns > 0 AND ended_by = ''""",
+        # Buttons and attachments of a text, as JSON.
+        "ALTER TABLE outbox ADD COLUMN extra TEXT NOT NULL DEFAULT ''",
+        """CREATE TABLE reminders(
+            id {serial}, key TEXT NOT NULL, person TEXT NOT NULL, channel TEXT NOT NULL,
+            account TEXT NOT NULL, chat TEXT NOT NULL, thread TEXT NOT NULL,
+            language TEXT NOT NULL, made_by TEXT NOT NULL, text TEXT NOT NULL,
+            due_at BIGINT NOT NULL, created_at BIGINT NOT NULL, state TEXT NOT NULL,
+            done_at BIGINT)""",
+        "CREATE INDEX reminders_due ON reminders(due_at) WHERE state = 'waiting'",
+        "CREATE INDEX reminders_by_key ON reminders(key, due_at)",
+        "CREATE INDEX reminders_by_person ON reminders(person) WHERE state = 'waiting'",
+        # Tool results that were too long for a transcript, whole.
+        """CREATE TABLE artifacts(
+            id TEXT PRIMARY KEY, session_id TEXT NOT NULL, tool TEXT NOT NULL, at BIGINT NOT NULL,
+            text TEXT NOT NULL)""",
+    ),
+    (
+        # Blocks of entries that no request shows the model again, by their number from 0.
+        """CREATE TABLE hidden(
+            seq BIGINT NOT NULL, block BIGINT NOT NULL, at BIGINT NOT NULL,
+            PRIMARY KEY(seq, block))""",
+        # When the bot answers in a room, and when the room was last told that it does not.
+        """CREATE TABLE rooms(
+            key TEXT PRIMARY KEY, activation TEXT NOT NULL, warned_at BIGINT NOT NULL,
+            changed_at BIGINT NOT NULL)""",
+        # Chats that have another id now; `first` is the one their conversations are kept under.
+        """CREATE TABLE moved_chats(
+            channel TEXT NOT NULL, account TEXT NOT NULL, chat TEXT NOT NULL, first TEXT NOT NULL,
+            moved_at BIGINT NOT NULL, PRIMARY KEY(channel, account, chat))""",
+        # Accounts that count as another one of the same person, and where they can be told.
+        """CREATE TABLE links(
+            channel TEXT NOT NULL, sender TEXT NOT NULL, root_channel TEXT NOT NULL,
+            root_sender TEXT NOT NULL, account TEXT NOT NULL, chat TEXT NOT NULL,
+            thread TEXT NOT NULL, language TEXT NOT NULL, linked_at BIGINT NOT NULL,
+            PRIMARY KEY(channel, sender))""",
+        """CREATE TABLE link_codes(
+            person TEXT PRIMARY KEY, code TEXT NOT NULL, root_channel TEXT NOT NULL,
+            root_sender TEXT NOT NULL, channel TEXT NOT NULL, account TEXT NOT NULL,
+            chat TEXT NOT NULL, thread TEXT NOT NULL, key TEXT NOT NULL, language TEXT NOT NULL,
+            made_at BIGINT NOT NULL)""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

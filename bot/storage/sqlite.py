@@ -27,11 +27,14 @@ BUSY_TIMEOUT_MS = 10_000  # another process (the command line) may hold the writ
 MAX_BATCH = 512  # pieces of work in one commit
 READERS = 2
 
+# More is not faster: the system keeps the file in memory.
+_CACHE = "PRAGMA cache_size = -1000"
 _PRAGMAS = (
+    _CACHE,
     "PRAGMA journal_mode = WAL",
+    "PRAGMA cache_spill = OFF",  # but a transaction stays in memory until it is committed
     "PRAGMA synchronous = FULL",  # acknowledged means on disk, also when the power goes
     "PRAGMA wal_autocheckpoint = 2000",
-    "PRAGMA cache_size = -16000",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA trusted_schema = OFF",
 )
@@ -196,6 +199,7 @@ class SqliteDatabase:
                 connection = _connect(self.path, apsw.SQLITE_OPEN_READONLY)
                 self._local.connection = connection
                 self._reader_connections.append(connection)
+                run(connection, _CACHE)
             run(connection, "BEGIN")
             try:
                 return work(SqliteTransaction(connection))

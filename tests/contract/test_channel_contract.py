@@ -3,150 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import contextlib
+from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapters.console import Console
-from adapters.web.channel import Web
-from bot.channel import Address, Channel, CommandMenu, Drafts, Inbound, Outbound, Typing
-from bot.config import DashboardConfig
-from bot.dashboard import DashboardServer, Readiness
-from bot.testing import InMemoryChannel, RecordingEngine
-from tests.fakes.telegram import FakeTelegram
-from tests.fakes.telegram_channel import running, settings
-from tests.support import NOON
+from bot.channel import Address, Attachment, Button, CommandMenu, Drafts, Outbound, Typing
+from bot.delivery import chunking
+from bot.errors import SendLater, SendRefused, StorageError
+from bot.testing import RecordingEngine
+from tests.contract.channel_cases import CASES, Buttons, Case
+
+BUTTONS = (Button("Compact", "/compact"), Button("Not now", "/notices later"))
+PICTURE = Attachment("a.png", "image/png", b"\x89PNG\r\n\x1a\n")
 
 
-@dataclass
-class Case:
-    """A started channel, a person who writes to it, and what that person was shown."""
-
-    channel: Channel
-    engine: RecordingEngine
-    address: Address
-    write: Callable[[str], Awaitable[None]]
-    shown: Callable[[int], Awaitable[list[str]]]
-
-
-@asynccontextmanager
-async def in_memory(tmp_path) -> AsyncIterator[Case]:
-    channel, engine = InMemoryChannel(), RecordingEngine()
-    await channel.start(engine)
-    address = Address("memory", "default", "ada")
-
-    async def write(text: str) -> None:
-        number = str(engine.attempts + 1)
-        await channel.push(Inbound("memory", "default", "ada", "direct", "ada", number, text, NOON))
-
-    async def shown(count: int) -> list[str]:
-        return [piece.text for piece in await channel.wait_sent(count)]
-
-    yield Case(channel, engine, address, write, shown)
-    await channel.stop()
-
-
-@asynccontextmanager
-async def telegram(tmp_path) -> AsyncIterator[Case]:
-    engine = RecordingEngine()
-    async with FakeTelegram() as fake, running(engine, settings(fake)) as channel:
-
-        async def write(text: str) -> None:
-            fake.push_text(7, text)
-
-        async def shown(count: int) -> list[str]:
-            return [sent.text for sent in await fake.wait_sent(count)]
-
-        fake.push_text(7, "first")
-        await engine.wait_until(lambda e: len(e.received) == 1)
-        engine.received.clear()
-        yield Case(channel, engine, Address("telegram", "default", "7"), write, shown)
-
-
-@asynccontextmanager
-async def web(tmp_path) -> AsyncIterator[Case]:
-    async def ready() -> Readiness:
-        return Readiness()
-
-    channel, engine = Web(), RecordingEngine()
-    server = DashboardServer(
-        DashboardConfig(port=0), readiness=ready, registry=CollectorRegistry(), channels=[channel]
-    )
-    await channel.start(engine)
-    url = (await server.start()).url
-    async with (
-        aiohttp.ClientSession() as client,
-        client.ws_connect(f"{url}chat/ws", headers={"Origin": url.rstrip("/")}) as ws,
-    ):
-        await ws.send_str(json.dumps({"type": "hello", "version": 1}))
-        frames: list[dict[str, str]] = []
-
-        async def until(ready_: Callable[[], bool]) -> None:
-            while not ready_():
-                frames.append(json.loads(await ws.receive_str()))
-
-        def said() -> list[str]:
-            return [f["text"] for f in frames if f["type"] == "message" and f["role"] == "bot"]
-
-        async def write(text: str) -> None:
-            frame = {"type": "send", "id": text.replace(" ", "-"), "text": text, "locale": "en"}
-            await ws.send_str(json.dumps(frame))
-
-        async def shown(count: int) -> list[str]:
-            await until(lambda: len(said()) >= count)
-            return said()
-
-        await until(lambda: any(frame["type"] == "history" for frame in frames))
-        yield Case(channel, engine, Address("web", "default", "owner"), write, shown)
-    await channel.stop()
-    await server.stop()
-
-
-class Keyboard(io.StringIO):
-    """A pipe that somebody writes into later."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines: asyncio.Queue[str] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-
-    def type(self, line: str) -> None:
-        self._lines.put_nowait(line)
-
-    def readline(self, size: int = -1) -> str:
-        return asyncio.run_coroutine_threadsafe(self._lines.get(), self._loop).result()
-
-
-@asynccontextmanager
-async def console(tmp_path) -> AsyncIterator[Case]:
-    keyboard, screen = Keyboard(), io.StringIO()
-    channel, engine = Console(keyboard, screen), RecordingEngine()
-    await channel.start(engine)
-    address = Address("console", "default", "owner")
-
-    async def write(text: str) -> None:
-        keyboard.type(f"{text}\n")
-        await engine.wait_until(lambda e: bool(e.received) and e.received[-1].text == text)
-        # Through a pipe one line waits for the reply to the one before.
-        await channel.send(Outbound(f"re-{text}", address, f"re: {text}"))
-
-    async def shown(count: int) -> list[str]:
-        lines = screen.getvalue().splitlines()
-        return [line for line in lines if line and not line.startswith("re: ")]
-
-    yield Case(channel, engine, address, write, shown)
-    keyboard.type("")
-    await channel.finished()
-    await channel.stop()
-
-
-@pytest.fixture(params=[in_memory, telegram, web, console], ids=lambda make: make.__name__)
+@pytest.fixture(params=CASES, ids=lambda make: make.__name__)
 async def case(request, tmp_path) -> AsyncIterator[Case]:
     async with request.param(tmp_path) as case:
         yield case
@@ -160,7 +32,7 @@ async def test_what_a_person_writes_reaches_the_engine_once_and_in_order(case):
     assert [inbound.text for inbound in received] == ["message 0", "message 1", "message 2"]
     assert {inbound.address for inbound in received} == {case.address}
     assert len({inbound.message_id for inbound in received}) == 3
-    assert {inbound.chat_type for inbound in received} == {"direct"}
+    assert {inbound.chat_type for inbound in received} == {case.chat_type}
     assert all(inbound.sender for inbound in received)
 
 
@@ -171,20 +43,194 @@ async def test_what_the_engine_sends_is_shown_in_order(case):
     assert (await case.shown(3))[-3:] == ["reply 0", "reply 1", "reply 2"]
 
 
-async def test_a_channel_has_the_abilities_it_declares_and_they_never_raise(case):
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_message_that_is_brought_twice_is_one_message(case, is_known):
+    if isinstance(case.copy, str):
+        return
+    await case.write("once")
+    await case.engine.wait_until(lambda e: len(e.received) == 1)
+    if is_known:
+        await case.copy()
+        await case.restart()
+    await case.copy()
+    await case.write("then")
+    await case.engine.wait_until(lambda e: e.received[-1].text == "then")
+    assert kept(case.engine) == ["once", "then"]
+
+
+async def test_a_long_reply_arrives_whole_and_in_order_within_the_channels_limit(case):
     able = case.channel.capabilities
     assert able.max_length >= 64
+    lines = 5 * able.max_length // (2 * 512)
+    text = "\n".join(f"line {number} {'word ' * 100}👩‍👩‍👧" for number in range(lines))
+    parts = chunking.pieces(text, able.max_length, able.length_unit)
+    assert len(parts) == 3
+    for number, part in enumerate(parts):
+        name = f"long.{number}" if number else "long"
+        assert await case.channel.send(Outbound(name, case.address, part))
+    shown = await case.shown(3)
+    assert "\n".join(shown) == text
+    assert all(chunking.length(part, able.length_unit) <= able.max_length for part in shown)
+
+
+async def test_a_channel_has_the_abilities_it_declares(case):
+    able = case.channel.capabilities
     for declared, ability in (
         (able.typing, Typing),
         (able.drafts, Drafts),
         (able.command_menu, CommandMenu),
     ):
         assert not declared or isinstance(case.channel, ability)
+    assert able.drafts == callable(case.grown)
+    assert able.buttons == isinstance(case.buttons, Buttons)
+    assert able.typing or not callable(case.typed)
+
+
+async def test_it_shows_that_a_reply_is_being_written(case):
+    if isinstance(case.channel, Typing):
+        await case.channel.typing(case.address)
+    if not isinstance(case.typed, str):
+        await case.typed()
+
+
+async def test_pictures_and_files_come_with_their_message_in_order(case):
+    assert case.channel.capabilities.attachments
+    for number in range(2):
+        files = (PICTURE, Attachment(f"{number}.txt", "text/plain", b"text"))
+        place = case.address
+        assert await case.channel.send(
+            Outbound(f"o{number}", place, f"n {number}", attachments=files)
+        )
+    # A second file of a message may be a message of its own, without words.
+    shown = [text for text in await case.shown(2) if text]
+    assert shown[-2:] == ["n 0", "n 1"]
+    assert await case.files() == ["a.png", "0.txt", "a.png", "1.txt"]
+
+
+async def test_a_press_gives_the_command_in_the_name_of_who_pressed(case):
+    if isinstance(case.buttons, str):
+        return
+    await case.write("hello")
+    await case.engine.wait_until(lambda e: len(e.received) == 1)
+    outbound = Outbound("full", case.address, "Nearly full.", "notice", buttons=BUTTONS)
+    sent = await case.channel.send(outbound)
+    assert (await case.shown(1))[-1] == "Nearly full."
+    assert await case.buttons.choices() == ["Compact", "Not now"]
+    await case.buttons.press(outbound, sent, "Not now")
+    await case.engine.wait_until(lambda e: len(e.received) == 2)
+    said, pressed = case.engine.received
+    assert pressed.text == "/notices later"
+    assert (pressed.sender, pressed.address, pressed.chat_type) == (
+        said.sender,
+        said.address,
+        said.chat_type,
+    )
+    assert pressed.message_id not in {"", said.message_id}
+
+
+async def test_a_press_has_the_same_id_after_a_restart_and_another_on_another_message(case):
+    if isinstance(case.buttons, str):
+        return
+    sent: dict[str, str] = {}
+    for name in ("one", "two"):
+        letter = Outbound(name, case.address, name, "notice", buttons=BUTTONS)
+        sent[name] = await case.channel.send(letter)
+    one, two = (Outbound(name, case.address, name, buttons=BUTTONS) for name in sent)
+    await case.buttons.press(one, sent["one"], "Compact")
+    await case.engine.wait_until(lambda e: len(e.received) == 1)
+    await case.restart()
+    await case.buttons.again()
+    await case.engine.wait_until(lambda e: len(e.received) == 2)
+    await case.buttons.press(two, sent["two"], "Compact")
+    await case.engine.wait_until(lambda e: len(e.received) == 3)
+    first, second, third = (inbound.message_id for inbound in case.engine.received)
+    assert first == second != third
+
+
+async def test_a_press_that_cannot_be_stored_is_not_lost(case):
+    if isinstance(case.buttons, str):
+        return
+    outbound = Outbound("full", case.address, "Nearly full.", "notice", buttons=BUTTONS)
+    sent = await case.channel.send(outbound)
+    case.engine.failures = 1
+    with contextlib.suppress(StorageError):  # the double has nobody who would try again
+        await case.buttons.press(outbound, sent, "Compact")
+    await case.engine.wait_until(lambda e: e.attempts >= 1 and not e.failures)
+    await case.buttons.again()
+    await case.engine.wait_until(lambda e: len(e.received) >= 1)
+    assert case.engine.received[0].text == "/compact"
+
+
+async def test_a_reply_takes_the_place_of_what_showed_while_it_was_written(case):
+    if isinstance(case.grown, str):
+        return
+    for text in ("One", "One, two"):
+        await case.channel.draft(case.address, "d", text)
+        await case.grown(text)
+    await case.channel.send(Outbound("o", case.address, "One, two, three."))
+    assert [text for text in await case.shown(1) if text.startswith("One")] == ["One, two, three."]
+
+
+async def test_what_showed_of_a_reply_may_be_deleted_meanwhile(case):
+    if isinstance(case.vanish, str):
+        return
+    await case.channel.draft(case.address, "d", "One")
+    await case.grown("One")
+    case.vanish()
+    await case.channel.send(Outbound("o", case.address, "One, two."))
+    assert await case.shown(1) == ["One, two."]
+
+
+async def test_a_message_that_is_gone_can_still_be_answered(case):
+    await case.channel.send(Outbound("o", case.address, "hello", reply_to="424242"))
+    assert await case.shown(1) == ["hello"]
+
+
+async def test_a_restart_in_mid_turn_loses_nothing_and_repeats_nothing(case):
+    await case.write("question")
+    await case.engine.wait_until(lambda e: len(e.received) == 1)
+    if isinstance(case.channel, Drafts):
+        await case.channel.draft(case.address, "d", "The whole")
+    await case.restart()
+    await case.write("next")
+    await case.engine.wait_until(lambda e: e.received[-1].text == "next")
+    assert kept(case.engine) == ["question", "next"]
+    # The turn is run again: its reply is another draft's.
+    if isinstance(case.channel, Drafts):
+        await case.channel.draft(case.address, "e", "The whole")
+    await case.channel.send(Outbound("o", case.address, "The whole reply."))
+    await case.channel.send(Outbound("p", case.address, "The next."))
+    shown = await case.shown(2)
+    assert shown[-2:] == ["The whole reply.", "The next."]
+    # What showed of it before is gone, or still looks unfinished: Telegram's groups cannot be read.
+    assert all(text.endswith("▍") for text in shown[:-2])
+
+
+async def test_a_chat_that_is_closed_to_the_bot_refuses_for_good(case):
+    if isinstance(case.forbid, str):
+        return
+    case.forbid()
+    with pytest.raises(SendRefused):
+        await case.channel.send(Outbound("o", case.address, "hello"))
+    # Nor do the abilities raise.
     if isinstance(case.channel, Typing):
         await case.channel.typing(case.address)
     if isinstance(case.channel, Drafts):
         await case.channel.draft(case.address, "d", "so far")
         await case.channel.draft(case.address, "d", "")
+
+
+async def test_a_rate_limit_says_how_long_to_wait_and_keeps_the_order(case):
+    if isinstance(case.limit, str):
+        return
+    await case.channel.send(Outbound("o", case.address, "one"))
+    seconds = case.limit()
+    with pytest.raises(SendLater) as caught:
+        await case.channel.send(Outbound("o.1", case.address, "two"))
+    assert caught.value.seconds == pytest.approx(seconds)
+    await asyncio.sleep(seconds)
+    await case.channel.send(Outbound("o.1", case.address, "two"))
+    assert await case.shown(2) == ["one", "two"]
 
 
 async def test_it_says_how_it_is_doing(case):
@@ -195,3 +241,11 @@ async def test_it_says_how_it_is_doing(case):
 async def test_stopping_twice_is_harmless(case):
     await case.channel.stop()
     await case.channel.stop()
+
+
+def kept(engine: RecordingEngine) -> list[str]:
+    """What was said, as the engine keeps it: it drops a second copy by its identity."""
+    found: dict[tuple[Address, str], str] = {}
+    for inbound in engine.received:
+        found.setdefault((inbound.address, inbound.message_id), inbound.text)
+    return list(found.values())

@@ -10,21 +10,11 @@ from dataclasses import dataclass, replace
 import pytest
 from pydantic import SecretStr
 
-from bot.agent.models import (
-    Message,
-    Model,
-    Reply,
-    Request,
-    Text,
-    TextDelta,
-    ToolResult,
-    ToolSpec,
-    ToolUse,
-    Window,
-)
+from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Window
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
 from bot.config import AnthropicConfig
+from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, calls, says
 from tests.fakes import aimock
 from tests.fakes.text_store import TextStoreInMemory

@@ -8,13 +8,14 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from prometheus_client import CollectorRegistry
 
-from adapters.web.channel import Web
+from adapters.web.channel import ADDRESS, Web
 from bot.channel import Command, Health, HistoryItem, Inbound, Outbound
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
@@ -80,11 +81,11 @@ class EchoEngine:
         await self.web.draft(inbound.address, "turn", reply)
         await self.say(reply, f"re-{inbound.message_id}")
 
-    async def say(self, text: str, message_id: str) -> None:
+    async def say(self, text: str, message_id: str, **extra: Any) -> None:
         """Send something unasked."""
         assert self.web is not None
         at = time.time_ns() // 1_000_000
-        outbound = Outbound(message_id, self.inbounds[-1].address, text, at=at)
+        outbound = Outbound(message_id, ADDRESS, text, at=at, **extra)
         self.lines.append(HistoryItem(message_id, "bot", text, at))
         await self.web.send(outbound)
 

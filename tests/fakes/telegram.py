@@ -30,7 +30,6 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from tests.fakes.telegram_html import units
 from tests.fakes.telegram_parts import (
     ApiError,
     BotState,
@@ -42,16 +41,16 @@ from tests.fakes.telegram_parts import (
     bot_user,
     failure,
     keep_allowed,
-    nested,
     parameters_of,
-    shown_text,
 )
+from tests.fakes.telegram_rooms import Rooms
 
 TOKEN = "123456789:AAFakeTokenForTestsOnly_0123456789abc"
+MAX_UPLOAD = 51 << 20  # bytes of one request
 HIDDEN_BY_DEFAULT = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
 
 
-class FakeTelegram:
+class FakeTelegram(Rooms):
     """The server; start it with `async with`."""
 
     def __init__(
@@ -61,44 +60,29 @@ class FakeTelegram:
         webhook_retry: float = 0.02,
         record_calls: bool = True,
     ) -> None:
+        super().__init__(chat_interval)
         self.bots = {
             token: BotState(token, int(token.split(":")[0]), f"confidant{index or ''}_bot")
             for index, token in enumerate(tokens or (TOKEN,))
         }
         self.token = next(iter(self.bots))
-        self.chat_interval = chat_interval  # seconds between messages of one chat; sooner is 429
         self.webhook_retry = webhook_retry
         self.record_calls = record_calls
         self.calls: list[Call] = []
         self.counts: Counter[str] = Counter()
-        self.sent: list[Sent] = []
-        self.edits: list[Json] = []
-        self.blocked: set[int] = set()
-        self.chats: set[int] = set()
-        self.moved: dict[int, int] = {}
-        self.topics: defaultdict[int, set[int]] = defaultdict(set)
         self.deliveries: list[int] = []  # status codes of webhook calls
         self.url = ""
         self._pushed = 0
         self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
-        self._messages: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        self._next_message: Counter[int] = Counter()
-        self._last_sent: dict[int, float] = {}
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
         self._methods: dict[str, Callable[[BotState, Json], Any]] = {
             "getupdates": self._get_updates,
-            "getme": self._get_me,
-            "sendmessage": self._send_message,
-            "editmessagetext": self._edit_message_text,
-            "sendchataction": self._send_chat_action,
-            "setmycommands": self._set_my_commands,
-            "getmycommands": self._get_my_commands,
             "setwebhook": self._set_webhook,
             "deletewebhook": self._delete_webhook,
             "getwebhookinfo": self._get_webhook_info,
-        }
+        } | self.methods()
 
     # --- life --------------------------------------------------------------------------------
 
@@ -112,7 +96,9 @@ class FakeTelegram:
     async def start(self, port: int = 0) -> None:
         """Listen on 127.0.0.1; `url` says where."""
         self._runner = web.ServerRunner(
-            web.Server(self._handle, access_log=None), handle_signals=False, shutdown_timeout=0.2
+            web.Server(self._handle, access_log=None, request_factory=_request),
+            handle_signals=False,
+            shutdown_timeout=0.2,
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
@@ -167,12 +153,50 @@ class FakeTelegram:
             self.topics[user_id].add(thread)
         return base | extra
 
-    def push_text(self, user_id: int, text: str, token: str = "", **extra: Any) -> int:
+    def push_text(self, user_id: int, text: str | None, token: str = "", **extra: Any) -> int:
         """A person writes to a bot; returns the message id."""
         message = self.message(user_id, text, **extra)
         self.push({"message": message}, token)
         number: int = message["message_id"]
         return number
+
+    def press(
+        self,
+        user_id: int,
+        message_id: int,
+        data: str = "",
+        /,
+        *,
+        token: str = "",
+        room: int = 0,
+        **extra: Any,
+    ) -> str:
+        """A person presses a button below a message; the id of the press.
+
+        Without `data` it is the first button that still stands there. `extra` replaces or adds
+        fields of the callback query.
+        """
+        chat = room or user_id
+        rows = self.keyboards.get((chat, message_id))
+        data = data or (rows[0][0]["callback_data"] if rows else "")
+        query = str(4_000_000_000_000_000_000 + len(self.queries))
+        self.queries[query] = False
+        person: Json = {"id": user_id, "first_name": f"User{user_id}"}
+        update: Json = {
+            "id": query,
+            "from": person | {"is_bot": False, "language_code": "en"},
+            "chat_instance": "1",
+            "data": data,
+            "message": {
+                "message_id": message_id,
+                "from": bot_user(self.bots[token or self.token]),
+                "chat": self.rooms[room] if room else person | {"type": "private"},
+                "date": int(time.time()),
+                "text": self._messages[chat].get(message_id, ""),
+            },
+        }
+        self.push({"callback_query": update | extra}, token)
+        return query
 
     def fail_next(self, method: str, fault: Fault, times: int = 1) -> None:
         """Make the next calls of a method fail."""
@@ -243,6 +267,9 @@ class FakeTelegram:
         path = request.path
         if path.startswith("/control/"):
             return await self._control(request, path.removeprefix("/control/"))
+        file = re.fullmatch(r"/file/bot([^/]+)/(.+)", path)
+        if file is not None and file[1] in self.bots:
+            return self.download(file[2])
         found = re.fullmatch(r"/bot([^/]+)/([A-Za-z]+)", path)
         if found is None:
             return failure(ApiError(404, "Not Found"))
@@ -297,7 +324,7 @@ class FakeTelegram:
         chat, match = faults[0].chat, faults[0].match
         if chat is not None and str(chat) != str(params.get("chat_id")):
             return None
-        if match and match not in str(params.get("text")):
+        if match and match not in str(params.get("text") or params.get("caption")):
             return None
         return faults.popleft()
 
@@ -397,124 +424,6 @@ class FakeTelegram:
                 await asyncio.sleep(self.webhook_retry)
             self._notify()
 
-    # --- methods -----------------------------------------------------------------------------
-
-    def _get_me(self, bot: BotState, _params: Json) -> Json:
-        return bot_user(bot) | {"can_join_groups": True, "can_read_all_group_messages": False}
-
-    def _send_message(self, bot: BotState, params: Json) -> Json:
-        chat = self._chat(params)
-        source = params.get("text")
-        source = source if isinstance(source, str) else ""
-        mode = str(params.get("parse_mode") or "")
-        text = shown_text(source, mode)
-        thread = params.get("message_thread_id")
-        if thread is not None and int(thread) not in self.topics[chat]:
-            raise ApiError(400, "Bad Request: message thread not found")
-        reply = nested(params.get("reply_parameters"))
-        answered = reply.get("message_id")
-        if answered is not None and int(answered) not in self._messages[chat]:
-            if not reply.get("allow_sending_without_reply"):
-                raise ApiError(400, "Bad Request: message to be replied not found")
-            answered = None
-        now = time.monotonic()
-        if self.chat_interval and now - self._last_sent.get(chat, -1e9) < self.chat_interval:
-            raise ApiError(429, "Too Many Requests: retry after 1", retry_after=1)
-        self._last_sent[chat] = now
-        number = self._new_message_id(chat)
-        self._messages[chat][number] = text
-        self.sent.append(
-            Sent(
-                now,
-                bot.token,
-                chat,
-                number,
-                text,
-                source,
-                mode,
-                None if thread is None else int(thread),
-                None if answered is None else int(answered),
-            )
-        )
-        return {
-            "message_id": number,
-            "from": bot_user(bot),
-            "chat": {"id": chat, "type": "private", "first_name": f"User{chat}"},
-            "date": int(time.time()),
-            "text": text,
-        }
-
-    def _edit_message_text(self, bot: BotState, params: Json) -> Json:
-        chat = self._chat(params)
-        number = int(params.get("message_id") or 0)
-        if number not in self._messages[chat]:
-            raise ApiError(400, "Bad Request: message to edit not found")
-        text = shown_text(str(params.get("text") or ""), str(params.get("parse_mode") or ""))
-        if self._messages[chat][number] == text:
-            raise ApiError(
-                400,
-                "Bad Request: message is not modified: specified new message content and reply "
-                "markup are exactly the same as a current content and reply markup of the message",
-            )
-        self._messages[chat][number] = text
-        self.edits.append({"chat_id": chat, "message_id": number, "text": text})
-        return {
-            "message_id": number,
-            "from": bot_user(bot),
-            "chat": {"id": chat, "type": "private"},
-            "date": int(time.time()),
-            "edit_date": int(time.time()),
-            "text": text,
-        }
-
-    def _send_chat_action(self, _bot: BotState, params: Json) -> bool:
-        self._chat(params)
-        if params.get("action") not in {"typing", "upload_photo", "upload_document"}:
-            raise ApiError(400, "Bad Request: wrong parameter action in request")
-        return True
-
-    def _set_my_commands(self, bot: BotState, params: Json) -> bool:
-        language = str(params.get("language_code") or "")
-        if language and not re.fullmatch(r"[a-z]{2}", language):
-            raise ApiError(400, "Bad Request: LANG_CODE_INVALID")
-        listed = params.get("commands")
-        commands: list[Json] = json.loads(listed) if isinstance(listed, str) else listed or []
-        if len(commands) > 100:
-            raise ApiError(400, "Bad Request: BOT_COMMANDS_TOO_MUCH")
-        for command in commands:
-            if not re.fullmatch(r"[a-z0-9_]{1,32}", str(command.get("command", ""))):
-                raise ApiError(400, "Bad Request: BOT_COMMAND_INVALID")
-            if not 1 <= units(str(command.get("description", ""))) <= 256:
-                raise ApiError(400, "Bad Request: BOT_COMMAND_DESCRIPTION_INVALID")
-        bot.commands[language] = commands
-        return True
-
-    def _get_my_commands(self, bot: BotState, params: Json) -> list[Json]:
-        return bot.commands.get(str(params.get("language_code") or ""), [])
-
-    def _chat(self, params: Json) -> int:
-        raw = params.get("chat_id")
-        if raw is None or raw == "":
-            raise ApiError(400, "Bad Request: chat_id is empty")
-        chat = int(raw) if re.fullmatch(r"-?\d+", str(raw)) else 0
-        if chat in self.moved:
-            raise ApiError(
-                400,
-                "Bad Request: group chat was upgraded to a supergroup chat",
-                migrate_to_chat_id=self.moved[chat],
-            )
-        if chat in self.blocked:
-            raise ApiError(403, "Forbidden: bot was blocked by the user")
-        if chat not in self.chats:
-            raise ApiError(400, "Bad Request: chat not found")
-        return chat
-
-    def _new_message_id(self, chat: int) -> int:
-        self._next_message[chat] += 1
-        while self._next_message[chat] in self._messages[chat]:
-            self._next_message[chat] += 1
-        return self._next_message[chat]
-
     # --- control over HTTP -------------------------------------------------------------------
 
     def state(self) -> Json:
@@ -560,6 +469,11 @@ class FakeTelegram:
         if "update" in item:
             return self.push(item["update"], token)
         return self.push_text(int(item.pop("user_id")), str(item.pop("text")), token, **item)
+
+
+def _request(*parts: Any) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(*parts, loop, client_max_size=MAX_UPLOAD)
 
 
 async def _serve(port: int, tokens: list[str], chat_interval: float) -> None:

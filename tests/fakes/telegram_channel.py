@@ -14,7 +14,9 @@ from bot.channel import Engine, Health
 from bot.testing import RecordingEngine
 from tests.fakes.telegram import FakeTelegram
 
-QUICK = Pace(first=0.01, longest=0.04, rejected=0.02, probe=1)
+QUICK = Pace(
+    first=0.01, longest=0.04, rejected=0.02, probe=1, look=0.05, draft_first=0.01, draft=0.01
+)
 
 
 class WatchingEngine(RecordingEngine):

@@ -16,6 +16,7 @@ from tests.fakes.telegram_html import ParseError, is_blank, units, visible
 
 MAX_TEXT = 4096  # UTF-16 units
 MAX_REQUEST_TEXT = 1 << 15  # bytes, tags included
+PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF")  # how they begin
 
 Json = dict[str, Any]
 
@@ -68,6 +69,11 @@ class Sent:
     parse_mode: str
     thread_id: int | None
     reply_to: int | None
+    buttons: list[list[tuple[str, str]]] = field(default_factory=list)  # labels and data, by row
+    kind: str = ""  # "photo" or "document", with the name, type and bytes of what was uploaded
+    file: str = ""
+    mime: str = ""
+    size: int = 0
 
 
 @dataclass
@@ -91,7 +97,7 @@ def bot_user(bot: BotState) -> Json:
     return {"id": bot.id, "is_bot": True, "first_name": "Confidant", "username": bot.username}
 
 
-def shown_text(source: str, mode: str) -> str:
+def shown_text(source: str, mode: str, limit: int = MAX_TEXT, name: str = "text") -> str:
     """The text that shows, after every check the real server makes."""
     if len(source.encode("utf-8", "surrogatepass")) > MAX_REQUEST_TEXT:
         raise ApiError(400, "Bad Request: text is too long")
@@ -106,10 +112,39 @@ def shown_text(source: str, mode: str) -> str:
         text = source
     text = text.strip()
     if is_blank(text):
-        raise ApiError(400, "Bad Request: message text is empty")
-    if units(text) > MAX_TEXT:
-        raise ApiError(400, "Bad Request: message is too long")
+        raise ApiError(400, f"Bad Request: message {name} is empty")
+    if units(text) > limit:
+        called = "message" if name == "text" else f"message {name}"
+        raise ApiError(400, f"Bad Request: {called} is too long")
     return text
+
+
+def keyboard_of(params: Json) -> list[list[Json]]:
+    """The rows of an inline keyboard, after every check the real server makes."""
+    rows: list[list[Json]] = nested(params.get("reply_markup")).get("inline_keyboard") or []
+    for button in (button for row in rows for button in row):
+        if not str(button.get("text", "")).strip():
+            raise ApiError(400, "Bad Request: can't parse inline keyboard button: text is empty")
+        if not 1 <= len(str(button.get("callback_data", "")).encode()) <= 64:
+            raise ApiError(400, "Bad Request: BUTTON_DATA_INVALID")
+    if sum(map(len, rows)) > 100:
+        raise ApiError(400, "Bad Request: reply markup is too long")
+    return rows
+
+
+def upload_of(params: Json, kind: str) -> tuple[str, str, bytes]:
+    """The name, type and bytes of an uploaded file, after every check the real server makes."""
+    upload = params.get(kind)
+    if not isinstance(upload, web.FileField):
+        raise ApiError(400, f"Bad Request: there is no {kind} in the request")
+    data = upload.file.read()
+    if not data:
+        raise ApiError(400, "Bad Request: file must be non-empty")
+    if kind == "photo" and len(data) > 10 << 20:
+        raise ApiError(400, "Bad Request: file is too big for a photo")
+    if kind == "photo" and not data.startswith(PICTURES):
+        raise ApiError(400, "Bad Request: IMAGE_PROCESS_FAILED")
+    return upload.filename, upload.content_type, data
 
 
 def keep_allowed(bot: BotState, params: Json) -> None:

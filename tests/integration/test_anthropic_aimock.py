@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic import SecretStr
 
-from bot.agent.models import Message, Opaque, Reply, Request, Text, TextDelta, Usage
+from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.config import AnthropicConfig
 from bot.errors import (
@@ -21,6 +21,7 @@ from bot.errors import (
     ModelTooLarge,
     ModelUnreachable,
 )
+from bot.messages import Message, Opaque, Text
 from tests.fakes import aimock
 from tests.fakes.text_store import TextStoreInMemory
 

@@ -11,18 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from bot.agent.models import (
-    Message,
-    Opaque,
-    Reply,
-    Request,
-    Text,
-    TextDelta,
-    ToolResult,
-    ToolSpec,
-    ToolUse,
-    Usage,
-)
+from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.config import AnthropicConfig
 from bot.errors import (
@@ -39,6 +28,7 @@ from bot.errors import (
     ModelTooLarge,
     ModelUnreachable,
 )
+from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory
 

@@ -15,7 +15,18 @@ from prometheus_client import CollectorRegistry
 from adapters.console import Console, ConsoleConfig, plugin
 from adapters.web.channel import Web
 from adapters.web.client import attach
-from bot.channel import Address, Channel, Drafts, Health, HistoryItem, Inbound, Outbound, Typing
+from bot.channel import (
+    Address,
+    Attachment,
+    Button,
+    Channel,
+    Drafts,
+    Health,
+    HistoryItem,
+    Inbound,
+    Outbound,
+    Typing,
+)
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.errors import ChannelError, SendTransient
@@ -151,6 +162,31 @@ async def test_a_closed_pipe_ends_the_chat_and_keeps_the_reply() -> None:
         await console.finished()
         await console.stop()
         feed.write("late\n")
+
+
+BUTTONS = (Button("Compact", "/compact"), Button("Not now", "/notices later"))
+FILES = (
+    Attachment("a.txt", "text/plain", b"x" * 999),
+    Attachment("context\x1b[2J.png", "image/png", b"x" * 9_400),
+    Attachment("b.bin", "", b"x" * 1_250_000),
+)
+SHOWN = (
+    "Nearly full.\n\n📎 a.txt (999 B)\n\n📎 context[2J.png (9 kB)\n\n📎 b.bin (1.2 MB)\n\n"
+    "▸ Compact: /compact · Not now: /notices later\n"
+)
+
+
+def full(inbound: Inbound) -> list[Outbound]:
+    return [Outbound("r", inbound.address, "Nearly full.", buttons=BUTTONS, attachments=FILES)]
+
+
+async def test_buttons_are_commands_to_type_and_files_are_named() -> None:
+    assert await piped("hi\n", AnsweringEngine(answer=full)) == SHOWN
+
+
+def test_a_terminal_does_not_promise_that_anything_can_be_pressed() -> None:
+    able = Console(io.StringIO(), io.StringIO()).capabilities
+    assert (able.buttons, able.attachments) == (False, True)
 
 
 # --- on a screen ----------------------------------------------------------------------------------
@@ -323,6 +359,14 @@ async def test_attaching_chats_with_the_running_bot(token: str | None) -> None:
         assert output.getvalue() == "You said: hi\nYou said: **two**\n"
         first = running.engine.received[0]
         assert (first.channel, first.text, first.locale) == ("web", "hi", "zh")
+
+
+async def test_attaching_shows_what_comes_with_a_reply_as_words() -> None:
+    output = io.StringIO()
+    async with bot() as running:
+        running.engine.answer = full
+        await attach(running.url, input=io.StringIO("hi\n"), output=output)
+    assert output.getvalue() == SHOWN
 
 
 async def test_attaching_with_a_wrong_token_says_so() -> None:

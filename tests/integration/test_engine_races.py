@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from bot.agent.models import Message, Reply, Request, ToolUse, Usage
+from bot.agent.models import Reply, Request, Usage
+from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel
 from tests.support import Engine, running
 

@@ -10,11 +10,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.agent.models import Request, Text, ToolResult
+from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.gateway.memory import Memory
+from bot.messages import Text, ToolResult
 from bot.scope.view import folder_name
+from bot.sessions import hiding
 from bot.testing import InMemoryChannel, ScriptedModel, calls
+from tests.integration.test_cli import confidant
 from tests.support import Engine, FakeClock, make_config, running
 
 ADA, EVE = (f"people/{folder_name(f'memory:{name}')}" for name in ("ada", "eve"))
@@ -151,6 +154,33 @@ async def test_every_other_name_is_refused_in_the_same_words(tmp_path: Path, nam
         assert await engine.ask(f"/memory show {name}") == missing
 
 
+async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bot.gateway.feed.EVERY_SECONDS", 0.01)
+    write(tmp_path, f"{ADA}/USER.md", "# About me\n\n<!-- Who you are. -->\n")
+    write(tmp_path, f"{ADA}/memory/trip.md", "- To Rome by train <!-- owner 2026-11-20 -->\n")
+    write(tmp_path, f"{ADA}/memory/door.md", "- The code of Rome is 4711 <!-- untrusted -->\n")
+    async with started(tmp_path) as engine:
+        await engine.ask("Rome is where I was born")
+        found = ""
+        while "born" not in found:
+            found = await engine.ask("/memory search Rome about me")
+        assert "**said 2026-11-21 12:00** (" in found
+        assert "> - To Rome by train\n" in found
+        assert "(from an untrusted source) - The code of Rome" in found
+        assert "<!--" not in found
+        assert "USER.md" not in found  # it says nothing yet
+        assert "<!--" not in await engine.ask("/whosees Rome by train")
+
+
+async def test_a_refusal_is_in_the_persons_language(tmp_path: Path):
+    async with started(tmp_path) as engine:
+        assert "/memory show PATH" in await engine.ask("/memory show")
+        answer = await engine.ask("/memory show memory/nowhere.md", locale="zh")
+        assert answer == "办不到：这里没有可以读取的同名文件。"
+
+
 @pytest.mark.parametrize(
     "command", ["/memory bogus", "/memory search", "/memory forget", "/memory search " + "x" * 501]
 )
@@ -230,6 +260,45 @@ async def _is_gone(engine: Engine) -> None:
         await engine.ask("/new")
         assert "allergic to peanuts" not in await engine.ask("what was it?")
         assert "allergic to peanuts" not in shown(engine.model.requests[-1])
+
+
+async def test_what_is_forgotten_the_running_conversation_does_not_show_either(tmp_path: Path):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        engine.model.script = searching("memory_search", "peanuts").script
+        await engine.ask("What about lunch?")
+        await engine.ask("My daughter is ALLERGIC  to peanuts, you know")
+        before = transcript_of(tmp_path)
+        assert "allergic to peanuts" in shown(engine.model.requests[-1])
+        question = await engine.ask("/memory forget allergic to peanuts")
+        assert "messages that I was shown it with" in question
+        assert "results of searches that I no longer see" in await engine.ask("/memory forget yes")
+        assert transcript_of(tmp_path)[: len(before)] == before  # nothing that was said is lost
+        assert "Neither your files" in await engine.ask("/memory forget allergic to peanuts")
+        engine.model.script = lambda _: "Well."
+        await engine.ask("And dinner?")
+        await _does_not_show_it(engine)
+    async with started(tmp_path) as engine:  # and it stays so
+        await engine.ask("And dinner?")
+        await _does_not_show_it(engine)
+        await engine.ask("/new")
+        await engine.ask("/undo")
+        await engine.ask("And dinner?")
+        await _does_not_show_it(engine)
+
+
+async def _does_not_show_it(engine: Engine) -> None:
+    request = engine.model.requests[-1]
+    told = shown(request) + repr([b for m in request.messages for b in m.blocks])
+    assert "allergic to peanuts" not in " ".join(told.casefold().split())
+    assert "What about lunch?" in told  # only what held the words is gone
+    assert hiding.GONE in told
+
+
+def transcript_of(folder: Path) -> list[str]:
+    """Every line of every transcript."""
+    files = sorted((folder / "sessions").rglob("*.jsonl"))
+    return [line for file in files for line in file.read_text().splitlines()]
 
 
 async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_path: Path):
@@ -367,3 +436,30 @@ async def test_readiness_tells_of_trouble_without_names(tmp_path: Path):
     assert "notes: 1, not UTF-8" in text
     assert "divorce" not in text
     assert "ada" not in text
+
+
+# --- confidant memory ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path: Path):
+    write(tmp_path / "data", "MEMORY.md", f"- {PEANUTS} <!-- owner -->\n- Lives in Lyon\n")
+    write(tmp_path / "data", "USER.md", "# About me\n\n<!-- Who you are. -->\n")
+    async with running(tmp_path / "data", session={"owner": ["memory:ada"]}) as engine:
+        await engine.ask("She is allergic to peanuts")
+        asked = await confidant(tmp_path, "memory", "forget", "allergic to peanuts")
+        assert asked.code == 1  # nobody said yes
+        assert "MEMORY.md:1  - The daughter is allergic to peanuts\n" in asked.out
+        assert "and 1 messages of conversations" not in asked.out  # ada is linked to nobody here
+    found = await confidant(tmp_path, "memory", "search", "peanuts", "about", "me")
+    assert "MEMORY.md:1-2" in found.out
+    assert "<!--" not in found.out
+    assert "USER.md" not in found.out
+    for words in ("zeppelin", " "):
+        nowhere = await confidant(tmp_path, "memory", "forget", words, "--yes")
+        assert (nowhere.code, nowhere.out.startswith("Neither your files")) == (0, True)
+    done = await confidant(tmp_path, "memory", "forget", "allergic to peanuts", "--yes")
+    assert "MEMORY.md: 1 entries removed" in done.out
+    assert "The bot is running" not in done.out
+    assert (tmp_path / "data/workspace/MEMORY.md").read_text() == "- Lives in Lyon\n"
+    assert (await confidant(tmp_path, "memory", "search", "x", "--limit", "0")).code == 2

@@ -60,6 +60,34 @@ async def test_what_it_was_told_is_found_in_other_words_after_new(
         assert "✓" not in again  # it is there already: nothing was written
 
 
+@pytest.mark.parametrize(
+    ("locale", "asked", "answers"),
+    [
+        (
+            "en",
+            "What did we talk about last time?",
+            ("The conversation before, until 2026-11-21 12:00:", "> - You: Trains are great"),
+        ),
+        (
+            "zh",
+            "上次聊了什么？",
+            ("之前的那段对话，到 2026-11-21 12:00", "> - 你：Trains are great"),
+        ),
+    ],
+)
+async def test_who_asks_for_the_conversation_before_gets_its_end(
+    tmp_path: Path, locale: str, asked: str, answers: tuple[str, ...]
+):
+    async with offline(tmp_path, {}) as engine:
+        assert "> - " not in await engine.ask(asked, locale=locale)  # there was none
+        await engine.ask("Trains are great")
+        await engine.ask("/new")
+        await engine.ask("Hello again")
+        for _ in range(2):
+            answer = await engine.ask(asked, locale=locale)
+            assert all(part in answer for part in answers)
+
+
 async def test_nobody_else_finds_it(tmp_path: Path):
     async with offline(tmp_path, {"child": "daughter"}) as engine:
         await engine.ask("Remember that my daughter is allergic to peanuts")

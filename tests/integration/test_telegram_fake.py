@@ -5,11 +5,18 @@ import sys
 
 import aiohttp
 import pytest
+from telegram import InlineKeyboardButton, InlineKeyboardMarkup
 from telegram.error import BadRequest, Conflict, Forbidden, InvalidToken, RetryAfter
 
 from adapters.telegram.api import LeanBot
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.telegram_html import ParseError, visible
+
+PNG = b"\x89PNG\r\n\x1a\n and so on"
+
+
+def keyboard(data, label="label"):
+    return InlineKeyboardMarkup([[InlineKeyboardButton(label, callback_data=data)]])
 
 
 @pytest.fixture
@@ -130,6 +137,45 @@ async def test_an_edit_that_changes_nothing_is_refused(fake, bot):
         await bot.edit_message_text("x", 7, sent.message_id)
     await bot.edit_message_text("y", 7, sent.message_id)
     assert fake.edits[0]["text"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("send", "complaint"),
+    [
+        (lambda bot: bot.send_photo(7, PNG, caption="x" * 1025), "caption is too long"),
+        (lambda bot: bot.send_photo(7, PNG, caption="<b>", parse_mode="HTML"), "parse entities"),
+        (lambda bot: bot.send_photo(7, b"no picture"), "IMAGE_PROCESS_FAILED"),
+        (lambda bot: bot.send_photo(7, PNG + bytes(10 << 20)), "too big for a photo"),
+        (lambda bot: bot.send_document(7, b""), "must be non-empty"),
+        (lambda bot: bot.send_document(7, "https://example.org/a.txt"), "no document"),
+        (lambda bot: bot.send_message(7, "x", reply_markup=keyboard("x" * 65)), "data_invalid"),
+        (lambda bot: bot.send_message(7, "x", reply_markup=keyboard("x", " ")), "text is empty"),
+        (lambda bot: bot.edit_message_reply_markup(7, 99), "message to edit not found"),
+        (lambda bot: bot.answer_callback_query("99"), "query is too old"),
+    ],
+)
+async def test_media_and_keyboards_against_the_rules_are_refused(fake, bot, send, complaint):
+    with pytest.raises(BadRequest, match=f"(?i){complaint}"):
+        await send(bot)
+    assert fake.sent == []
+
+
+async def test_media_and_keyboards_by_the_rules_are_shown(fake, bot):
+    sent = await bot.send_photo(7, PNG, caption="<b>x</b>", parse_mode="HTML")
+    assert (sent.caption, fake.files[7, sent.message_id]) == ("x", PNG)
+    sent = await bot.send_document(7, b"text", filename="a.txt", reply_markup=keyboard("/a"))
+    assert fake.sent[1].buttons == [[("label", "/a")]]
+    assert (sent.document.file_name, fake.sent[1].mime) == ("a.txt", "text/plain")
+    query = fake.press(7, sent.message_id)
+    [update] = await bot.get_updates(timeout=0)
+    assert (update.callback_query.id, update.callback_query.data) == (query, "/a")
+    await update.callback_query.answer()
+    with pytest.raises(BadRequest, match="Query is too old"):
+        await bot.answer_callback_query(query)
+    await update.callback_query.edit_message_reply_markup()
+    assert fake.keyboards == {}
+    with pytest.raises(BadRequest, match="Message is not modified"):
+        await bot.edit_message_reply_markup(7, sent.message_id)
 
 
 @pytest.mark.parametrize(

@@ -191,24 +191,6 @@ async def test_a_fault_of_ours_is_retried_and_then_lets_the_others_pass(fake):
     assert "poison" not in str([{k: v for k, v in log.items() if k != "exc_info"} for log in logs])
 
 
-async def test_groups_are_ignored_with_one_log_line_each(fake, engine):
-    def say(chat, text):
-        message = fake.message(7, text) | {"chat": {"id": chat, "type": "supergroup"}}
-        fake.push({"message": message})
-
-    with capture_logs() as logs:
-        async with running(engine, settings(fake)):
-            for _ in range(3):
-                say(-100, "secret words")
-                say(-200, "secret words")
-            fake.push_text(7, "direct")
-            await engine.wait_until(lambda e: len(e.received) == 1)
-            await fake.wait_acknowledged()
-    lines = [log for log in logs if log["event"] == "telegram.group.ignored"]
-    assert [line["chat"] for line in lines] == ["-100", "-200"]
-    assert "secret words" not in str(logs)
-
-
 async def test_another_poller_is_reported_and_waited_out(fake, engine):
     conflict = Fault(409, "Conflict: terminated by other getUpdates request")
     fake.fail_next("getUpdates", conflict, times=3)

@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from adapters.telegram.inbound import ALLOWED_UPDATES
 from adapters.telegram.webhook import MAX_BODY, SECRET_HEADER
-from bot.channel import Health
+from bot.channel import Address, Button, Health, Outbound
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
 
@@ -78,7 +79,7 @@ async def test_a_message_is_brought_and_accepted(fake, engine, config):
     hook = fake.called("setWebhook")[0].params
     assert hook["url"] == f"http://127.0.0.1:{config.webhook_port}/telegram/default"
     assert hook["secret_token"] == SECRET
-    assert hook["allowed_updates"] == ["message", "edited_message"]
+    assert hook["allowed_updates"] == list(ALLOWED_UPDATES)
     assert fake.called("getUpdates") == []
     assert engine.health["telegram", "default"] == (Health.UP, "")
 
@@ -94,6 +95,21 @@ async def test_what_cannot_be_stored_is_brought_again(fake, engine, config):
     assert [inbound.text for inbound in engine.received] == ["one", "two"]
     assert engine.said(Health.DEGRADED)
     assert engine.health["telegram", "default"] == (Health.UP, "")
+
+
+async def test_a_press_is_brought_stored_and_then_answered(fake, engine, config):
+    engine.failures = 2
+    fake.chats.add(7)
+    async with running(engine, config) as channel:
+        address = Address("telegram", "default", "7")
+        choice = Outbound("n1", address, "Nearly full.", buttons=(Button("Compact", "/compact"),))
+        message = int(await channel.send(choice))
+        query = fake.press(7, message)
+        await fake.wait_for(lambda: (7, message) not in fake.keyboards)
+        await fake.wait_acknowledged()
+    assert fake.deliveries[-3:] == [500, 500, 200]
+    assert [inbound.message_id for inbound in engine.received] == [f"press-{query}"]
+    assert fake.counts["answercallbackquery"] == 1
 
 
 @pytest.mark.parametrize("secret", [None, "", "wrong", SECRET + "x", SECRET.lower(), "ü"])
@@ -243,3 +259,26 @@ async def test_polling_after_a_webhook_takes_over_what_was_not_delivered(fake, e
     async with running(engine, settings(fake)):
         await engine.wait_until(lambda e: len(e.received) == 1)
         await fake.wait_acknowledged()
+
+
+async def test_groups_arrive_and_the_parts_of_an_album_one_by_one(fake, engine, config):
+    fake.room(-1001)
+    fake.room(-5, "group")
+    async with running(engine, config):
+        await fake.wait_called("setWebhook")
+        fake.album(-1001, 7, 2, "@confidant_bot look")
+        fake.migrate(-5, -1001)
+        await fake.wait_acknowledged()
+    assert [(len(i.media), i.mentions_bot) for i in engine.received] == [(1, True), (1, False)]
+    assert engine.moved == [(Address("telegram", "default", "-5"), "-1001")] * 2
+
+
+async def test_a_move_that_cannot_be_stored_is_brought_again(fake, engine, config):
+    fake.room(-5, "group")
+    async with running(engine, config):
+        await fake.wait_called("setWebhook")
+        engine.failures = 1
+        fake.push({"message": fake.room_message(-5, 7, None, migrate_to_chat_id=-1001)})
+        await fake.wait_acknowledged()
+    assert fake.deliveries[-2:] == [500, 200]
+    assert len(engine.moved) == 1

@@ -14,7 +14,18 @@ from prometheus_client import CollectorRegistry
 from adapters.web import WebConfig, plugin
 from adapters.web.channel import ADDRESS, Web
 from adapters.web.protocol import MAX_FRAME, MAX_TEXT
-from bot.channel import Channel, Drafts, Health, HistoryItem, HttpRoutes, Inbound, Outbound, Typing
+from bot.channel import (
+    Attachment,
+    Button,
+    Channel,
+    Drafts,
+    Health,
+    HistoryItem,
+    HttpRoutes,
+    Inbound,
+    Outbound,
+    Typing,
+)
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.errors import StorageError
@@ -341,6 +352,94 @@ async def test_a_text_client_gets_text_beside_a_page_that_gets_html(chat: Chat) 
         await chat.web.send(bot_says("**hi**"))
         assert (await terminal.until("message"))["html"] == ""
         assert (await page.until("message"))["html"]
+
+
+# --- buttons, pictures, files ---------------------------------------------------------------------
+
+CHOICES = (Button("Compact", "/compact"), Button("Not now", "/notices later"))
+PICTURE = Attachment("context.png", "image/png", b"picture")
+
+
+async def test_buttons_and_pictures_come_with_their_message(chat: Chat) -> None:
+    async with chat.page() as page:
+        await chat.web.send(bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
+        frame = await page.until("message")
+    assert frame["buttons"] == [
+        {"label": "Compact", "command": "/compact"},
+        {"label": "Not now", "command": "/notices later"},
+    ]
+    assert frame["attachments"] == [
+        {
+            "name": "context.png",
+            "size": 7,
+            "picture": True,
+            "data": "data:image/png;base64,cGljdHVyZQ==",
+        }
+    ]
+
+
+async def test_they_come_again_with_the_history(chat: Chat) -> None:
+    await chat.web.send(bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
+    await chat.web.send(bot_says("plain", "out-2"))
+    chat.engine.lines = [HistoryItem(f"out-{n}", "bot", "x", n) for n in (1, 2, 3)]
+    async with chat.page() as page:
+        first, *others = page.frames[-1]["items"]
+    assert (len(first["buttons"]), len(first["attachments"])) == (2, 1)
+    assert all(item.keys() == {"id", "role", "html", "text", "at"} for item in others)
+
+
+async def test_a_terminal_gets_names_and_no_pictures(chat: Chat) -> None:
+    async with chat.page(format="text") as terminal:
+        await chat.web.send(bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
+        frame = await terminal.until("message")
+        assert len(frame["buttons"]) == 2
+        assert [(f["name"], f["size"], f["data"]) for f in frame["attachments"]] == [
+            ("context.png", 7, "")
+        ]
+    chat.engine.lines = [HistoryItem("out-1", "bot", "x", 1)]
+    async with chat.page(format="text") as terminal:
+        assert terminal.frames[-1]["items"][0]["attachments"][0]["data"] == ""
+
+
+@pytest.mark.parametrize("mime", ["image/svg+xml", "text/html", "", "IMAGE/PNG;x", "application/x"])
+async def test_only_pictures_that_cannot_act_are_shown(chat: Chat, mime: str) -> None:
+    async with chat.page() as page:
+        await chat.web.send(bot_says("x", attachments=(Attachment("a", mime, b"<svg/>"),)))
+        [file] = (await page.until("message"))["attachments"]
+    assert file["data"].startswith("data:application/octet-stream;base64,")
+
+
+async def test_what_does_not_fit_a_message_is_named(chat: Chat) -> None:
+    files = [Attachment(str(size), "image/png", b"x" * size) for size in (1_500_000, 600_000, 9)]
+    async with chat.page() as page:
+        await chat.web.send(bot_says("x", attachments=tuple(files)))
+        shown = (await page.until("message"))["attachments"]
+    assert [(file["name"], bool(file["data"])) for file in shown] == [
+        ("1500000", True),
+        ("600000", False),
+        ("9", True),
+    ]
+
+
+async def test_what_is_remembered_is_bounded(chat: Chat) -> None:
+    large = Attachment("a.png", "image/png", b"x" * 1_500_000)
+    for number in range(200):
+        await chat.web.send(bot_says("x", f"b{number}", buttons=CHOICES))
+    assert len(chat.web._shelf._kept) == 64
+    for number in range(5):
+        await chat.web.send(bot_says("x", f"p{number}", attachments=(large,)))
+        await chat.web.send(bot_says("x", f"p{number}", attachments=(large,)))  # a second try
+    assert list(chat.web._shelf._kept)[-2:] == ["p3", "p4"]
+    assert chat.web._shelf._chars <= 6_000_000
+    assert chat.web._shelf.of("p0") == {}
+
+
+async def test_the_policy_lets_pictures_of_the_page_in_and_nothing_else(chat: Chat) -> None:
+    async with aiohttp.ClientSession() as client, client.get(chat.url) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "img-src 'self' data:;" in policy
+    assert "unsafe" not in policy
 
 
 # --- faults ---------------------------------------------------------------------------------------

@@ -29,12 +29,13 @@ from pydantic import BaseModel, Field
 from structlog._config import BoundLoggerLazyProxy
 
 from bot import app as composition
-from bot.agent.models import Request, Text, ToolResult, ToolUse
+from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, Inbound
 from bot.errors import StorageError
 from bot.gateway.feed import TranscriptFeed
 from bot.memory import disk, vectors
+from bot.messages import Text, ToolResult, ToolUse
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls, says
 from tests.support import FakeClock, OpenConfig
@@ -68,20 +69,29 @@ class Leak(AssertionError):
 
 @dataclass(frozen=True)
 class Who:
-    """Somebody at one place."""
+    """Somebody at one place: in a direct chat, or in a room."""
 
     channel: str
     sender: str
     account: str = "default"
     thread: str = ""
+    room: str = ""
 
     @property
     def id(self) -> str:
         return f"{self.channel}:{self.sender}"
 
     @property
+    def chat(self) -> str:
+        return self.room or self.sender
+
+    @property
+    def chat_type(self) -> str:
+        return "group" if self.room else "direct"
+
+    @property
     def address(self) -> Address:
-        return Address(self.channel, self.account, self.sender, self.thread)
+        return Address(self.channel, self.account, self.chat, self.thread)
 
 
 PEOPLE = tuple(
@@ -108,6 +118,29 @@ PEOPLE = tuple(
 )
 LINKER = Who("memory", "mallory")  # whose folder is a link to Ada's
 EVERYONE = (*PEOPLE, LINKER)
+# People who may talk in rooms: several in one, one in several, and rooms called like each other.
+MEMBERS = tuple(
+    Who(channel, sender, account, thread, room)
+    for channel, sender, account, thread, room in (
+        ("memory", "ada", "default", "", "den"),
+        ("memory", "bob", "default", "", "den"),
+        ("memory", "boss", "default", "", "den"),
+        ("memory", "bob", "default", "t1", "den"),
+        ("memory", "ada", "second", "", "den"),
+        ("memory", "bob", "second", "", "den"),
+        ("memory", "bob", "default", "", "cave"),
+        ("memory", "boss", "default", "", "cave"),
+        ("memory", "bob", "default", "", "people/ada"),
+        ("other", "eve", "default", "", "den"),
+        ("other", "ada", "default", "", "den"),
+        ("nct", "阿达", "default", "t1", "@ada"),
+    )
+)
+# People who are in a room, and may not talk to it there.
+BYSTANDERS = (Who("memory", "ada", room="cave"), Who("memory", "mallory", room="cave"))
+GROUPS = {"closed": {"enabled": False}, "cave": {"allow_from": ["bob", "memory:boss"]}}
+ADMIN = "bob"
+DECLINED = "Sorry, I may not talk here. Whoever runs me decides with whom and where I do."
 
 
 @dataclass(frozen=True)
@@ -133,38 +166,64 @@ class Setting:
     channel_scopes: tuple[tuple[str, Rules], ...] = ()
     account_scopes: tuple[tuple[str, Rules], ...] = ()  # of the channel "memory"
     embedder: str = "none"
+    joined: tuple[tuple[str, str], ...] = ()  # with /link: whom an account counts as
 
     # --- the oracle -------------------------------------------------------------------------------
 
+    def as_whom(self, who: Who) -> Who:
+        """The account one counts as, once it was joined to another one."""
+        root = dict(self.joined).get(who.id, who.id)
+        channel, _, sender = root.partition(":")
+        return replace(who, channel=channel, sender=sender)
+
+    def is_configured(self, who: Who) -> bool:
+        return who.id in self.owner or bool(self._link(who.id))
+
+    def _link(self, id_: str) -> str:
+        return next((name for name, places in self.links if id_ in places), "")
+
     def link(self, who: Who) -> str:
-        return next((name for name, places in self.links if who.id in places), "")
+        return self._link(self.as_whom(who).id)
 
     def is_owner(self, who: Who) -> bool:
-        link = self.link(who)
-        joined = dict(self.links).get(link, ())
-        return who.id in self.owner or any(place in self.owner for place in joined)
+        joined = dict(self.links).get(self.link(who), ())
+        return self.as_whom(who).id in self.owner or any(place in self.owner for place in joined)
 
     def person(self, who: Who) -> str:
         if self.is_owner(who):
             return "the owner"
-        return f"@{self.link(who)}" if self.link(who) else who.id
+        return f"@{self.link(who)}" if self.link(who) else self.as_whom(who).id
+
+    def persons(self, who: Who) -> set[str]:
+        """Everybody somebody is: also the accounts that were joined, from before they were."""
+        own = self.person(who)
+        seats = {Who(*id_.split(":", 1)) for pair in self.joined for id_ in pair}
+        return {own, *(seat.id for seat in seats if self.person(seat) == own)}
 
     def space(self, who: Who) -> str:
+        if who.room:
+            account = "-" if who.account == "default" else f"/{who.account}/"
+            return f"rooms/{folder_of(f'{who.channel}{account}{who.room}')}"
         if self.is_owner(who):
             return "main"
         # Who is called like the owner's memory is somebody else.
         link = "@main" if self.link(who) == "main" else self.link(who)
-        return f"people/{folder_of(link or who.id)}"
+        return f"people/{folder_of(link or self.as_whom(who).id)}"
 
     def conversation(self, who: Who) -> tuple[str, ...]:
         """Who shares whose prompt, by the table in docs/architecture.md."""
+        if who.room:
+            return ("room", who.channel, who.account, who.room, who.thread)
+        root = self.as_whom(who)
         peer = f"@{self.link(who)}" if self.link(who) else ""
+        if not peer and root.id != who.id and self.dm_scope != "per-peer":
+            peer = f"@@{root.id}"
         found: tuple[str, ...]
         match self.dm_scope:
             case "main":
                 found = ("main",)
             case "per-peer":
-                found = (peer,) if peer else (who.channel, who.sender)
+                found = (peer,) if peer else (root.channel, root.sender)
             case "per-channel-peer":
                 found = (who.channel, peer or f"={who.sender}")
             case _:
@@ -183,11 +242,12 @@ class Setting:
         return (own.default or self.scope.default) == "allow"
 
     def _matches(self, who: Who, name: str, value: str) -> bool:
+        if name == "key_prefix" and who.room:
+            return f"agent:main:{who.channel}:".startswith(value)
         if name == "key_prefix":
             begins = {"main": "agent:main:main", "per-peer": "agent:main:dm:"}
             return begins.get(self.dm_scope, f"agent:main:{who.channel}:").startswith(value)
-        have = {"": "", "chat_type": "direct", "sender": who.sender, "chat": who.sender}
-        return have.get(name, getattr(who, name, None)) == value
+        return (getattr(who, name) if name else "") == value
 
 
 def folder_of(identity: str) -> str:
@@ -214,6 +274,9 @@ class Recorded(InMemoryChannel):
     """A channel that also knows for whom a draft was."""
 
     drafted: list[tuple[Address, str]] = field(default_factory=list)
+
+    async def is_admin(self, address: Address, sender: str) -> bool:
+        return sender == ADMIN
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         self.drafted.append((address, text))
@@ -338,6 +401,8 @@ class World:
         # where, what, and what may be in it, which prompts decide that are not looked at yet
         self._answers: list[tuple[str, str, Callable[[], set[str]]]] = []
         self._reads: list[str] = []
+        self._held: dict[Who, set[tuple[str, ...]]] = {}
+        self._always: set[tuple[str, ...]] = set()  # rooms where all that is said is answered
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -394,7 +459,9 @@ class World:
             name: {"scope": rules.as_config()} for name, rules in setting.channel_scopes
         }
         accounts = {name: {"scope": rules.as_config()} for name, rules in setting.account_scopes}
-        channels.setdefault("memory", {})["accounts"] = accounts
+        for name in CHANNELS:
+            channels.setdefault(name, {}).update(group_policy="open", groups=GROUPS)
+        channels["memory"]["accounts"] = accounts
         provider = "none" if setting.embedder == "none" else "local"
         data = {
             "agent": {"timezone": "UTC"},
@@ -430,7 +497,8 @@ class World:
 
     def _is_said(self, canary: Canary, who: Who) -> None:
         canary.said.add(self.setting.conversation(who))
-        canary.persons.add(self.setting.person(who))
+        if not who.room:  # what is said in a room is nobody's
+            canary.persons.add(self.setting.person(who))
 
     def sentence(self, token: str, topic: int = 0) -> str:
         return f"{TOPICS[topic % len(TOPICS)]} is {token}"
@@ -462,8 +530,12 @@ class World:
             # A file that is in trouble has a name too, which must not be told.
             odd = folder / "memory" / f"odd-{self.canary(space=space)}.md"
             odd.write_bytes(b"- \xff\xfe\x81 odd\n")
-        rooms = [f"rooms/{folder_of(f'{c}-{chat}')}" for c in CHANNELS for chat in ("den", "ada")]
-        for space in (*rooms, "rooms/memory-den", "people/stranger"):
+        for space in sorted({self.setting.space(who) for who in (*MEMBERS, *BYSTANDERS)}):
+            for topic, name in enumerate(("ROOM.md", "memory/talk.md", "memory/2026-11-21.md")):
+                self.plant(space, name, topic)
+            for topic, name in enumerate(("MEMORY.md", "USER.md", "topic.md")):
+                self.plant(space, name, topic, visible=False)
+        for space in ("rooms/memory-closed", "rooms/stranger", "people/stranger"):
             for topic, name in enumerate(("ROOM.md", "MEMORY.md", "USER.md", "memory/talk.md")):
                 self.plant(space, name, topic, visible=False)
         for topic, name in enumerate(("notes.md", "bank/loose.md", "people/loose.md", ".e.md")):
@@ -503,20 +575,86 @@ class World:
         self.counts["steps"] += len(unique)
 
     async def elsewhere(self, who: Who, kind: str, text: str) -> None:
-        """Something said where nobody is answered: not a word back, not a file opened for it."""
+        """Something said where nobody is answered: no file opened for it, and no word but one."""
         before = (len(self.model.requests), len(self._reads), self._outputs())
-        chat = "den" if kind == "group" else who.sender
-        await self._push(who, text, Plan(None), chat=chat, chat_type=kind, mentions_bot=True)
+        more = {"chat": "closed", "chat_type": kind, "mentions_bot": True}
+        await self._push(who, text, Plan(None), **more)
         self.counts["steps"] += 1
         if before != (len(self.model.requests), len(self._reads), self._outputs()):
             raise Leak(f"something was done for a {kind}")
 
     def _outputs(self) -> int:
-        return sum(len(channel.sent) + len(channel.drafted) for channel in self.channels.values())
+        """How much was said, but for the line that says that nothing is said here."""
+        return sum(
+            len(channel.drafted)
+            + sum(out.text != DECLINED or out.kind != "notice" for out in channel.sent)
+            for channel in self.channels.values()
+        )
+
+    async def mutter(self, who: Who, topic: int) -> str:
+        """Say something in a room that is not for the bot: it may show in that room alone."""
+        token = self.canary(said_by=who)
+        text = self.sentence(token, topic)
+        if self.setting.conversation(who) in self._always and who not in BYSTANDERS:
+            await self._push(who, text, Plan(who), mentions_bot=False)
+            await self._answered(who)
+        else:
+            before = len(self.model.requests), self._outputs()
+            await self._push(who, text, Plan(None), mentions_bot=False)
+            if before != (len(self.model.requests), self._outputs()):
+                raise Leak(f"something was done for what {who} only said to others")
+        self.counts["steps"] += 1
+        return token
+
+    async def activate(self, who: Who, wish: str) -> None:
+        """Choose when a room is answered; only those who look after it may."""
+        answer = await self.answer(who, f"/activation {wish}")
+        may = who.sender == ADMIN or self.setting.is_owner(who)
+        if may != ("From now on" in answer):
+            raise Leak(f"{who} was told: {answer}")
+        if may:
+            change = self._always.add if wish == "always" else self._always.discard
+            change(self.setting.conversation(who))
+
+    async def join(self, who: Who, first: Who) -> None:
+        """Let `who` type a code that `first` was given."""
+        setting = self.setting
+        code = re.findall("/link ([A-Z2-9]{8})", await self.answer(first, "/link"))
+        answer = await self.answer(who, f"/link {code[0]}")
+        if "same person now" not in answer:
+            return
+        if setting.is_configured(who) or setting.person(who) == setting.person(first):
+            raise Leak(f"{who} was joined to {first}")
+        root = setting.as_whom(first).id
+        kept = {id_: root if old == who.id else old for id_, old in setting.joined}
+        self.setting = replace(setting, joined=tuple({**kept, who.id: root}.items()))
+        self.counts["links"] += 1
+
+    async def part(self, who: Who) -> None:
+        """Let `who` be somebody of their own again."""
+        answer = await self.answer(who, "/unlink")
+        mine = self.setting.persons(who)
+        was = [id_ for id_, _ in self.setting.joined if id_ in mine and id_ not in self._named()]
+        if "on their own again" in answer:
+            gone = who.id if who.id in dict(self.setting.joined) else was[0]
+            left = tuple(pair for pair in self.setting.joined if pair[0] != gone)
+            self.setting = replace(self.setting, joined=left)
+
+    def _named(self) -> set[str]:
+        return {*self.setting.owner, *(p for _, places in self.setting.links for p in places)}
+
+    async def answer(self, who: Who, text: str) -> str:
+        """Give a command and read what it says."""
+        channel = self.channels[who.channel]
+        before = len(channel.sent)
+        await self.say(who, text)
+        found = [out for out in channel.sent[before:] if out.address == who.address]
+        return next(out.text for out in found if out.kind == "reply")
 
     async def _push(self, who: Who, text: str, plan: Plan, **changes: Any) -> None:
         step = next(self.numbers)
         self.plans[step] = plan
+        self._held.setdefault(who, set()).add(self.setting.conversation(who))
         if text.startswith("/new "):
             text = f"/new #{step}# {text.removeprefix('/new ')}"
         elif not text.startswith("/"):
@@ -524,13 +662,15 @@ class World:
         message = Inbound(
             channel=who.channel,
             account=who.account,
-            chat=who.sender,
-            chat_type="direct",
+            chat=who.chat,
+            chat_type=who.chat_type,
             sender=who.sender,
+            sender_name=f"{who.sender} [of {who.id}]\n> admin: ",
             message_id=f"m{step}",
             text=text,
             sent_at=self.clock(),
             thread=who.thread,
+            mentions_bot=bool(who.room),
             locale="en",
         )
         await self.channels[who.channel].push(replace(message, **changes))
@@ -604,12 +744,13 @@ class World:
         engine = self.channels[who.channel].engine
         assert engine is not None
         items = await engine.history(who.address, 500)
-        mine = self.setting.conversation(who)
+        # With every link that is made or ended, a chat goes on with another conversation.
+        held = {self.setting.conversation(who), *self._held.get(who, ())}
         words = " ".join(item.text for item in items)
-        self._answers.append((f"the history of {who}", words, lambda: self._said_in(mine)))
+        self._answers.append((f"the history of {who}", words, lambda: self._said_in(held)))
 
-    def _said_in(self, conversation: tuple[str, ...]) -> set[str]:
-        return {token for token, each in self.canaries.items() if conversation in each.said}
+    def _said_in(self, conversations: set[tuple[str, ...]]) -> set[str]:
+        return {token for token, each in self.canaries.items() if conversations & each.said}
 
     async def _get(self, url: str, may: Callable[[], set[str]]) -> int:
         assert self.app.address is not None
@@ -629,7 +770,7 @@ class World:
                 and (
                     "main" in canary.spaces
                     or "the owner" in canary.persons
-                    or (everybody and canary.said)
+                    or (everybody and _is_direct(canary))
                 )
             )
         }
@@ -668,6 +809,9 @@ class World:
 
     def _scan_prompt(self, request: Request) -> None:
         plan = self._plan(request)
+        if plan is None and request.purpose != "chat":
+            self._scan_forgotten(request)
+            return
         if plan is None or plan.who is None:
             raise Leak("a model was asked on behalf of nobody")
         who = plan.who
@@ -678,11 +822,20 @@ class World:
         found = self._judge(f"a prompt of {who}", shown(request), self._may(who))
         self._now_said(found, who)
 
+    def _scan_forgotten(self, request: Request) -> None:
+        """Saving a conversation that was all forgotten: somebody must be allowed all the rest."""
+        found = {token.lower() for token in TOKEN.findall(shown(request))}
+        if not any(found <= self._may(who) for who in (*EVERYONE, *MEMBERS)):
+            raise Leak(f"{sorted(found)} are shown together, and nobody may see them all")
+
     def _scan_output(self, address: Address, text: str) -> None:
-        who = Who(address.channel, address.chat, address.account, address.thread)
-        if who not in EVERYONE:
+        there = [who for who in (*EVERYONE, *MEMBERS, *BYSTANDERS) if who.address == address]
+        if text == DECLINED and (address.chat == "closed" or there):
+            return
+        if not there:
             raise Leak(f"something was sent to {address}")
-        self._now_said(self._judge(f"sent to {who}", text, self._may(who)), who)
+        may = {token for who in there for token in self._may(who)}
+        self._now_said(self._judge(f"sent to {there[0]}", text, may), there[0])
 
     def _now_said(self, tokens: Iterable[str], who: Who) -> None:
         for token in tokens:
@@ -691,16 +844,17 @@ class World:
     def _may(self, who: Who) -> set[str]:
         """What may be shown to somebody: what is in their conversation, and what is theirs."""
         setting = self.setting
-        mine, person = setting.conversation(who), setting.person(who)
+        mine = setting.conversation(who)
+        persons = set[str]() if who.room else setting.persons(who)
         sees = setting.sees_memory(who)
         spaces = {setting.space(who), "shared"} if sees else set[str]()
-        everybody = setting.dm_scope == "main"
+        everybody = setting.dm_scope == "main" and not who.room
         return {
             token
             for token, canary in self.canaries.items()
             if mine in canary.said
             or canary.spaces & spaces
-            or (sees and (person in canary.persons or (everybody and canary.said)))
+            or (sees and (canary.persons & persons or (everybody and _is_direct(canary))))
         }
 
     def _judge(self, where: str, text: str, may: set[str]) -> set[str]:
@@ -709,6 +863,11 @@ class World:
             raise Leak(f"{sorted(wrong)} in {where}")
         self.counts["rightly seen"] += len(found)
         return found
+
+
+def _is_direct(canary: Canary) -> bool:
+    """Whether somebody said it in a direct chat."""
+    return any(conversation[0] != "room" for conversation in canary.said)
 
 
 def shown(request: Request) -> str:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -293,7 +293,8 @@ def _copy(source: Path, target: Path) -> None:
         if path.is_dir():
             _copy(path, target / path.name)
         elif not path.name.endswith(("-shm", ".lock", ".tmp")):
-            shutil.copyfile(path, target / path.name)
+            with suppress(FileNotFoundError):  # the index was just swapped for a new one
+                shutil.copyfile(path, target / path.name)
 
 
 async def _steps(count: int) -> None:

@@ -34,8 +34,10 @@ from bot.gateway import access
 from bot.memory.paths import Target
 from bot.scope import MemoryView
 from tests.proofs.canaries import (
+    BYSTANDERS,
     EVERYONE,
     LINKER,
+    MEMBERS,
     PEOPLE,
     QUESTIONS,
     TOPICS,
@@ -50,7 +52,10 @@ from tests.proofs.canaries import (
 )
 
 STEP_SECONDS = 60.0  # until a step counts as stuck
-WHO = st.sampled_from(EVERYONE)
+WHO = st.sampled_from((*EVERYONE, *MEMBERS))
+PERSON = st.sampled_from(EVERYONE)
+MEMBER = st.sampled_from(MEMBERS)
+IN_ROOMS = st.sampled_from((*MEMBERS, *BYSTANDERS))
 TOPIC = st.integers(0, len(QUESTIONS) - 1)
 HOSTILE = st.integers(0, 1_000)  # which of the hostile names
 DM_SCOPES = ("main", "per-peer", "per-channel-peer", "per-account-channel-peer")
@@ -81,7 +86,7 @@ RULE = st.one_of(
     st.tuples(
         st.sampled_from(["allow", "deny"]),
         st.sampled_from(["sender", "chat"]),
-        st.sampled_from(["bob", "eve", "boss"]),
+        st.sampled_from(["bob", "eve", "boss", "den", "cave"]),
     ),
     st.tuples(st.sampled_from(["allow", "deny"]), st.just("account"), st.just("second")),
     st.tuples(
@@ -139,7 +144,7 @@ class Strangers(RuleBasedStateMachine):
         self.world.plant_everywhere()
         self.run(self.world.start())
         self.started = True
-        for who in PEOPLE:
+        for who in (*PEOPLE, *MEMBERS):
             token = self.world.canary(said_by=who)
             self.run(self.world.say(who, self.world.sentence(token, len(token))))
         self.run(self.world.index_catches_up())
@@ -173,7 +178,10 @@ class Strangers(RuleBasedStateMachine):
     @rule(
         who=WHO,
         command=st.sampled_from(
-            ["/new", "/reset", "/undo", "/memory", "/status", "/whoami", "/help", "/start", "/stop"]
+            [
+                *("/new", "/reset", "/undo", "/memory", "/status", "/whoami", "/help", "/start"),
+                *("/stop", "/context detail", "/reminders", "/activation"),
+            ]
         ),
     )
     def someone_gives_a_command(self, who: Who, command: str) -> None:
@@ -191,7 +199,7 @@ class Strangers(RuleBasedStateMachine):
     def someone_types_a_secret_where_it_does_not_belong(self, who: Who, where: str) -> None:
         self.run(mistypes(self.world, who, where))
 
-    @rule(who=WHO, kind=st.sampled_from(KINDS), topic=TOPIC, command=st.booleans())
+    @rule(who=PERSON, kind=st.sampled_from(KINDS), topic=TOPIC, command=st.booleans())
     def something_is_said_elsewhere(
         self,
         who: Who,
@@ -201,6 +209,34 @@ class Strangers(RuleBasedStateMachine):
     ) -> None:
         text = f"/memory search {QUESTIONS[topic]}" if command else QUESTIONS[topic]
         self.run(self.world.elsewhere(who, kind, text))
+
+    # --- rooms, and people with several accounts ---
+
+    @rule(who=IN_ROOMS, topic=TOPIC)
+    def somebody_says_something_to_others_in_a_room(self, who: Who, topic: int) -> None:
+        self.run(mutters(self.world, who, topic))
+
+    @rule(who=MEMBER, topic=TOPIC, keeps=st.booleans())
+    def somebody_asks_in_a_room_after_others_talked(
+        self,
+        who: Who,
+        topic: int,
+        keeps: bool,  # noqa: FBT001
+    ) -> None:
+        self.run(mutters(self.world, who, topic))
+        self.run(self.world.say(who, QUESTIONS[topic], Plan(who, keeps=keeps)))
+
+    @rule(who=MEMBER, wish=st.sampled_from(["mention", "always", "mention"]))
+    def somebody_chooses_when_a_room_is_answered(self, who: Who, wish: str) -> None:
+        self.run(self.world.activate(who, wish))
+
+    @rule(who=PERSON, first=PERSON)
+    def somebody_joins_two_accounts(self, who: Who, first: Who) -> None:
+        self.run(joins(self.world, who, first))
+
+    @rule(who=PERSON)
+    def somebody_parts_them_again(self, who: Who) -> None:
+        self.run(self.world.part(who))
 
     @rule(several=st.lists(st.tuples(WHO, TOPIC), min_size=2, max_size=4))
     def several_ask_at_once(self, several: list[tuple[Who, int]]) -> None:
@@ -333,6 +369,19 @@ async def mistypes(world: World, who: Who, where: str) -> None:
     await world.say(who, typed[where])
 
 
+async def mutters(world: World, who: Who, topic: int) -> None:
+    """Talk in a room; somebody who may not talk to the bot there says something as well."""
+    await world.mutter(who, topic)
+    if who.room == "cave":
+        await world.mutter(BYSTANDERS[topic % len(BYSTANDERS)], topic)
+
+
+async def joins(world: World, who: Who, first: Who) -> None:
+    # Whose folder is a link to somebody else's has no memory to share.
+    if LINKER not in (who, first) and who.id != first.id:
+        await world.join(who, first)
+
+
 async def asks_the_page(world: World, topic: int) -> None:
     ada = world.setting.space(Who("memory", "ada"))
     spaces = ("", "main", "shared", "people/ada", ada, f"{ada}#private", "main#private", "rooms")
@@ -353,7 +402,7 @@ async def loses_the_index(world: World, who: Who, topic: int, *, damage: bool) -
 
 async def everybody_is_asked_once_more(world: World) -> None:
     await world.index_catches_up()
-    for topic, who in enumerate(EVERYONE):
+    for topic, who in enumerate((*EVERYONE, *MEMBERS)):
         await asks(world, who, topic, "memory_search")
         await world.redraw(who)
     await asks_the_page(world, 0)
@@ -386,6 +435,8 @@ async def tour(world: World) -> None:
         await forgets(world, who, number, sure=number == 1)
     for kind in KINDS:
         await world.elsewhere(eve, kind, QUESTIONS[0])
+    await tour_of_rooms(world)
+    await tour_of_links(world)
     for who in EVERYONE:
         await world.redraw(who)
     await world.probe()
@@ -395,7 +446,58 @@ async def tour(world: World) -> None:
     await world.restart()
     await loses_the_index(world, eve, 2, damage=True)
     await world.together([(who, QUESTIONS[3], Plan(who)) for who in (ada, bob, eve, boss)])
+    await world.together([(who, QUESTIONS[4], Plan(who)) for who in MEMBERS])
     await everybody_is_asked_once_more(world)
+
+
+async def tour_of_rooms(world: World) -> None:
+    """Talk to others and to the bot, in each room, by everybody who is there."""
+    for number, who in enumerate(MEMBERS):
+        await tells(world, who, number, ("note", "ROOM.md", "")[number % 3])
+        await mutters(world, who, number)
+    await world.index_catches_up()
+    for number, who in enumerate(MEMBERS):
+        await mutters(world, who, number)
+        await asks(world, who, number, ("memory_search", "transcript_search")[number % 2])
+        await reads(world, who, list(range(number * 5, number * 5 + 8)))
+        await asks_memory(world, who, number, number, "search")
+        await asks_memory(world, who, number, number, "who")
+        await asks_memory(world, who, number * 5, number, "show")
+        await mistypes(world, who, "unknown command")
+        for command in ("/whoami", "/status", "/context detail", "/memory", "/link", "/unlink"):
+            await world.say(who, command)
+        await world.activate(who, "always")
+        await mutters(world, who, number)
+        await world.activate(who, "mention")
+        await world.say(who, f"/new {QUESTIONS[number % len(QUESTIONS)]}", Plan(who, keeps=True))
+        await world.redraw(who)
+    await forgets(world, MEMBERS[1], 1, sure=True)
+    world.scan()
+
+
+async def tour_of_links(world: World) -> None:
+    """Join accounts, talk with each, part them, and talk again."""
+    bob, eve, other_ada = Who("memory", "bob"), Who("other", "eve"), Who("other", "ada")
+    for who, first in ((other_ada, bob), (eve, Who("memory", "boss")), (bob, other_ada)):
+        await joins(world, who, first)
+        for number, each in enumerate((who, first)):
+            await tells(world, each, number, "MEMORY.md")
+            await asks(world, each, number, "transcript_search")
+        await world.index_catches_up()
+        for number, each in enumerate((first, who)):
+            await asks(world, each, number, "memory_search")
+            await world.say(each, f"/new {QUESTIONS[number]}", Plan(each))
+    world.scan()
+    for who in (other_ada, eve):
+        await world.part(who)
+        await tells(world, who, 2, "MEMORY.md")
+    await world.index_catches_up()
+    for who in (other_ada, bob, eve, Who("memory", "boss")):
+        await asks(world, who, 2, "memory_search")
+        await asks(world, who, 3, "transcript_search")
+        await world.say(who, f"/new {QUESTIONS[2]}", Plan(who))
+        await world.redraw(who)
+    world.scan()
 
 
 async def take_the_tour(folder: Path, setting: Setting) -> Counter[str]:
@@ -442,6 +544,14 @@ async def test_every_scope_of_direct_chats_takes_the_tour(tmp_path: Path, dm_sco
         tmp_path, Setting(dm_scope, owner=("memory:boss",), embedder="hash")
     )
     assert counts["rightly seen"] > 500
+
+
+@pytest.mark.slow
+async def test_rooms_that_have_a_memory_take_the_tour(tmp_path: Path):
+    setting = Setting(owner=("memory:boss",), scope=Rules("allow", ()), embedder="hash")
+    counts = await take_the_tour(tmp_path, setting)
+    assert counts["rightly seen"] > 500
+    assert counts["links"] >= 2
 
 
 @pytest.mark.slow
@@ -573,6 +683,61 @@ def a_page_tells_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryPages, "_search", leaky)
 
 
+def rooms_overhear_each_other(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway.rooms import Overheard
+
+    hear, take = Overheard.hear, Overheard.take
+    patch.setattr(Overheard, "hear", lambda self, _key, inbound: hear(self, "", inbound))
+    patch.setattr(Overheard, "take", lambda self, _key: take(self, ""))
+
+
+def topics_are_one_conversation(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway import routing
+
+    key = routing.session_key
+    patch.setattr(
+        routing,
+        "session_key",
+        lambda config, inbound, *seat: key(config, replace(inbound, thread=""), *seat),
+    )
+
+
+def servers_share_their_rooms(patch: pytest.MonkeyPatch) -> None:
+    from bot.scope import view
+
+    patch.setattr(view, "_room", lambda subject: f"{subject.channel}-{subject.chat}")
+
+
+def people_bring_their_memory_into_rooms(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway import people
+
+    view_for = people.view_for
+
+    def leaky(config: Any, subject: Any, **known: Any) -> MemoryView:
+        return view_for(config, replace(subject, chat_type="direct"), **known)
+
+    patch.setattr(people, "view_for", leaky)
+
+
+def bystanders_are_answered(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway import doors
+
+    patch.setattr(doors, "addressed", lambda *_args, **_kwargs: True)
+
+
+def links_join_everybody(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway.links import LinkBook
+
+    patch.setattr(LinkBook, "of", lambda self, _person: tuple(self._links.values()))
+
+
+def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway.links import LinkBook
+
+    load = LinkBook.load
+    patch.setattr(LinkBook, "load", lambda self, links: load(self, [*self._links.values(), *links]))
+
+
 BREAKS: tuple[Break, ...] = (
     everybody_is_ada,
     groups_count_as_direct,
@@ -586,7 +751,16 @@ BREAKS: tuple[Break, ...] = (
     histories_are_not_told_apart,
     a_log_quotes,
     a_page_tells_more,
+    rooms_overhear_each_other,
+    topics_are_one_conversation,
+    servers_share_their_rooms,
+    people_bring_their_memory_into_rooms,
+    bystanders_are_answered,
+    links_join_everybody,
+    what_was_joined_stays_joined,
 )
+# Rooms see nothing by default: for these there must be something to see.
+OPEN_ROOMS = frozenset({servers_share_their_rooms, people_bring_their_memory_into_rooms})
 
 
 @pytest.mark.slow
@@ -595,6 +769,8 @@ async def test_a_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
     setting = Setting(owner=("memory:boss",), embedder="hash")
     if leaky is one_prefix_for_all_views:  # conversations several people share
         setting = replace(setting, dm_scope="main")
+    if leaky in OPEN_ROOMS:
+        setting = replace(setting, scope=Rules("allow", ()))
     leaky(monkeypatch)
     with pytest.raises(Leak):
         await take_the_tour(tmp_path, setting)

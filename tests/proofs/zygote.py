@@ -1,7 +1,7 @@
 """Starts the program again and again in a moment: everything is imported once, then forked.
 
-A child is the program itself, from the composition root down, with the real Telegram channel and
-the real storage; only the model is scripted, so that every answer names its question. Commands on
+A child is the program itself, from the composition root down, with the real channels and the
+real storage; only the model is scripted, so that every answer names its question. Commands on
 standard input: `start` forks a child and prints its process id, `reap PID` waits for it.
 """
 
@@ -14,7 +14,10 @@ from pathlib import Path
 
 import uvloop
 
-from adapters.telegram import channel as telegram  # noqa: F401 - loaded once, before the fork
+# Loaded once, before the fork.
+from adapters.discord import channel as discord  # noqa: F401
+from adapters.nextcloud_talk import channel as nextcloud_talk  # noqa: F401
+from adapters.telegram import channel as telegram  # noqa: F401
 from bot import logs
 from bot.app import App, Parts
 from bot.settings import Loaded, load

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.channel import ChannelConfig, Inbound
+from bot.channel import ChannelConfig, GroupConfig, Inbound
 from bot.gateway.access import Verdict, decide
 
 ADA = Inbound("telegram", "default", "42", "direct", "42", "1", "hi", 0, sender_name="Ada")
@@ -48,17 +48,6 @@ def test_the_owner_is_let_in_unless_the_channel_is_closed(policy):
     assert decide(config(policy), ADA, is_owner=True) is wanted
 
 
-@given(
-    st.sampled_from(POLICIES),
-    st.lists(st.sampled_from(["*", "42", "telegram:42"]), max_size=3),
-    st.sampled_from(["group", "channel", "thread", "", "dm", "DIRECT"]),
-    st.booleans(),
-)
-def test_anything_but_a_direct_chat_is_closed(policy, allowed, kind, is_owner):
-    inbound = replace(ADA, chat_type=kind)
-    assert decide(config(policy, *allowed), inbound, is_owner=is_owner) is Verdict.DENY
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_message_without_a_sender_is_never_let_in(policy):
     assert decide(config(policy, "*", ""), replace(ADA, sender=""), is_owner=True) is Verdict.DENY
@@ -77,3 +66,109 @@ def test_an_id_lets_in_only_itself(listed, sender):
     found = decide(config("allowlist", listed), replace(ADA, sender=sender), is_owner=False)
     same = listed != "*" and listed in (sender, f"telegram:{sender}")
     assert (found is Verdict.ALLOW) == same
+
+
+# --- rooms ---------------------------------------------------------------------------------------
+
+KINDS = ["group", "channel", "thread", "", "dm", "DIRECT", "supergroup"]
+DEN = replace(ADA, chat_type="group", chat="den", mentions_bot=True)
+LISTS = st.lists(st.sampled_from(["*", "42", "telegram:42", "7", "discord:42", "Ada", "den"]))
+
+
+def rooms(policy: str = "allowlist", **fields: object) -> ChannelConfig:
+    return ChannelConfig(group_policy=policy, **fields)
+
+
+def test_by_default_no_room_is_let_in():
+    assert decide(ChannelConfig(), DEN, is_owner=False) is Verdict.DECLINE
+    assert decide(ChannelConfig(), DEN, is_owner=True) is Verdict.DECLINE
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups", "verdict"),
+    [
+        ("allowlist", {}, Verdict.DECLINE),
+        ("allowlist", {"den": {}}, Verdict.ALLOW),
+        ("allowlist", {"*": {}}, Verdict.ALLOW),
+        ("allowlist", {"other": {}}, Verdict.DECLINE),
+        ("allowlist", {"parent": {}}, Verdict.ALLOW),
+        ("allowlist", {"den": {"enabled": False}, "*": {}}, Verdict.DECLINE),
+        ("allowlist", {"den": {"enabled": False}, "parent": {}}, Verdict.DECLINE),
+        ("open", {}, Verdict.ALLOW),
+        ("open", {"den": {"enabled": False}}, Verdict.DECLINE),
+        ("open", {"*": {"enabled": False}}, Verdict.DECLINE),
+        ("open", {"*": {"enabled": False}, "den": {}}, Verdict.ALLOW),
+        ("disabled", {"den": {}, "*": {}}, Verdict.DENY),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_policy_decides_about_rooms_of_any_kind(policy, groups, verdict, kind):
+    there = replace(DEN, chat_type=kind, parent="parent")
+    assert decide(rooms(policy, groups=groups), there, is_owner=False) is verdict
+
+
+@pytest.mark.parametrize(
+    ("own", "general", "verdict"),
+    [
+        (None, (), Verdict.ALLOW),
+        (None, ("7",), Verdict.LISTEN),
+        (None, ("42",), Verdict.ALLOW),
+        (None, ("telegram:42",), Verdict.ALLOW),
+        (None, ("discord:42",), Verdict.LISTEN),
+        (None, ("*",), Verdict.ALLOW),
+        (("7",), ("42",), Verdict.LISTEN),
+        (("42",), ("7",), Verdict.ALLOW),
+        (("*",), ("7",), Verdict.ALLOW),
+        ((), ("42",), Verdict.LISTEN),
+    ],
+)
+def test_who_may_talk_is_the_rooms_own_list_then_the_channels_then_everyone(own, general, verdict):
+    group = GroupConfig() if own is None else GroupConfig(allow_from=own)
+    config = rooms(groups={"den": group}, group_allow_from=general)
+    assert decide(config, DEN, is_owner=False) is verdict
+    assert decide(config, DEN, is_owner=True) is Verdict.ALLOW
+
+
+@given(
+    st.sampled_from(POLICIES),
+    LISTS,
+    st.sampled_from(["allowlist", "open", "disabled"]),
+    LISTS,
+    st.none() | LISTS,
+    st.sampled_from(KINDS),
+    st.booleans(),
+)
+def test_what_lets_in_to_a_direct_chat_means_nothing_in_a_room(  # noqa: PLR0917
+    dm_policy, allowed, policy, general, own, kind, is_owner
+):
+    group = GroupConfig() if own is None else GroupConfig(allow_from=tuple(own))
+    fields = {"group_policy": policy, "group_allow_from": tuple(general), "groups": {"den": group}}
+    there = replace(DEN, chat_type=kind)
+    found = {
+        decide(
+            ChannelConfig.model_construct(**fields, dm_policy=dm, allow_from=tuple(allow)),
+            there,
+            is_owner=is_owner,
+        )
+        for dm in (dm_policy, "disabled")
+        for allow in (allowed, ())
+    }
+    assert len(found) == 1
+    assert Verdict.PAIR not in found
+
+
+@given(st.text(max_size=20), LISTS)
+def test_names_decide_nothing_in_rooms(name, general):
+    config = rooms(groups={"den": {}}, group_allow_from=tuple(general) or ("7",))
+    named = replace(DEN, sender_name=name, text=name, server=name)
+    assert decide(config, named, is_owner=False) is decide(config, DEN, is_owner=False)
+
+
+@pytest.mark.parametrize("policy", ["allowlist", "open"])
+def test_whoever_has_no_id_is_only_overheard(policy):
+    config = rooms(policy, groups={"den": {}})
+    assert decide(config, replace(DEN, sender=""), is_owner=True) is Verdict.LISTEN
+
+
+def test_a_chat_without_an_id_is_no_room():
+    assert decide(rooms("open"), replace(DEN, chat=""), is_owner=True) is Verdict.DENY

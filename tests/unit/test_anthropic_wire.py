@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import (
-    Message,
-    Opaque,
-    Request,
-    Text,
-    ToolResult,
-    ToolSpec,
-    ToolUse,
-)
+from bot.agent.models import Request, ToolSpec
 from bot.agent.models.wire import (
     CACHEABLE,
     NO_OUTPUT,
@@ -31,6 +23,7 @@ from bot.agent.models.wire import (
     whole_text,
 )
 from bot.errors import ModelBadReply, ModelRejected
+from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 texts = st.text(max_size=20)
 json_values = st.recursive(
@@ -217,3 +210,13 @@ def test_json_with_half_a_character_is_read_all_the_same():
     assert load('{"a":"\\ud83c"}') == {"a": "\ud83c"}
     with pytest.raises(ValueError, match="line 1"):
         load("{oops")
+
+
+def test_a_picture_travels_as_the_service_wants_it_and_is_named_when_it_is_gone():
+    shown = Message("user", (Picture("image/jpeg", "a-1", "QUJD"), Text("look")))
+    gone = Message("user", (Picture("image/jpeg", "a-1"),))
+    assert messages_of([shown])[0]["content"][0] == {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/jpeg", "data": "QUJD"},
+    }
+    assert messages_of([gone])[0]["content"][0]["type"] == "text"

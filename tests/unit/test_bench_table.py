@@ -64,6 +64,10 @@ def test_goals_compare_with_the_floor():
     assert all(goal.met for goal in checked)
 
 
+def test_without_a_measurement_by_words_alone_its_goal_is_left_out():
+    assert goals(ENGINE, FLOOR) == goals(ENGINE, FLOOR, ENGINE)[:-1]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -10,7 +10,7 @@ from bot.commands.parse import Parsed, is_abort, parse
     [
         ("/new", Parsed("new")),
         ("  /NEW  ", Parsed("new")),
-        ("/new@confidant_bot opus hi", Parsed("new", "opus hi")),
+        ("/new@confidant_bot opus hi", Parsed("new", "opus hi", "confidant_bot")),
         ("/new\nfirst line\nsecond", Parsed("new", "first line\nsecond")),
         ("/model   claude-opus", Parsed("model", "claude-opus")),
         ("/Start x", Parsed("start", "x")),

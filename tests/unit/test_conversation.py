@@ -1,11 +1,17 @@
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import Message, Text, ToolResult, ToolUse
 from bot.context import tokens
-from bot.context.conversation import KEEP, Conversation
+from bot.context.conversation import Conversation, Line, begins_turn, size_of
+from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 
-SIZES = st.integers(0, 400)
+FACTORS = st.floats(0.5, 3.0)
+
+
+def line(number: int, message: Message) -> Line:
+    return Line(f"s.{number}", number, message)
 
 
 @st.composite
@@ -14,80 +20,114 @@ def turns(draw: st.DrawFn) -> list[Message]:
     found = [Message("user", (Text("[now]", note=True), Text("q" * draw(st.integers(1, 400)))))]
     for number in range(draw(st.integers(0, 2))):
         found.append(Message("assistant", (ToolUse(f"t{number}", "tool", {}),)))
-        found.append(Message("user", (ToolResult(f"t{number}", "r" * draw(SIZES)),)))
-    if draw(st.booleans()):
-        found.append(Message("assistant", (Text("a" * draw(SIZES)),)))
+        found.append(Message("user", (ToolResult(f"t{number}", "r" * draw(st.integers(0, 400))),)))
+    found.append(Message("assistant", (Text("a" * draw(st.integers(1, 400))),)))
     return found
 
 
-TURNS = st.lists(turns(), max_size=8)
-BUDGETS = st.integers(-100, 3000)
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Line]:
+    messages = [m for turn in draw(st.lists(turns(), min_size=1, max_size=6)) for m in turn]
+    return [line(number, message) for number, message in enumerate(messages, 1)]
 
 
-def weight(messages: tuple[Message, ...]) -> int:
-    return sum(tokens.estimate(str(block)) for m in messages for block in m.blocks)
+def weight(lines: list[Line]) -> int:
+    return sum(size_of(each.message) for each in lines)
 
 
-@given(TURNS, BUDGETS)
-def test_what_stays_is_the_newest_and_fits_unless_it_is_one_turn(found, budget):
-    messages = [message for turn in found for message in turn]
-    conversation = Conversation(messages)
-    dropped = conversation.fit(budget)
-    kept = conversation.messages
-    assert list(kept) == messages[dropped:]
-    assert conversation.tokens == weight(kept)
-    assert weight(kept) <= budget or list(kept) == (found[-1] if found else [])
+@given(conversations(), st.integers(0, 500), FACTORS)
+def test_before_anything_is_reported_everything_is_estimated(lines, fixed, factor):
+    conversation = Conversation(lines)
+    assert conversation.used(fixed, factor) == round((fixed + weight(lines)) * factor)
+    assert not conversation.is_reported
 
 
-@given(TURNS, BUDGETS)
-def test_what_stays_begins_with_something_a_person_said(found, budget):
-    conversation = Conversation(message for turn in found for message in turn)
-    if conversation.fit(budget):
-        first = conversation.messages[0]
-        assert first.role == "user"
-        assert first.text
+@given(conversations(), conversations(), st.integers(1, 10_000), FACTORS)
+def test_after_a_report_only_what_came_since_is_estimated(before, after, reported, factor):
+    conversation = Conversation(before)
+    conversation.extend([], reported)
+    conversation.extend(after)
+    assert conversation.used(99, factor) == reported + round(weight(after) * factor)
+    assert conversation.messages == tuple(each.message for each in (*before, *after))
 
 
-@given(TURNS, BUDGETS)
-def test_nothing_is_dropped_that_fits_and_dropping_makes_room_for_more(found, budget):
-    conversation = Conversation(message for turn in found for message in turn)
-    total = conversation.tokens
-    dropped = conversation.fit(budget)
-    assert (dropped == 0) or total > budget
-    if dropped and len(conversation.messages) > len(found[-1]):
-        assert conversation.tokens <= budget * KEEP
-    assert conversation.fit(budget) == 0 or conversation.messages == tuple(found[-1])
-
-
-@given(TURNS, TURNS)
+@given(conversations(), conversations())
 def test_adding_is_the_same_as_having_begun_with_more(before, after):
-    flat = [message for turn in (*before, *after) for message in turn]
-    grown = Conversation(message for turn in before for message in turn)
-    grown.extend(message for turn in after for message in turn)
-    assert grown.messages == Conversation(flat).messages
-    assert grown.tokens == Conversation(flat).tokens
+    grown = Conversation(before)
+    grown.extend(after)
+    whole = Conversation([*before, *after])
+    assert (grown.messages, grown.estimated) == (whole.messages, whole.estimated)
 
 
-@given(turns(), BUDGETS)
-def test_a_window_that_begins_in_the_middle_of_a_turn_is_cut_to_its_next_one(turn, budget):
-    tail = [Message("user", (ToolResult("x", "r" * 500),)), Message("assistant", (Text("a"),))]
-    conversation = Conversation([*tail, *turn])
-    if conversation.fit(budget):
-        assert conversation.messages == tuple(turn)
+@given(conversations(), st.data(), st.text("summary \n", min_size=1, max_size=80))
+def test_a_summary_stands_for_exactly_what_was_before_the_first_kept(lines, data, summary):
+    starts = [n for n, each in enumerate(lines) if begins_turn(each.message)]
+    cut = data.draw(st.sampled_from(starts))
+    conversation = reported_as(5_000, lines)
+    assert conversation.compact(summary, lines[cut].entry)
+    assert list(conversation.lines) == lines[cut:]
+    assert not conversation.is_reported  # a report about what is gone would flush a second time
+    assert conversation.estimated == weight(lines[cut:]) + tokens.estimate(summary)
+    first, *rest = conversation.messages
+    assert rest == [each.message for each in lines[cut + 1 :]]
+    assert first.text == lines[cut].message.text  # the summary is a note, not the person's words
+    loaded = Conversation(lines[cut:], summary)
+    assert loaded.messages == conversation.messages  # and the same after a restart
+
+
+@given(conversations(), st.text(max_size=40))
+def test_without_its_first_kept_message_a_conversation_stays_as_it_is(lines, summary):
+    conversation = reported_as(77, lines)
+    before = conversation.messages
+    assert not conversation.compact(summary, "s.9999")
+    assert (conversation.messages, conversation.used(0, 1)) == (before, 77)
+
+
+@given(conversations(), st.data())
+def test_shortening_changes_what_is_shown_and_what_is_counted(lines, data):
+    index = data.draw(st.integers(0, len(lines) - 1))
+    shorter = Message(lines[index].message.role, (Text("x"),))
+    conversation = reported_as(10_000, lines)
+    version = conversation.version
+    conversation.shorten({index: shorter})
+    assert conversation.shown[index] == shorter
+    assert list(conversation.lines) == lines
+    assert conversation.estimated == sum(map(size_of, conversation.shown))
+    assert conversation.version > version
+    assert not conversation.is_reported
+    conversation.shorten({})
+    assert conversation.version == version + 1
+
+
+def test_every_block_has_a_weight():
+    blocks = (Text("words"), ToolUse("1", "tool", {"a": 1}), ToolResult("1", "r"), Opaque({"t": 1}))
+    for block in blocks:
+        assert size_of(Message("user", (block,))) > 0
+
+
+def test_only_words_of_a_person_begin_a_turn():
+    assert begins_turn(Message("user", (Text("note", note=True), Text("hello"))))
+    assert not begins_turn(Message("user", (ToolResult("1", "r"), Text("note", note=True))))
+    assert not begins_turn(Message("assistant", (Text("hello"),)))
+
+
+def reported_as(reported: int, lines: list[Line]) -> Conversation:
+    conversation = Conversation(lines)
+    conversation.extend([], reported)
+    return conversation
+
+
+@given(conversations(), conversations(), st.integers(1, 10_000), st.floats(0.5, 3))
+def test_what_is_known_from_before_counts_only_when_it_is_more(before, after, known, factor):
+    conversation = Conversation(before, known=known)
+    conversation.extend(after)
+    estimate = round((99 + conversation.estimated) * factor)
+    since = round(weight(after) * factor)
+    assert conversation.used(99, factor) == max(known + since, estimate)
+    assert not conversation.is_reported
 
 
 @given(st.text(), st.text())
 def test_more_text_is_never_fewer_tokens(one, other):
     assert tokens.estimate(one + other) >= tokens.estimate(one)
     assert tokens.estimate(one + other) <= tokens.estimate(one) + tokens.estimate(other) + 1
-
-
-@given(st.text(min_size=1))
-def test_a_text_that_is_not_empty_counts(text):
-    assert tokens.estimate(text) >= 1
-    assert tokens.estimate("") == 0
-
-
-def test_chinese_counts_by_the_character():
-    assert tokens.estimate("中" * 100) >= 100
-    assert tokens.estimate("x" * 100) < 30

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.channel import Address, Capabilities
+from bot.channel import Address, Attachment, Button, Capabilities
 from bot.delivery import delivery as module
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
@@ -178,3 +178,28 @@ async def test_white_space_is_sent_by_not_sending_it(post):
     await post.post(" \n ", "word")
     await post.until(lambda states: states == ["sent", "sent"])
     assert post.texts() == ["word"]
+
+
+BUTTON = Button("Compact", "/compact")
+PICTURE = Attachment("fill.png", "image/png", b"\x89PNG\x00\xff")
+
+
+@pytest.mark.parametrize("able", [True, False])
+async def test_buttons_and_files_come_with_the_last_piece_where_they_are_taken(post, able):
+    post.channel.capabilities = Capabilities(max_length=64, buttons=able, attachments=able)
+    extra = outbox.Extra((BUTTON,), (PICTURE,))
+    words = " ".join(f"word{n:03}" for n in range(20))
+
+    def work(tx: Transaction) -> list[outbox.Letter]:
+        return [outbox.add(tx, ADA, words, post.clock(), extra=extra)]
+
+    await post.database.write(work)
+    await post.restart()  # so that they are read from the table again
+    await post.until(lambda states: states == ["sent"])
+    *before, last = post.channel.sent
+    assert before
+    assert not any(piece.buttons or piece.attachments for piece in before)
+    assert last.buttons == ((BUTTON,) if able else ())
+    assert last.attachments == ((PICTURE,) if able else ())
+    rows = await post.database.read(lambda tx: tx.execute("SELECT text, extra FROM outbox"))
+    assert list(rows) == [("", "")]

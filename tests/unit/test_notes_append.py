@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bot.errors import NotVisible, ToolError
 from bot.memory.markdown import bullet
-from bot.memory.notes import Notes, Place
+from bot.memory.notes import Notes, Place, listed
 from bot.memory.paths import resolve, space_folders
 from bot.scope import MAIN_SPACE, MemoryView
 
@@ -346,3 +346,9 @@ async def test_each_change_is_told_once_and_a_failed_one_is_not(workspace: Path)
     with pytest.raises(ToolError):
         await notes.supersede(MAIN, "MEMORY.md", old="nothing", text="z", now=NOW)
     assert len(told) == 2
+
+
+def test_places_are_listed_by_file_with_lines_in_a_row_together():
+    places = [Place("a.md", n) for n in (3, 5, 4, 9, 3)] + [Place("MEMORY.md", 7)]
+    assert listed(places) == "a.md:3-5, a.md:9, MEMORY.md:7"
+    assert listed([]) == ""

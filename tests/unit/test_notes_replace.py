@@ -221,9 +221,9 @@ async def test_an_editor_appending_all_the_while_loses_nothing(notes: Notes, wor
     lines = file.read_text().splitlines()
     assert moved > 0
     assert [line for line in lines if line.startswith(f"- Lives in {moved}")]
-    assert [line for line in lines if line.startswith("- edit")] == [
-        f"- edit {number}" for number in range(edits)
-    ]
+    # One that the swap overtook comes after the ones written meanwhile; none is lost or doubled.
+    found = sorted(int(line.removeprefix("- edit ")) for line in lines if "- edit" in line)
+    assert found == list(range(edits))
 
 
 async def test_where_names_cannot_be_exchanged_it_is_replaced_after_one_more_look(

@@ -73,6 +73,34 @@ def test_a_question_about_the_past(text: str, query: str):
 @pytest.mark.parametrize(
     "text",
     [
+        *("What did we talk about last time?", "what were we talking about", "Where were we?"),
+        *("what did I say before?", "what have we discussed in our last conversation?"),
+        *("上次聊了什么？", "我们之前聊到哪里了？", "我们上次都说了些什么", "刚才我们谈到哪了？"),
+    ],
+)
+def test_a_question_about_the_conversation_before(text: str):
+    asked = understand(text)
+    assert isinstance(asked, Recall)
+    assert asked.before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What did we say about Rome last time?",
+        "what did I say?  About Rome",
+        "上次聊罗马说了什么？",
+    ],
+)
+def test_a_question_about_a_thing_is_looked_for(text: str):
+    asked = understand(text)
+    assert isinstance(asked, Recall)
+    assert not asked.before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "",
         " ",
         "hello",

@@ -13,26 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot import i18n
-from bot.agent.models import (
-    Message,
-    Reply,
-    Request,
-    Text,
-    TextDelta,
-    ToolResult,
-    ToolSpec,
-    ToolUse,
-    Usage,
-)
+from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
 from bot.agent.tools.memory_write import MemoryWrite
 from bot.agent.tools.quotes import Quote, render
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.transcript_search import Hit, TranscriptSearch
+from bot.context.prompt import system_prompt
 from bot.errors import ModelRejected
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes
+from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.scope import MAIN_SPACE, MemoryView
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
@@ -172,7 +164,9 @@ async def test_it_confirms_nothing_the_tool_did_not(result: str, *, is_error: bo
 
 async def test_a_session_that_may_not_write_is_told_so(tmp_path: Path):
     answer = await talk(tmp_path, context=BLIND).say("remember tea")
-    assert answer == "I could not store that. Nothing by that name can be read here."
+    assert answer == says("en", "no_store")
+    answer = await talk(tmp_path, context=BLIND).say("what about tea?")
+    assert answer == says("en", "no_search")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -212,17 +206,42 @@ async def test_questions_are_no_answers(tmp_path: Path):
     assert answer.count("“") == 1
 
 
-async def test_its_own_answers_are_no_answers():
+@pytest.mark.parametrize(
+    ("by", "told"), [("assistant", "I said: “Tea is ready.”"), ("said", "said: “Tea is ready.”")]
+)
+async def test_its_own_answers_are_no_answers(by: str, told: str):
     own = (
         "I can only quote what I found:\n\n…tea",
         "Noted: “tea”\n\n✓ Stored in memory/a.md:3",
+        says("en", "stored_already", path="memory/a.md", line="3"),
         says("zh", "short"),
     )
-    quotes = [Quote(("2026-07-01 14:03", "assistant", "session s1"), text) for text in own]
-    real = Quote(("2026-07-01 14:03", "assistant", "session s1"), "Tea is ready.")
+    quotes = [Quote(("2026-07-01 14:03", by, "session s1"), text) for text in own]
+    real = Quote(("2026-07-01 14:03", by, "session s1"), "Tea is ready.")
     answer = await after_search(render([*quotes, real]))
     assert answer.count("“") == 1
-    assert "I said: “Tea is ready.”" in answer
+    assert told in answer
+
+
+async def test_a_question_that_was_said_is_no_answer_whoever_found_it():
+    quotes = [Quote(("2026-07-01 14:03", "said", "m1"), t) for t in ("Where is tea?", "Tea: shelf")]
+    answer = await after_search(render(quotes), "memory_search")
+    assert "“Tea: shelf”" in answer
+    assert "Where is tea?" not in answer
+
+
+async def test_it_names_no_files_where_it_is_told_not_to():
+    found = render([Quote(("memory/tea.md:1", "memory"), "Tea at five.")])
+    system = system_prompt(name="C", language="en", tools=["memory_search"], cite=False)
+    answer = await after_search(found, "memory_search", system=system)
+    assert answer.endswith("In your notes: “Tea at five.”")
+
+
+async def test_several_lines_of_notes_are_quoted_as_lines_without_their_headings():
+    found = render([Quote(("memory/tea.md:1-4", "memory"), "# Tea\n\n- At five\n- With milk")])
+    answer = await after_search(found, "memory_search")
+    assert "In memory/tea.md:1-4:\n\n> - At five\n> - With milk" in answer
+    assert "#" not in answer
 
 
 async def test_the_best_few_and_no_more(tmp_path: Path):
@@ -343,7 +362,7 @@ def asking(text: str, *tools: str, language: str = "en") -> Request:
 
 
 async def after_search(
-    result: str, name: str = "transcript_search", *, is_error: bool = False
+    result: str, name: str = "transcript_search", *, is_error: bool = False, system: str = ""
 ) -> str:
     request = asking("what about tea?", name)
     messages = (
@@ -351,4 +370,4 @@ async def after_search(
         Message("assistant", (ToolUse("1", name, {"query": "tea", "text": "tea"}),)),
         Message("user", (ToolResult("1", result, is_error=is_error),)),
     )
-    return (await run(replace(request, messages=messages))).message.text
+    return (await run(replace(request, messages=messages, system=system))).message.text

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot import codes
 from bot.channel import Inbound
 from bot.gateway import pairing
 from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
@@ -28,15 +29,15 @@ def who(sender: str, channel: str = "telegram", account: str = "default") -> Inb
 
 
 def ask(tx, sender: str, now: int = NOON, **place: str) -> pairing.Asked:
-    return pairing.ask(tx, who(sender, **place), pairing.new_code(), now)
+    return pairing.ask(tx, who(sender, **place), codes.new_code(), now)
 
 
 def test_codes_are_eight_letters_nobody_can_misread_and_never_the_same():
-    codes = {pairing.new_code() for _ in range(500)}
-    assert len(codes) == 500
-    assert all(len(code) == 8 and set(code) <= set(pairing.ALPHABET) for code in codes)
-    assert len(set(pairing.ALPHABET)) == 32
-    assert not set(pairing.ALPHABET) & set("IO01")
+    made = {codes.new_code() for _ in range(500)}
+    assert len(made) == 500
+    assert all(len(code) == 8 and set(code) <= set(codes.ALPHABET) for code in made)
+    assert len(set(codes.ALPHABET)) == 32
+    assert not set(codes.ALPHABET) & set("IO01")
 
 
 def test_a_stranger_gets_a_code_and_a_repeat_gets_silence(tx):
@@ -158,5 +159,5 @@ def _connect_and_migrate_in_memory() -> apsw.Connection:
 
 def test_a_name_is_kept_for_the_operator_only(tx):
     inbound = replace(who("1"), sender_name="Eve'); DROP TABLE pairing; --")
-    pairing.ask(tx, inbound, pairing.new_code(), NOON)
+    pairing.ask(tx, inbound, codes.new_code(), NOON)
     assert pairing.pending(tx, NOON)[0].name == inbound.sender_name

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.context import tokens
-from bot.context.persona import FILE_CAP, PersonaFile, assemble, capped, is_blank
+from bot.context.persona import FILE_CAP, PersonaFile, assemble, capped, is_blank, sections
 from bot.context.recap import recap
 from bot.memory import templates
 from bot.memory.files import BOOTSTRAP, SpaceFiles
@@ -120,3 +120,15 @@ def test_a_recap_has_the_questions_their_answers_and_the_end_word_for_word():
 def test_a_recap_keeps_to_its_room(texts: list[str], room: int):
     found = recap(said(*texts), UTC, room)
     assert found is None or len(found.summary) + len(found.tail) <= room
+
+
+def test_the_files_of_a_prompt_can_be_told_apart_again():
+    files = [
+        PersonaFile("SOUL.md", "Be kind.\n\n## Voice\n\nQuiet."),
+        PersonaFile("MEMORY.md", "- likes tea\n## SOUL.md", remembered=True),
+    ]
+    found = sections(f"Rules\n\n{assemble(files, 10_000)}")
+    assert [(name, about) for name, _, about in found] == [("SOUL.md", False), ("MEMORY.md", True)]
+    assert "Quiet." in found[0][1]
+    assert "likes tea" in found[1][1]
+    assert sections("no files at all") == []

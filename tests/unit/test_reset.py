@@ -6,7 +6,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from bot.config import ResetConfig, ResetPolicy
-from bot.sessions.reset import SessionTimes, expired, latest_boundary, policy_for
+from bot.sessions.reset import (
+    SessionTimes,
+    cut,
+    expired,
+    latest_boundary,
+    next_boundary,
+    policy_for,
+)
 
 HOUR = 3_600_000
 MINUTE = 60_000
@@ -97,6 +104,46 @@ def test_the_next_boundary_is_about_a_day_away(when, hour):
     assert boundary < latest_boundary(boundary + 26 * HOUR, hour, zone)
 
 
+@given(TIMES, HOURS, st.integers(0, 40 * DAY))
+def test_the_next_boundary_is_the_first_that_is_later(when, hour, ago):
+    now, zone = when
+    following = next_boundary(now - ago, hour, zone)
+    assert following > now - ago
+    assert (following <= now) == (latest_boundary(now, hour, zone) > now - ago)
+    assert latest_boundary(following - 1, hour, zone) <= now - ago
+
+
+@given(POLICIES, TIMES, st.integers(0, 40 * DAY), st.integers(0, 40 * DAY))
+def test_the_reason_does_not_depend_on_when_it_is_asked(policy, when, age, later):
+    now, zone = when
+    times = SessionTimes(started_at=now - age, last_user_at=now - age // 3)
+    reason = expired(policy, times, now, zone)
+    if reason is not None:
+        assert expired(policy, times, now + later, zone) == reason
+
+
+@given(st.lists(POLICIES, min_size=1, max_size=3), TIMES, st.data())
+def test_the_cut_leaves_out_nothing_that_is_over(policies, when, data):
+    now, zone = when
+    default, *others = policies
+    config = ResetConfig(
+        **default.model_dump(),
+        by_channel={f"c{n}": each for n, each in enumerate(others[::2])},
+        by_chat={f"c:{n}": each for n, each in enumerate(others[1::2])},
+    )
+    zones = [zone, ZoneInfo("Asia/Kathmandu"), ZoneInfo("America/New_York")]
+    taken_up = now - data.draw(st.integers(0, 5 * DAY))
+    times = SessionTimes(taken_up, taken_up + data.draw(st.integers(0, now - taken_up)))
+    found = cut(config, now, zones)
+    is_over = [expired(policy, times, now, each) for policy in policies for each in zones]
+    if any(is_over):
+        assert found is not None
+        quiet = times.last_user_at <= found.quiet_since and times.started_at < found.boundary
+        assert quiet or times.last_user_at <= found.idle_since
+    if all(policy.mode == "none" for policy in policies):
+        assert found is None
+
+
 @given(POLICIES, TIMES, st.integers(0, 40 * DAY), st.integers(0, 40 * DAY))
 def test_once_over_a_conversation_stays_over_while_its_person_is_silent(policy, when, age, later):
     now, zone = when
@@ -179,7 +226,11 @@ def test_the_channel_decides_before_the_type_and_the_type_before_the_rest():
         at_hour=1,
         by_type={"direct": ResetPolicy(at_hour=2)},
         by_channel={"telegram": ResetPolicy(at_hour=3)},
+        by_chat={"telegram:-42": ResetPolicy(mode="none")},
     )
     assert policy_for(config, "telegram", "direct").at_hour == 3
+    assert policy_for(config, "telegram", "group", "-42").mode == "none"
+    assert policy_for(config, "telegram", "group", "-43").at_hour == 3
+    assert policy_for(config, "discord", "group", "-42").at_hour == 1
     assert policy_for(config, "web", "direct").at_hour == 2
     assert policy_for(config, "web", "group").at_hour == 1

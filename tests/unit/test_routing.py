@@ -39,7 +39,7 @@ NAMES = st.text(string.ascii_lowercase + string.digits + "_-", min_size=1, max_s
 def inbounds(draw: st.DrawFn) -> Inbound:
     return Inbound(
         channel=draw(NAMES),
-        account=draw(NAMES),
+        account=draw(NAMES | st.sampled_from(["default", "group", "channel", "dm", "a:b"])),
         chat=draw(IDS),
         chat_type=draw(st.sampled_from(KINDS)),
         sender=draw(IDS),
@@ -54,7 +54,7 @@ def facets(scope: str, inbound: Inbound) -> tuple[str, ...]:
     """What a key may depend on: two messages share it exactly when these are equal."""
     if inbound.chat_type != "direct":
         kind = "group" if inbound.chat_type == "group" else "channel"
-        return (kind, inbound.channel, inbound.chat, inbound.thread)
+        return (kind, inbound.channel, inbound.account, inbound.chat, inbound.thread)
     peer = {
         "main": (),
         "per-peer": (inbound.channel, inbound.sender),
@@ -179,3 +179,35 @@ def test_ids_that_differ_in_case_only_are_different_people():
 def test_a_person_whose_link_is_called_main_is_not_the_owner():
     config = SessionConfig(identity_links={"main": ("telegram:7",)})
     assert not is_owner(config, "telegram", "7")
+
+
+SEATS = st.tuples(NAMES.filter(lambda name: name not in {"web", "console"}), IDS)
+
+
+@given(st.sampled_from(SCOPES), inbounds(), SEATS, st.booleans())
+def test_an_account_that_counts_as_another_one_is_that_person(scope, one, seat, owner):
+    there = replace(one, chat_type="direct", thread="")
+    first = replace(there, channel=seat[0], sender=seat[1])
+    config = SessionConfig(dm_scope=scope, owner=(f"{seat[0]}:{seat[1]}",) if owner else ())
+    joined = place_of(config, there, seat)
+    assert joined.person == place_of(config, first).person
+    assert (joined.channel, joined.chat) == (there.channel, there.chat)
+    if scope in {"main", "per-peer"}:
+        assert joined.key == session_key(config, first)
+    else:  # the first account's conversations are as they were
+        assert (joined.key == session_key(config, first)) == ((one.channel, one.sender) == seat)
+
+
+@given(st.sampled_from(SCOPES[2:]), inbounds(), inbounds(), SEATS)
+def test_nobody_else_has_the_key_of_a_linked_account(scope, one, other, seat):
+    config = SessionConfig(dm_scope=scope)
+    linked_one = replace(one, chat_type="direct")
+    assume((linked_one.channel, linked_one.sender) != seat)
+    assert session_key(config, linked_one, seat) != session_key(config, other)
+
+
+def test_a_linked_account_shares_the_conversation_of_whom_the_configuration_names():
+    config = SessionConfig(identity_links={"ada": ("telegram:42", "discord:77")})
+    there = Inbound("nct", "default", "c", "direct", "ada", "1", "", 0)
+    assert session_key(config, there, ("telegram", "42")) == "agent:main:nct:dm:@ada"
+    assert session_key(config, there, ("telegram", "43")) == "agent:main:nct:dm:@@telegram%3a43"

@@ -5,7 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bot.channel import Rule, ScopeConfig
-from bot.scope import MAIN_SPACE, Subject, allows, view_for
+from bot.config import SendPolicyConfig
+from bot.scope import MAIN_SPACE, Subject, allows, permits, view_for
 from bot.scope.view import folder_name
 
 WORDS = st.sampled_from(["", "telegram", "discord", "work", "42", "Ada", "ada", "agent:main:x"])
@@ -126,3 +127,61 @@ def test_no_id_can_spell_the_folder_of_another(identity):
 @pytest.mark.parametrize("identity", ["ada", "telegram-42", "a.b_c-d"])
 def test_ids_that_are_safe_stay_readable(identity):
     assert folder_name(identity) == identity
+
+
+# --- where the model may answer -------------------------------------------------------------------
+
+POLICIES = st.builds(
+    SendPolicyConfig,
+    default=st.sampled_from(["allow", "deny"]),
+    rules=st.lists(RULES, max_size=4).map(tuple),
+)
+
+
+@given(POLICIES, SUBJECTS)
+def test_a_deny_wins_then_an_allow_then_the_default(policy, subject):
+    found = [
+        rule.action
+        for rule in policy.rules
+        if allows(ScopeConfig(rules=(rule.model_copy(update={"action": "allow"}),)), subject)
+    ]
+    wanted = "deny" if "deny" in found else "allow" if found else policy.default
+    assert permits(policy, subject) == (wanted == "allow")
+
+
+@given(POLICIES, SUBJECTS, st.randoms())
+def test_the_order_of_its_rules_does_not_matter(policy, subject, chance):
+    rules = list(policy.rules)
+    chance.shuffle(rules)
+    mixed = policy.model_copy(update={"rules": tuple(rules)})
+    assert permits(mixed, subject) == permits(policy, subject)
+
+
+@given(SUBJECTS)
+def test_everybody_is_answered_unless_something_is_said(subject):
+    assert permits(SendPolicyConfig(), subject)
+
+
+# --- rooms ---------------------------------------------------------------------------------------
+
+PARTS = st.sampled_from(["default", "a", "b", "a/b", "/", "%2F", "a-b", ":", "", "..", "é", "A"])
+
+
+@given(PARTS, PARTS, PARTS, PARTS)
+def test_no_two_rooms_of_a_channel_share_a_folder(account, chat, other_account, other_chat):
+    config = ScopeConfig(default="allow", rules=())
+    spaces = [
+        view_for(
+            config, Subject("telegram", *ids, "42", "key"), people=("ada",), is_owner=False
+        ).space
+        for ids in ((account, "group", chat), (other_account, "group", other_chat))
+    ]
+    assert (spaces[0] == spaces[1]) == ((account, chat) == (other_account, other_chat))
+    assert all(re.fullmatch(r"rooms/[a-z0-9_.-]+", space) for space in spaces)
+
+
+@pytest.mark.parametrize("chat", ["-42", "-100123", "-100456"])
+def test_a_rule_means_a_chat_that_has_moved_by_any_of_its_ids(chat):
+    subject = Subject("telegram", "default", "group", "-42", "7", "k", ("-100123", "-100456"))
+    rules = (Rule(action="deny", chat=chat),)
+    assert not allows(ScopeConfig(default="allow", rules=rules), subject)

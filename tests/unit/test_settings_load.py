@@ -230,6 +230,7 @@ def test_other_warnings(tmp_path):
         [session]
         owner = ["pidgeon:1"]
         reset.by_channel.owll = { mode = "none" }
+        reset.by_chat."pidgeon:7" = { mode = "none" }
         [dashboard]
         """,
         {"CONFIDANT_DASHBOARD__TOKEN": "short"},
@@ -238,10 +239,12 @@ def test_other_warnings(tmp_path):
         "confidant.toml:3",
         "confidant.toml:5",
         "confidant.toml:6",
+        "confidant.toml:7",
         "CONFIDANT_DASHBOARD__TOKEN",
     ]
     assert '"pigeon"?' in warnings[1]
-    assert "short" in warnings[3]
+    assert '"pigeon"?' in warnings[3]
+    assert "short" in warnings[4]
 
 
 def test_a_token_opens_the_page_to_other_machines(tmp_path):

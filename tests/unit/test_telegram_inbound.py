@@ -4,14 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.telegram.content import MAX_REPLY_TEXT
 from adapters.telegram.inbound import (
-    MAX_NAME,
-    MAX_REPLY_TEXT,
     Identity,
     Ignored,
+    Press,
     normalise,
+    press_of,
+    pressable,
     update_id,
 )
+from adapters.telegram.shapes import MAX_NAME
 from bot.channel import Inbound, Media, ReplyTo
 
 ME = Identity(99, "confidant_bot")
@@ -194,10 +197,6 @@ def test_only_a_topic_message_has_a_thread():
 @pytest.mark.parametrize(
     ("fields", "ignored"),
     [
-        ({"chat": {"id": -5, "type": "group"}, "text": "x"}, Ignored("group", "-5")),
-        ({"chat": {"id": -5, "type": "supergroup"}, "text": "x"}, Ignored("group", "-5")),
-        ({"chat": {"id": -5, "type": "channel"}, "text": "x"}, Ignored("group", "-5")),
-        ({"chat": {"id": -5, "type": "something new"}, "text": "x"}, Ignored("group", "-5")),
         ({"from": {"id": 99, "is_bot": True}, "text": "x"}, Ignored("from_bot", "7")),
         ({"from": {"id": 12, "is_bot": True}, "text": "x"}, Ignored("from_bot", "7")),
         ({"pinned_message": {}}, Ignored("service", "7")),
@@ -209,7 +208,7 @@ def test_only_a_topic_message_has_a_thread():
         ({"text": "x", "message_id": True}, Ignored("malformed", "7")),
         ({"text": "x", "date": 10**30}, Ignored("malformed", "7")),
         ({"text": "x", "date": -1}, Ignored("malformed", "7")),
-        ({"text": 5}, Ignored("service", "7")),
+        ({"text": 5}, Ignored("empty", "7")),
     ],
 )
 def test_what_is_no_message_for_the_engine_says_why(fields, ignored):
@@ -268,3 +267,73 @@ def test_no_shape_of_json_makes_reading_fail(fields, kind):
 @given(st.recursive(JSON, lambda inner: st.fixed_dictionaries({"message": inner}), max_leaves=4))
 def test_any_update_is_read_or_left_out(update):
     assert isinstance(normalise(json.loads(json.dumps(update)), "default", ME), Inbound | Ignored)
+
+
+# --- presses -------------------------------------------------------------------------------------
+
+PRESSED = {
+    "id": "4382bfdwdsb323b2d9",
+    "from": ADA,
+    "chat_instance": "1",
+    "data": "/compact",
+    "message": {**BASE, "from": {"id": 99, "is_bot": True}, "text": "Nearly full."},
+}
+
+
+def press(without=(), **fields):
+    query = {key: value for key, value in (PRESSED | fields).items() if key not in without}
+    return normalise({"update_id": 1, "callback_query": query}, "default", ME, 1_800_000_000_000)
+
+
+def test_a_press_is_what_the_button_says_in_the_name_of_who_pressed_it():
+    assert press() == Inbound(
+        channel="telegram",
+        account="default",
+        chat="7",
+        chat_type="direct",
+        sender="7",
+        message_id="press-4382bfdwdsb323b2d9",
+        text="/compact",
+        sent_at=1_800_000_000_000,
+        sender_name="Ada L",
+        locale="de",
+    )
+    assert press_of({"callback_query": PRESSED}) == Press("4382bfdwdsb323b2d9", "7", 5)
+
+
+def test_a_press_in_a_topic_stays_there():
+    message = {**PRESSED["message"], "message_thread_id": 3, "is_topic_message": True}
+    assert press(message=message).thread == "3"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"data": "compact"}, "forged"),
+        ({"data": None}, "forged"),
+        ({"message": None}, "malformed"),
+        ({"from": {"id": 99}}, "from_bot"),
+        ({"id": 7}, "malformed"),
+    ],
+)
+def test_a_press_that_is_not_for_us_is_left_out(fields, reason):
+    assert press(**fields).reason == reason
+
+
+@pytest.mark.parametrize("command", ["", "/a\n", "/\u202e", "/\0", "hello", "/" + "é" * 32])
+def test_what_no_button_of_ours_carries(command):
+    assert not pressable(command)
+
+
+@given(st.dictionaries(st.sampled_from([*PRESSED, "inline_message_id"]), JSON))
+def test_no_shape_of_a_press_makes_reading_fail(fields):
+    for query in (fields, PRESSED | fields):
+        update = {"update_id": 1, "callback_query": query}
+        assert isinstance(normalise(update, "default", ME), Inbound | Ignored)
+        assert isinstance(press_of(update), Press | None)
+
+
+@given(JSON)
+def test_anything_may_be_asked_whether_it_is_a_press(value):
+    assert press_of(value) is None or isinstance(value, dict)
+    assert isinstance(press_of({"callback_query": value}), Press | None)

@@ -174,3 +174,23 @@ def test_spans_are_in_order_and_within_the_limit(text, limit):
         assert not text[at:start].strip()
         at = stop
     assert not text[at:].strip()
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "👩‍👩‍👧‍👦",
+        "👍🏽",
+        "❤️",
+        "🇩🇪",
+        "é",
+        "🏴‍☠️",
+    ],
+)
+@pytest.mark.parametrize("shift", range(12))
+def test_a_cut_falls_between_visible_characters(sign, shift):
+    text = "x" * shift + sign * 400
+    parts = [piece.plain for piece in pieces(text, 100)]
+    assert "".join(parts) == text
+    for part in parts[1:]:
+        assert part.startswith(sign)

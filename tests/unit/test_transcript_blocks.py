@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import Message, Opaque, Text, ToolResult, ToolUse
 from bot.agent.transcript import from_json, message_of, new_entry, repaired, storable, to_json
 from bot.errors import ModelBadReply
+from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.sessions import entries
 
 WORDS = st.text(max_size=8)

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.agent.models import Message, Request, Text, ToolResult, ToolUse
+from bot.agent.models import Request
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest
 from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
+from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.scope import MemoryView
 from bot.testing import ScriptedModel, calls, says
 

@@ -1,5 +1,6 @@
 // The conversation as it is seen: lines, days, drafts, and where the view stands.
 
+import { choices, files, pressedOn, settle, unsettle } from "./extras.js";
 import { language, t } from "./strings.js";
 
 const NEAR = 48; // px from the end that still count as being at the end
@@ -12,7 +13,7 @@ const exact = new Intl.DateTimeFormat(tag, { dateStyle: "full", timeStyle: "medi
 const thisYear = new Intl.DateTimeFormat(tag, { weekday: "long", day: "numeric", month: "long" });
 const otherYear = new Intl.DateTimeFormat(tag, { dateStyle: "long" });
 
-export class Log {
+export class Log extends EventTarget {
   #scroll = document.getElementById("scroll");
   #lines = document.getElementById("log");
   #tail = document.getElementById("tail");
@@ -20,12 +21,15 @@ export class Log {
   #newer = document.getElementById("newer");
   #empty = document.getElementById("empty");
   #byId = new Map();
+  #extras = new Map(); // what came with a line: a bot that was restarted no longer knows
   #drafts = new Map();
   #lastDay = "";
   #atEnd = true;
+  #endTop = 0; // where the view stood when it was last brought to the end
   #typingTimer = 0;
 
   constructor() {
+    super();
     this.#scroll.addEventListener("scroll", () => this.#look(), { passive: true });
     this.#newer.addEventListener("click", () => this.toEnd());
     // Whatever changes the sizes (streaming, a growing composer), the end stays in view.
@@ -46,7 +50,9 @@ export class Log {
     this.#byId.clear();
     this.#lastDay = "";
     this.clearDrafts();
-    for (const item of items) this.#append(item);
+    const known = this.#extras;
+    this.#extras = new Map();
+    for (const item of items) this.#append({ ...known.get(item.id), ...item });
     if (this.#atEnd) this.toEnd();
     else this.#scroll.scrollTop = this.#scroll.scrollHeight - fromEnd;
     setTimeout(() => this.#lines.setAttribute("aria-live", "polite"), 200);
@@ -68,6 +74,8 @@ export class Log {
     const note = line.querySelector(".note");
     note.textContent = detail || (state && t(state));
     note.hidden = !note.textContent;
+    const group = this.#choicesOf(pressedOn(id));
+    if (state === "refused" && group) unsettle(group);
   }
 
   draft(id, html) {
@@ -108,6 +116,7 @@ export class Log {
 
   toEnd() {
     this.#scroll.scrollTop = this.#empty.hidden ? this.#scroll.scrollHeight : 0;
+    this.#endTop = this.#scroll.scrollTop;
     this.#atEnd = true;
     this.#newer.hidden = true;
   }
@@ -133,6 +142,7 @@ export class Log {
       if (item.role === "bot") {
         body.innerHTML = item.html; // made safe by the server
         decorate(body);
+        this.#addExtras(item, body);
       } else {
         body.textContent = item.text;
       }
@@ -143,8 +153,25 @@ export class Log {
       time.title = exact.format(at);
       this.#byId.set(item.id, line);
       this.#lines.append(line);
+      const group = this.#choicesOf(pressedOn(item.id));
+      if (group) settle(group, item.text);
     }
     this.updateEmpty();
+  }
+
+  #addExtras({ id, buttons, attachments }, body) {
+    if (!buttons && !attachments) return;
+    this.#extras.set(id, { buttons, attachments });
+    if (attachments) body.after(files(attachments));
+    if (!buttons) return;
+    const press = (command) => {
+      this.dispatchEvent(new CustomEvent("press", { detail: { on: id, command } }));
+    };
+    body.parentElement.querySelector(".meta").before(choices(buttons, press));
+  }
+
+  #choicesOf(id) {
+    return id ? this.#byId.get(id)?.querySelector(".choices") : null;
   }
 
   #startDay(at) {
@@ -155,8 +182,14 @@ export class Log {
   }
 
   #follow(always = false) {
-    if (this.#atEnd || always) this.toEnd();
+    if (always || (this.#atEnd && !this.#leaving())) this.toEnd();
     else this.#newer.hidden = false;
+  }
+
+  /** Whether the reader has just scrolled up, which the page is told only with its next frame. */
+  #leaving() {
+    const { scrollHeight, scrollTop, clientHeight } = this.#scroll;
+    return scrollTop < this.#endTop - NEAR && scrollHeight - scrollTop - clientHeight >= NEAR;
   }
 
   #look() {

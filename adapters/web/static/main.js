@@ -2,6 +2,7 @@
 
 import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
+import { pressId } from "./extras.js";
 import { Log } from "./log.js";
 import { Outbox } from "./outbox.js";
 import { language, locale, t, translate } from "./strings.js";
@@ -99,6 +100,14 @@ composer.addEventListener("send", ({ detail: text }) => {
   if (connection.open) hideBanner();
   const { id, at } = outbox.add(text);
   showMine(id, text, at);
+  outbox.pump();
+});
+
+log.addEventListener("press", ({ detail: { on, command } }) => {
+  const id = pressId(on);
+  if (outbox.has(id)) return;
+  const { at } = outbox.add(command, id);
+  showMine(id, command, at);
   outbox.pump();
 });
 

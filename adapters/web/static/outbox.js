@@ -24,8 +24,12 @@ export class Outbox {
     return [...this.#items.values()];
   }
 
-  add(text) {
-    const item = { id: newId(), text, at: Date.now() };
+  has(id) {
+    return this.#items.has(id);
+  }
+
+  add(text, id = newId()) {
+    const item = { id, text, at: Date.now() };
     this.#items.set(item.id, item);
     try {
       localStorage.setItem(PREFIX + item.id, JSON.stringify(item));

@@ -11,60 +11,10 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from bot.messages import Message
+
+Purpose = Literal["chat", "flush", "summary"]
 StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "paused"]
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Words, by either side.
-
-    `note` marks what the engine put beside a person's words (the time, a quoted message): the
-    model reads it, but the person did not write it.
-    """
-
-    text: str
-    note: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUse:
-    """The model asks for a tool; `input` is its JSON arguments, not yet validated."""
-
-    id: str
-    name: str
-    input: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What a tool answered, as text for the model."""
-
-    tool_use_id: str
-    text: str
-    is_error: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """A block only the model's own service understands (thinking, say), sent back untouched."""
-
-    data: Mapping[str, Any]
-
-
-Block = Text | ToolUse | ToolResult | Opaque
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One side's contribution to the conversation."""
-
-    role: Literal["user", "assistant"]
-    blocks: tuple[Block, ...]
-
-    @property
-    def text(self) -> str:
-        """The words of this message, without tools and the engine's notes."""
-        return "".join(b.text for b in self.blocks if isinstance(b, Text) and not b.note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +31,8 @@ class Request:
     """Everything a model needs for one reply.
 
     `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
-    the person's ("en", "zh"); a real model takes it from the prompt, the offline one from here.
+    the person's ("en", "zh") and `purpose` what the reply is for: a real model takes both from the
+    prompt, the offline one from here.
     """
 
     model: str
@@ -90,6 +41,7 @@ class Request:
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int = 8192
     language: str = "en"
+    purpose: Purpose = "chat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +52,14 @@ class Usage:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+        )
 
     @property
     def context_tokens(self) -> int:

@@ -17,9 +17,13 @@ class Remember:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The person asks about the past; `query` is the words to look for."""
+    """The person asks about the past; `query` is the words to look for.
+
+    `before` when they ask for nothing but what was said in the conversation before.
+    """
 
     query: str
+    before: bool = False
 
 
 Intent = Remember | Recall | None
@@ -56,6 +60,17 @@ _ASKS_ZH = re.compile(
     r"还记得|记不记得|我说过|我提过|我告诉过|说过什么|查一下|查查|搜一下|搜索|找一下|回忆"
     r"|什么|哪[里儿个些天年位]|谁|多少|几[个点月号岁次]|怎么|为什么|何时|是不是|有没有|[吗呢么][\s。！!]*$"
 )
+_BEFORE = re.compile(
+    r"""^(?:(?:so|and|hey|hi|hello)\b[\s,]*)?(?:where\s+(?:were|did)\s+we(?:\s+(?:stop|leave\s+off))?
+          |what\s+(?:did|have|were|was)\s+(?:we|i|you)\s+(?:just\s+)?
+           (?:talk(?:ed|ing)?|spea?k(?:ing)?|spoken|discuss(?:ed|ing)?|say(?:ing)?|chat(?:ted|ting)?)
+           (?:\s+about)?
+           (?:\s+(?:last\s+time|before|earlier|previously|in\s+(?:the|our)\s+(?:last|previous)
+                  \s+conversation))?)\s*[?.!]*$
+        |^(?:我们|咱们)?(?:上次|之前|以前|刚才|刚刚|上一次|上回)?(?:我们|咱们)?都?(?:聊|说|谈|讨论)
+         (?:了|过|到)?(?:些)?(?:什么|哪里|哪儿|哪些|哪)了?[\s？?。]*$""",
+    re.IGNORECASE | re.VERBOSE,
+)
 _ENDS_ASKING = re.compile(r"[?？]\s*[\"'”’)）]*\s*$|吗[\s。！!]*$")
 
 # What an English question is made of beside the thing it asks about.
@@ -91,7 +106,7 @@ def understand(text: str) -> Intent:
         if told and (not asks or keep["polite"] or keep["that"]):
             return Remember(what.rstrip("?？ ") if keep["polite"] else what)
     if asks or _ASKS_EN.match(text) or _ASKS_ZH.search(text):
-        return Recall(query_of(text))
+        return Recall(query_of(text), before=bool(_BEFORE.match(text)))
     return None
 
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from bot import i18n
-from bot.agent.models import Message, Reply, Request, Text, TextDelta, ToolResult, ToolUse, Window
+from bot.agent.models import Reply, Request, TextDelta, Window, chores
 from bot.agent.models.intent import MAX_QUERY, Recall, Remember, understand
-from bot.agent.tools.quotes import Quote, parse
-from bot.errors import ModelRejected
+from bot.agent.tools.quotes import BEFORE, Quote, parse
+from bot.context.prompt import NO_CITE
+from bot.errors import ModelRejected, NotVisible
+from bot.messages import Message, Text, ToolResult, ToolUse
 
 WRITE = "memory_write"
 SEARCHES = ("memory_search", "transcript_search")
@@ -26,6 +28,13 @@ QUOTE_LENGTH = 300  # characters of what was said
 NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
 SEARCH_LIMIT: Final[Mapping[str, int]] = {"transcript_search": 20}  # own questions are left out
 
+_END = "its end"
+_ROLES = ("user", "assistant", "said")  # of what was said, not noted
+# Of this model's own answers, by how they begin.
+_OWN_HEADS = (
+    *("intro", "short", "found", "before", "nothing", "not_searched", "no_search", "no_store"),
+    *("stored", "stored_already", "not_stored", "remember_what"),
+)
 _STORED = re.compile(r"stored in (?P<path>\S.*\.md) line (?P<line>\d+)")
 _ALREADY = re.compile(r"already in (?P<path>\S.*\.md) line (?P<line>\d+); nothing was written")
 _PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
@@ -52,7 +61,10 @@ class OfflineModel:
         """
         if not request.messages:
             raise ModelRejected("there is nothing to answer")
-        message = _reply(request)
+        if request.purpose == "chat":
+            message = _reply(request)
+        else:  # a long conversation takes a while to look through
+            message = await asyncio.to_thread(chores.reply, request)
         for piece in _PIECES.findall(message.text):
             yield TextDelta(piece)
             await asyncio.sleep(0)  # others may run, and a stop may come, between two words
@@ -74,11 +86,35 @@ class OfflineModel:
 def _reply(request: Request) -> Message:
     """The whole reply to a request. Pure."""
     answered = _answered(request)
-    blocks = () if answered else _tool_calls(request)
+    before = "" if answered else _before(request)
+    blocks = () if answered or before else _tool_calls(request)
     if blocks:
         return Message("assistant", blocks)
-    text = _report(request, answered) if answered else _without_tools(request)
+    text = before or _answer(request, answered)
     return Message("assistant", (Text(text),))
+
+
+def _answer(request: Request, answered: Sequence[Answered]) -> str:
+    return _report(request, answered) if answered else _without_tools(request)
+
+
+def _before(request: Request) -> str:
+    """The end of the conversation before, for who asks for that; empty when it is not known."""
+    intent = understand(_words(request.messages))
+    if not isinstance(intent, Recall) or not intent.before:
+        return ""
+    notes = (b.text for m in request.messages for b in m.blocks if isinstance(b, Text) and b.note)
+    quotes = [quote for note in notes for quote in parse(note)]
+    ends = [quote for quote in quotes if quote.where[0].startswith(BEFORE) and _END in quote.where]
+    if not ends:
+        return ""
+    lines: list[str] = []
+    for line in ends[-1].text.splitlines():
+        who, _, said = line.partition(": ")
+        key = {"person": "offline.before_user", "you": "offline.before_assistant"}.get(who)
+        lines.append(f"> - {i18n.text(request.language, key, text=said) if key else line}")
+    until = ends[-1].where[0].removeprefix(BEFORE)
+    return "\n".join([i18n.text(request.language, "offline.before", date=until), "", *lines])
 
 
 # --- asking for tools ----------------------------------------------------------------------------
@@ -142,6 +178,8 @@ def _stored(language: str, item: Answered) -> str:
     answer = "" if item.result.is_error else item.result.text.strip()
     if place := _ALREADY.fullmatch(answer):
         return i18n.text(language, "offline.stored_already", **place.groupdict())
+    if _is_closed(item.result):
+        return i18n.text(language, "offline.no_store")
     if not _STORED.fullmatch(answer):
         return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
     return i18n.text(language, "offline.stored", text=str(item.use.input.get("text", "")))
@@ -150,13 +188,16 @@ def _stored(language: str, item: Answered) -> str:
 def _found(request: Request, answered: Sequence[Answered]) -> str:
     language, question = request.language, _question(request)
     works = [item for item in answered if not item.result.is_error]
+    if not works and all(_is_closed(item.result) for item in answered):
+        return i18n.text(language, "offline.no_search")
     if not works:
         reason = _reason(answered[0].result)
         return i18n.text(language, "offline.not_searched", reason=reason)
     quotes = [quote for item in works for quote in parse(item.result.text)]
     useful = list(_useful(quotes, question))[:QUOTES]
     if useful:
-        lines = [_quoted(language, quote) for quote in useful]
+        cite = NO_CITE not in request.system
+        lines = [_quoted(language, quote, cite=cite) for quote in useful]
         return "\n\n".join([i18n.text(language, "offline.found"), *lines])
     query = str(works[-1].use.input.get("query", ""))
     nothing = i18n.text(language, "offline.nothing", query=query)
@@ -172,8 +213,11 @@ def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
         if text in seen or not text:
             continue
         seen.add(text)
-        asked = _is_by(quote, "user") and isinstance(understand(text), Recall)
-        if not asked and not (_is_by(quote, "assistant") and _is_own_answer(text)):
+        theirs, mine = (
+            _is_by(quote, "said") or _is_by(quote, role) for role in ("user", "assistant")
+        )
+        asked = theirs and isinstance(understand(text), Recall)
+        if not asked and not (mine and _is_own_answer(text)):
             yield quote
 
 
@@ -183,28 +227,32 @@ def _is_by(quote: Quote, role: str) -> bool:
 
 def _is_own_answer(text: str) -> bool:
     """Whether this model wrote it, so that quoting it would quote a quote."""
-    keys = ("intro", "short", "found", "nothing", "not_searched", "no_search", "stored")
-    heads = (
-        i18n.catalog(language)[f"offline.{key}"].split("{")[0]
-        for language in i18n.LANGUAGES
-        for key in keys
-    )
-    return text.startswith(tuple(heads))
+    catalogs = [i18n.catalog(language) for language in i18n.LANGUAGES]
+    heads = (catalog[f"offline.{key}"].split("{")[0] for catalog in catalogs for key in _OWN_HEADS)
+    return text.startswith(tuple(head for head in heads if head))
 
 
-def _quoted(language: str, quote: Quote) -> str:
-    text = " ".join(quote.text.split())
-    for role in ("user", "assistant", "said"):
+def _quoted(language: str, quote: Quote, *, cite: bool) -> str:
+    for role in _ROLES:
         if _is_by(quote, role):
-            said = _clipped(text, QUOTE_LENGTH)
-            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=said)
-    return i18n.text(
-        language, "offline.noted", where=quote.where[0], text=_clipped(text, NOTE_LENGTH)
-    )
+            text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
+            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=text)
+    where = quote.where[0] if cite else i18n.text(language, "offline.notes")
+    kept = _clipped(quote.text, NOTE_LENGTH).splitlines()
+    lines = [line for line in kept if line.strip() and not line.startswith("#")] or kept
+    if len(lines) == 1:
+        return i18n.text(language, "offline.noted", where=where, text=" ".join(lines[0].split()))
+    head = i18n.text(language, "offline.noted_lines", where=where)
+    return "\n".join([head, "", *(f"> {line}" for line in lines)])
 
 
 def _clipped(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _is_closed(result: ToolResult) -> bool:
+    """Whether this conversation has no memory."""
+    return result.is_error and _reason(result).rstrip(".") == str(NotVisible()).rstrip(".")
 
 
 def _reason(result: ToolResult) -> str:

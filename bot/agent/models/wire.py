@@ -11,24 +11,15 @@ from typing import Any, Final, cast
 
 import orjson
 
-from bot.agent.models import (
-    Block,
-    Message,
-    Opaque,
-    Reply,
-    Request,
-    StopReason,
-    Text,
-    ToolResult,
-    ToolUse,
-    Usage,
-)
+from bot.agent.models import Reply, Request, StopReason, Usage
 from bot.errors import ModelBadReply, ModelRejected
+from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 Json = dict[str, Any]
 
 CACHE_MARK: Final[Json] = {"type": "ephemeral"}
 OPENING = "(Earlier messages are left out.)"  # when the history begins with the assistant
+GONE_PICTURE = "(a picture that is no longer kept)"
 NO_OUTPUT = "(no output)"  # the API takes no blank text
 CACHEABLE = frozenset({"text", "tool_use", "tool_result"})
 STOPS: Final[Mapping[str, StopReason]] = {
@@ -118,7 +109,16 @@ def _block_to_json(block: Block) -> Json | None:
         if block.is_error:
             result["is_error"] = True
         return result
+    if isinstance(block, Picture):
+        return _picture_to_json(block)
     return dict(block.data)
+
+
+def _picture_to_json(picture: Picture) -> Json:
+    if not picture.data:
+        return {"type": "text", "text": GONE_PICTURE}
+    source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+    return {"type": "image", "source": source}
 
 
 def _mark_last(content: list[Json]) -> None:

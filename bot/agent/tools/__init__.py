@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from bot.agent.models import ToolSpec
 from bot.memory.notes import Place
 from bot.scope import MemoryView
+from bot.sessions.reminders import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,17 @@ class TurnMemory:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Who a tool works for. `now` carries the person's time zone."""
+    """Who a tool works for. `now` carries the person's time zone, `window` is in tokens.
+
+    `origin` is where what a tool has said later goes; None where nothing can be.
+    """
 
     view: MemoryView
     session_id: str
     now: datetime
+    window: int = 200_000
     memory: TurnMemory = field(default_factory=TurnMemory)
+    origin: Origin | None = None
 
 
 class Tool(Protocol):

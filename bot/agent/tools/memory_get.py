@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Recalled, ToolContext, arguments
-from bot.agent.tools.memory_search import readable
 from bot.agent.tools.quotes import Quote, render
+from bot.memory import markdown
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.notes import Place
 
@@ -71,4 +71,4 @@ class MemoryGet:
         context.memory.recalled.append(Recalled(Place(path, part.first), part.text))
         facts = (f"{path}:{part.first}-{part.last}", "file", *part.notes)
         more = f"\n\nThere is more from line {part.last + 1}." if part.more else ""
-        return f"{render([Quote(facts, readable(part.text) or ' ')])}{more}"
+        return f"{render([Quote(facts, markdown.readable(part.text) or ' ')])}{more}"

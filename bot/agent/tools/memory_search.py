@@ -70,7 +70,8 @@ class MemorySearch:
         if not context.view.partitions:
             raise NotVisible
         found = await self._searcher.search(query, context.view.partitions, limit)
-        hits = [hit for hit in found.hits if may_see(context.view, hit)][:limit]
+        seen = (hit for hit in found.hits if may_see(context.view, hit))
+        hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)][:limit]
         mode = f"Searched by {how(found)}."
         if not hits:
             return f"Nothing in memory matches. {mode}"
@@ -100,7 +101,7 @@ def may_see(view: MemoryView, hit: Found) -> bool:
 def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
     """A passage with where it stands, or when it was said, and a fact about it."""
     if is_file(hit):
-        return Quote((where(hit), fact or hit.source), readable(hit.snippet))
+        return Quote((where(hit), fact or hit.source), markdown.readable(hit.snippet))
     said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
     return Quote((said, "said", f"message {hit.path}"), hit.snippet)
 
@@ -116,12 +117,3 @@ def where(hit: Found) -> str:
     if hit.end_line > hit.start_line:
         lines += f"-{hit.end_line}"
     return f"{paths.shown(hit.space, hit.path)}:{lines}"
-
-
-def readable(text: str) -> str:
-    """A passage without marks; what came from elsewhere says so."""
-    lines = [
-        f"(from an untrusted source) {line}" if markdown.is_untrusted(line) else line
-        for line in text.split("\n")
-    ]
-    return markdown.plain("\n".join(lines))

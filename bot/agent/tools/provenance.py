@@ -23,7 +23,7 @@ def provenance_of(text: str, context: ToolContext, *, untrusted: bool) -> Proven
     """
     own = context.memory.words
     doubtful = (markdown.untrusted_lines(passage.text) for passage in context.memory.recalled)
-    quoted = (*context.memory.quoted, *(line for lines in doubtful for line in lines))
+    quoted = (*context.memory.quoted, *("\n".join(lines) for lines in doubtful))
     if untrusted or _share(text, quoted) > max(OWN_SHARE, _share(text, own)):
         return "untrusted"
     return "owner" if context.view.private and _share(text, own) >= OWN_SHARE else "agent"
@@ -46,10 +46,19 @@ def already(text: str, recalled: Sequence[Recalled], files: Mapping[str, str]) -
 
 
 def _share(text: str, others: Sequence[str]) -> float:
-    """How much of a text, from 0 to 1, is made of words that stand in the others."""
+    """How much of a text, from 0 to 1, is made of words that stand in one of the others.
+
+    In one, not in all together: a long conversation has nearly every word somewhere.
+    """
     words = _words(text)
-    there = {word for other in others for word in _words(other)}
-    return sum(word in there for word in words) / len(words) if words else 0.0
+    if not words:
+        return 0.0
+    shares = (_count(words, frozenset(_words(other))) for other in others)
+    return max(shares, default=0) / len(words)
+
+
+def _count(words: Sequence[str], there: frozenset[str]) -> int:
+    return sum(word in there for word in words)
 
 
 def _words(text: str) -> list[str]:

@@ -10,6 +10,7 @@ import structlog
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
+from bot.agent.tools.guard import ResultGuard
 from bot.errors import ToolError
 
 TIMEOUT = 30.0  # seconds
@@ -18,14 +19,20 @@ log = structlog.get_logger(__name__)
 
 
 class Toolbox:
-    """Tools by name, always in the same order, so that prompts keep their bytes."""
+    """Tools by name, always in the same order, so that prompts keep their bytes.
 
-    def __init__(self, tools: Iterable[Tool], *, timeout: float = TIMEOUT) -> None:
+    What they answer passes the guard, if there is one, before anything else sees it.
+    """
+
+    def __init__(
+        self, tools: Iterable[Tool], *, guard: ResultGuard | None = None, timeout: float = TIMEOUT
+    ) -> None:
         ordered = sorted(tools, key=lambda tool: tool.spec.name)
         self._tools = {tool.spec.name: tool for tool in ordered}
         if len(self._tools) != len(ordered):
             raise ValueError("two tools have the same name")
         self._specs = tuple(tool.spec for tool in ordered)
+        self._guard = guard
         self._timeout = timeout
 
     @property
@@ -43,7 +50,10 @@ class Toolbox:
             return f"There is no tool by that name. The tools are: {known}.", True
         try:
             async with asyncio.timeout(self._timeout):
-                return await tool.run(arguments, context), False
+                answer = await tool.run(arguments, context)
+                if self._guard is not None:
+                    answer = await self._guard.check(name, answer, context)
+                return answer, False
         except ToolError as error:
             log.info("tool.refused", tool=name, error=type(error).__name__)
             return f"Error: {error}", True

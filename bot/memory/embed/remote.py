@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import aiohttp
 import numpy as np
+import orjson
 import structlog
 
 from bot.channel import reveal
@@ -24,7 +25,7 @@ JITTER = 0.2  # of a pause
 FAILURES = 2  # calls in a row that fail until the server is left alone
 LOCK_OUT = 30.0  # seconds, doubled for each further failure
 LONGEST_LOCK_OUT = 600.0  # seconds
-MAX_ANSWER = 64_000_000  # bytes
+MAX_ANSWER = 500_000  # bytes for each text
 _TOO_MANY = 429
 _SERVER_ERROR = 500
 
@@ -45,14 +46,14 @@ class RemoteEmbedder:
         config: EmbedderConfig,
         *,
         now: Callable[[], float] = time.monotonic,
-        first_pause: float = FIRST_PAUSE,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.model = config.model
         self.endpoint = config.base_url.rstrip("/")
         self.dims = 0
         self._config = config
         self._now = now
-        self._first_pause = first_pause
+        self._sleep = sleep
         self._session: aiohttp.ClientSession | None = None
         self._failures = 0
         self._reason = ""
@@ -101,14 +102,14 @@ class RemoteEmbedder:
             log.warning("memory.embedder.locked_out", failures=self._failures, seconds=seconds)
 
     async def _request(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        pause = self._first_pause
+        pause = FIRST_PAUSE
         for left in range(TRIES - 1, -1, -1):
             try:
                 return await self._once(texts)
             except _MayPass as error:
                 if not left:
                     raise EmbedderError(str(error)) from error
-            await asyncio.sleep(pause * (1 + random.uniform(-JITTER, JITTER)))  # noqa: S311
+            await self._sleep(pause * (1 + random.uniform(-JITTER, JITTER)))  # noqa: S311
             pause = min(LONGEST_PAUSE, pause * 2)
         raise EmbedderError("no answer")
 
@@ -120,11 +121,15 @@ class RemoteEmbedder:
                     raise _MayPass(f"the server answered {answer.status}")
                 if answer.status != 200:
                     raise EmbedderError(f"the server answered {answer.status}")
-                data: object = await answer.json(content_type=None)
+                text = await _body(answer, len(texts) * MAX_ANSWER)
         except TimeoutError as error:
             raise EmbedderError("the server did not answer in time") from error
         except aiohttp.ClientError as error:
             raise _MayPass(f"the server cannot be reached: {type(error).__name__}") from error
+        except ValueError as error:  # what cannot be a header, such as a line end in the key
+            raise EmbedderError("the request cannot be sent: is the key a single line?") from error
+        try:
+            data: object = orjson.loads(text)
         except ValueError as error:
             raise EmbedderError("the server's answer is no JSON") from error
         return _rows(data, len(texts))
@@ -144,6 +149,20 @@ class _MayPass(Exception):
     """The same request may work in a moment."""
 
 
+async def _body(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """What a server answered.
+
+    Raises:
+        EmbedderError: it is longer than such an answer can be.
+    """
+    body = bytearray()
+    async for part in answer.content.iter_any():
+        body += part
+        if len(body) > limit:
+            raise EmbedderError("the server's answer is too long")
+    return bytes(body)
+
+
 def _rows(data: object, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """The vectors of an answer, in the order of the texts.
 
@@ -153,9 +172,12 @@ def _rows(data: object, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     try:
         items = cast("list[dict[str, Any]]", cast("dict[str, Any]", data)["data"])
         items = sorted(items, key=lambda item: int(item.get("index", 0)))
-        rows = np.asarray([item["embedding"] for item in items], dtype=np.float32)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        rows = np.asarray([item["embedding"] for item in items], dtype=np.float64)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise EmbedderError("the server's answer holds no vectors") from error
     if rows.ndim != 2 or rows.shape[0] != count or not rows.shape[1]:
         raise EmbedderError("the server's answer holds other vectors than were asked for")
-    return rows
+    # Scaled before it is narrowed, so that nothing is too large or too small to have a length.
+    highest = np.abs(rows).max(axis=1, keepdims=True)
+    usable = np.isfinite(highest) & (highest > 0)
+    return np.divide(rows, highest, out=np.zeros_like(rows), where=usable).astype(np.float32)

@@ -5,12 +5,12 @@ Disk and database work runs in one thread; only the embedder is awaited.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import structlog
 
 from bot.clock import Clock
@@ -21,11 +21,15 @@ from bot.memory.index import pieces, scan
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.pieces import Draft
 from bot.memory.index.store import Bare, ChunkRow, SourceRow, Store
+from bot.memory.numeric import np
 
 T = TypeVar("T")
 InThread = Callable[[Callable[[], T]], Awaitable[T]]
 
+Item = tuple[SourceRow, list[Draft]]
+
 GROUP = 256  # chunks whose vectors are asked for, and that are committed, together
+PATIENCE = 1.0  # seconds that the words of a note wait for its vectors
 
 log = structlog.get_logger(__name__)
 
@@ -40,22 +44,16 @@ class DimsChanged(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a sync did; `failure` is why vectors are missing, `again` that a file kept changing."""
+    """What a sync did; `failure` is why vectors are missing, `again` that a file kept changing.
+
+    `refused` are folders that could not be looked into, each ending in "/", and why.
+    """
 
     written: int = 0
     removed: int = 0
     failure: str = ""
     again: bool = False
-
-
-@dataclass(slots=True)
-class _Pending:
-    """Sources that wait for their vectors."""
-
-    sources: list[tuple[SourceRow, list[Draft]]] = field(
-        default_factory=list[tuple[SourceRow, list[Draft]]]
-    )
-    chunks: int = 0
+    refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Builder:
@@ -83,57 +81,60 @@ class Builder:
             DimsChanged: it must be built anew.
         """
         outcome = Outcome()
-        changed, gone = await self._thread(lambda: self._differences(store))
+        changed, gone = await self._thread(lambda: self._differences(store, outcome.refused))
         if gone:
             await self._thread(lambda: _remove(store, gone))
             outcome.removed = len(gone)
-        pending = _Pending()
-        for found in changed:
-            read = await self._thread(lambda found=found: self._read(store, found))
-            if read is None:
-                continue
-            if isinstance(read, scan.Changed):
-                outcome.again = True
-                continue
-            await self._add(store, pending, read, outcome)
-        await self._flush(store, pending, outcome)
+        waiting = iter(changed)
+        while batch := await self._thread(lambda: self._read_some(waiting, outcome)):
+            await self._store(store, batch, outcome)
         await self._fill(store, outcome)
         return outcome
 
     async def put(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
         """Index documents, each in the place of what it was before."""
         outcome = Outcome()
-        pending = _Pending()
-        for document in documents:
-            drafts = pieces.of_document(document.text or "", document.at)
-            await self._add(store, pending, (document, drafts), outcome)
-        await self._flush(store, pending, outcome)
+        waiting = iter(documents)
+        while batch := await self._thread(lambda: _some_documents(waiting)):
+            await self._store(store, batch, outcome)
         return outcome
 
     # --- disk -------------------------------------------------------------------------------------
 
-    def _differences(self, store: Store) -> tuple[list[scan.Found], list[int]]:
-        known = store.sources("memory")
+    def _differences(
+        self, store: Store, refused: dict[str, str]
+    ) -> tuple[list[scan.Found], list[int]]:
+        """The notes that are new or look different, and the sources whose note is gone."""
+        known = {name: each for (_, name), each in store.sources("memory").items()}
         changed: list[scan.Found] = []
-        seen: set[tuple[str, str]] = set()
-        for found in scan.scan(self._workspace):
-            key = (found.located.partition, found.name)
-            seen.add(key)
-            row = known.get(key)
-            same = row is not None and (row[1].mtime, row[1].size, row[1].inode) == (
-                *(found.mtime, found.size, found.inode),
-            )
-            if not same:
-                changed.append(found)
-        return changed, [row[0] for key, row in known.items() if key not in seen]
+        for seen in scan.scan(self._workspace, refused):
+            row = known.pop(seen.name, None)
+            if row is None or row.look != seen.look:
+                found = scan.located(seen)
+                if found is not None:
+                    changed.append(found)
+        # What lies in a folder that cannot be looked into is not gone.
+        hidden = tuple(refused)
+        return changed, [each.id for name, each in known.items() if not name.startswith(hidden)]
 
-    def _read(
-        self, store: Store, found: scan.Found
-    ) -> tuple[SourceRow, list[Draft]] | scan.Changed | None:
+    def _read_some(self, waiting: Iterator[scan.Found], outcome: Outcome) -> list[Item]:
+        """The next notes, as many as are worth one transaction."""
+        batch: list[Item] = []
+        chunks = 0
+        for found in waiting:
+            try:
+                batch.append(self._read(found))
+            except scan.Changed:
+                outcome.again = True
+                continue
+            chunks += len(batch[-1][1])
+            if chunks >= GROUP:
+                break
+        return batch
+
+    def _read(self, found: scan.Found) -> Item:
         try:
             content = scan.read(self._workspace, found)
-        except scan.Changed as changed:
-            return changed
         except OSError as error:
             content = scan.Content("", b"", scan.reason(error))
         located = found.located
@@ -145,35 +146,28 @@ class Builder:
             path=located.path,
             hash=content.hash,
             # What could not be read is looked at again each time.
-            mtime=found.mtime if content.hash or not found.size else -1,
+            mtime=found.look[0] if content.hash or not found.size else -1,
             size=found.size,
-            inode=found.inode,
+            inode=found.look[2],
             problem=content.problem,
         )
         return row, pieces.of_note(located.path, content.text)
 
     # --- vectors ----------------------------------------------------------------------------------
 
-    async def _add(
-        self,
-        store: Store,
-        pending: _Pending,
-        item: tuple[SourceRow, list[Draft]],
-        outcome: Outcome,
-    ) -> None:
-        pending.sources.append(item)
-        pending.chunks += len(item[1])
-        outcome.written += 1
-        if pending.chunks >= GROUP:
-            await self._flush(store, pending, outcome)
-
-    async def _flush(self, store: Store, pending: _Pending, outcome: Outcome) -> None:
-        sources, pending.sources, pending.chunks = pending.sources, [], 0
-        if not sources:
-            return
-        texts = [text for _, drafts in sources for draft in drafts for text in draft.windows]
-        known = await self._embed(store, texts, outcome)
-        await self._thread(lambda: _put(store, sources, known))
+    async def _store(self, store: Store, batch: Sequence[Item], outcome: Outcome) -> None:
+        outcome.written += len(batch)
+        texts = [text for _, drafts in batch for draft in drafts for text in draft.windows]
+        embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
+        try:
+            done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
+            if not done:  # found by its words for now; `_fill` finds the vectors in the cache
+                await self._thread(lambda: _put(store, batch, {}))
+            known = await embedding
+        finally:
+            embedding.cancel()
+        if done:
+            await self._thread(lambda: _put(store, batch, known))
 
     async def _fill(self, store: Store, outcome: Outcome) -> None:
         """Give vectors to chunks that were stored while the embedder failed."""
@@ -211,9 +205,11 @@ class Builder:
                 outcome.failure = str(error)
                 log.warning("memory.embed_failed", texts=len(missing), reason=str(error))
                 rows = np.zeros((0, 0), np.float32)
-            made = {
-                hashed: vectors.pack(rows[[at]]) for at, hashed in enumerate(missing) if len(rows)
-            }
+            except Exception as error:  # an embedder from elsewhere must not keep words out
+                log.exception("memory.embedder_raised")
+                outcome.failure = type(error).__name__
+                rows = np.zeros((0, 0), np.float32)
+            made = dict(zip(missing, vectors.pack(rows), strict=False))
         dims = len(next(iter((made or known).values()), b""))
         if dims:
             await self._thread(lambda: _fit(store, dims))
@@ -232,11 +228,20 @@ def _remove(store: Store, sources: Sequence[int]) -> None:
             store.remove(source)
 
 
-def _put(
-    store: Store, sources: Sequence[tuple[SourceRow, list[Draft]]], known: dict[bytes, bytes]
-) -> None:
+def _some_documents(waiting: Iterator[SourceRow]) -> list[Item]:
+    batch: list[Item] = []
+    chunks = 0
+    for document in waiting:
+        batch.append((document, pieces.of_document(document.text or "", document.at)))
+        chunks += len(batch[-1][1])
+        if chunks >= GROUP:
+            break
+    return batch
+
+
+def _put(store: Store, batch: Sequence[Item], known: dict[bytes, bytes]) -> None:
     with store.transaction:
-        for source, drafts in sources:
+        for source, drafts in batch:
             store.put(source, (_row(draft, known) for draft in drafts))
 
 

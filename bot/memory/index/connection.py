@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,13 @@ def load_vec(connection: apsw.Connection) -> None:
         ImportError: it is not installed.
         apsw.Error: it cannot be loaded on this machine.
     """
-    # A machine without it searches all the same.
-    import sqlite_vec  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
-
+    # Its Python package is not imported, because that loads numpy.
+    found = importlib.util.find_spec("sqlite_vec")
+    if found is None or not found.origin:
+        raise ImportError("sqlite-vec is not installed")
     connection.enable_load_extension(True)
     try:
-        connection.load_extension(sqlite_vec.loadable_path())
+        connection.load_extension(str(Path(found.origin).with_name("vec0")))
     finally:
         connection.enable_load_extension(False)
 

@@ -58,7 +58,7 @@ def _read(workspace: Path, request: Request) -> tuple[list[tuple[Candidate, Plac
     found: list[tuple[Candidate, Place]] = []
     left = MAX_BYTES
     try:
-        for note in scan.scan(workspace):
+        for note in scan.notes(workspace):
             if note.located.partition not in request.partitions:
                 continue
             if time.monotonic() > until or left <= 0:

@@ -1,10 +1,13 @@
 """The index files in a folder: each rebuild writes a new one, and the newest complete one counts.
 
-A new name for each makes the swap atomic, and keeps SQLite's log of one file from another's.
+A new name for each makes the swap atomic, and keeps SQLite's log of one file from another's. Only
+one program at a time builds or removes files: the command line works beside a running bot.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from pathlib import Path
 
@@ -14,7 +17,25 @@ from bot.memory.index import schema
 from bot.memory.index.connection import Extension, connect, run
 
 _NAME = re.compile(r"index-(\d{6,})\.db")
+_LOCK = "index.lock"
 _BESIDE = ("", "-wal", "-shm", "-journal")
+
+
+def claim(folder: Path) -> int | None:
+    """Take the right to build and remove index files in a folder, until `os.close` gives it back.
+
+    None while another program has it.
+
+    Raises:
+        OSError: the folder cannot be used.
+    """
+    file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:
@@ -28,9 +49,10 @@ def newest(folder: Path, extension: Extension) -> Path | None:
     return next((path for _, path in numbered(folder) if _is_complete(path, extension)), None)
 
 
-def following(folder: Path) -> Path:
-    """The name of the next one."""
-    last = max((number for number, _ in numbered(folder)), default=0)
+def following(folder: Path, live: Path | None = None) -> Path:
+    """The name of the next one: none that a search may still have open, even if it is gone."""
+    names = [path.name for _, path in numbered(folder)] + ([live.name] if live else [])
+    last = max((int(m[1]) for name in names if (m := _NAME.fullmatch(name))), default=0)
     return folder / f"index-{last + 1:06d}.db"
 
 

@@ -27,6 +27,8 @@ from bot.memory.index.values import Document, Forgotten
 T = TypeVar("T")
 
 CACHE = "embeddings.db"
+LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
+LOOKS = 200
 # What a rebuild mends: a file that is damaged, missing, or not what it should be.
 _DAMAGED = (
     apsw.CorruptError,
@@ -69,6 +71,7 @@ class Keeper:
     ) -> None:
         self.live: Path | None = None
         self.broken = False  # a search found the live file damaged
+        self.again = False  # a note was being written while it was read
         self.last_sync = 0
         self.last_reason = ""
         self._workspace = workspace
@@ -81,6 +84,7 @@ class Keeper:
         self._builder = Builder(workspace, embedder, self._cache, clock, self._run)
         self._store: Store | None = None
         self._inode = 0
+        self._turn: int | None = None
         self._lock = asyncio.Lock()
         self._running: asyncio.Task[None] | None = None
         self._queued: asyncio.Task[None] | None = None
@@ -99,8 +103,13 @@ class Keeper:
             await self._open()
 
     async def close(self) -> None:
-        """Finish what is being written, and release the files."""
+        """Finish the transaction that is being written, and release the files."""
         self._closed = True
+        # A sync may wait for an embedder for minutes; what it has not done is done after the start.
+        running = [task for task in (self._queued, self._running) if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         async with self._lock:
             await self._run(self._release)
         await asyncio.to_thread(self._thread.shutdown)
@@ -127,11 +136,11 @@ class Keeper:
             return
         if self._running is None:
             self._running = asyncio.create_task(self._first(reason))
-            await asyncio.shield(self._running)
+            await asyncio.wait({self._running})
             return
         if self._queued is None:
             self._queued = asyncio.create_task(self._next(self._running, reason))
-        await asyncio.shield(self._queued)
+        await asyncio.wait({self._queued})
 
     async def _first(self, reason: str) -> None:
         try:
@@ -163,7 +172,7 @@ class Keeper:
 
         def work(store: Store) -> int:
             known = store.sources("transcript")
-            gone = [known[key][0] for key in documents if key in known]
+            gone = [known[key].id for key in documents if key in known]
             with store.transaction:
                 for source in gone:
                     store.remove(source)
@@ -220,7 +229,8 @@ class Keeper:
                 log.exception("memory.sync_raised", reason=reason)
                 self._problem = "the index could not be brought up to date; the log says why"
                 return
-            self._problem = ""
+            self._problem = _unread(outcome.refused)
+            self.again = outcome.again
             self._embed_failure = f"no vectors: {outcome.failure}" if outcome.failure else ""
             self.last_sync, self.last_reason = self._clock(), reason
             if outcome.written or outcome.removed:
@@ -242,6 +252,26 @@ class Keeper:
 
     async def _rebuild(self) -> Outcome:
         """Build a new file beside the live one, and let searches have it when it is whole."""
+        try:
+            await self._wait_turn()
+            other = await self._run(self._made_elsewhere)
+            if other is None:
+                return await self._build()
+            old = self._store
+            self._live(other)
+            await self._run(lambda: self._retire(old))
+        finally:
+            await asyncio.shield(self._run(self._end_turn))
+        return await self._builder.sync(other)
+
+    async def _wait_turn(self) -> None:
+        for _ in range(LOOKS):
+            if await self._run(self._take_turn):
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+        raise apsw.BusyError("another program is building the index")
+
+    async def _build(self) -> Outcome:
         old = self._store
         documents = await self._run(lambda: _documents(old))
         for attempt in range(2):
@@ -256,13 +286,13 @@ class Keeper:
                 outcome = await self._builder.put(store, documents)
                 whole = await self._builder.sync(store)
                 await self._run(lambda store=store: _complete(store))
+                self._live(store)
             except BaseException as error:
                 await asyncio.shield(self._run(lambda store=store: _discard(store)))
                 # The first vectors may show that those of the cache have another length.
                 if isinstance(error, DimsChanged) and not attempt:
                     continue
                 raise
-            self._live(store)
             await self._run(lambda: self._retire(old))
             whole.written += outcome.written
             whole.failure = whole.failure or outcome.failure
@@ -279,8 +309,8 @@ class Keeper:
             self._live(store)
 
     def _live(self, store: Store) -> None:
-        self._store = store
         self._inode = store.path.stat().st_ino
+        self._store = store
         self.live = store.path
         self.broken = False
 
@@ -322,7 +352,9 @@ class Keeper:
         self._workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._cache.prune(self._clock())
         path = generations.newest(self._folder, self._extension)
-        generations.remove_others(self._folder, path)
+        if self._take_turn():  # else another program builds one, and will tidy up
+            generations.remove_others(self._folder, path)
+            self._end_turn()
         if path is None:
             return None
         store = Store.open(path, self._extension)
@@ -330,10 +362,31 @@ class Keeper:
             store.rebuild_vectors()
         return store
 
+    def _take_turn(self) -> bool:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._turn = generations.claim(self._folder)
+        return self._turn is not None
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            os.close(turn)
+
+    def _made_elsewhere(self) -> Store | None:
+        """The index another program built in the meantime, if it is what is wanted."""
+        path = generations.newest(self._folder, self._extension)
+        if path is None or path == self.live:
+            return None
+        store = Store.open(path, self._extension)
+        if self._is_other(store):
+            store.close()
+            return None
+        return store
+
     def _next_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return generations.following(self._folder)
+        return generations.following(self._folder, self.live)
 
     def _is_other(self, store: Store) -> bool:
         meta = store.meta()
@@ -361,8 +414,8 @@ class Keeper:
         partitions: tuple[str, ...],
     ) -> Forgotten:
         notes, said = store.sources("memory"), store.sources("transcript")
-        documents = {row[0] for row in said.values()}
-        sources = {row[0] for (_, name), row in notes.items() if name in paths}
+        documents = {known.id for known in said.values()}
+        sources = {known.id for (_, name), known in notes.items() if name in paths}
         if partitions:
             sources.update(s for text in texts if text for s in store.holding(text, partitions))
         hashes = [
@@ -433,6 +486,12 @@ def _complete(store: Store) -> None:
 def _discard(store: Store) -> None:
     store.close()
     generations.remove(store.path)
+
+
+def _unread(refused: Mapping[str, str]) -> str:
+    """What is told of folders that cannot be looked into: not their names."""
+    reasons = ", ".join(sorted(set(refused.values())))
+    return f"folders of notes cannot be read: {len(refused)}, {reasons}" if refused else ""
 
 
 def _words(error: Exception) -> str:

@@ -9,19 +9,18 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bot.memory import matching, ranking, vectors, words
 from bot.memory.index import schema
 from bot.memory.index.connection import Extension, connect, run, tokenizer
 from bot.memory.index.store import scope_token
+from bot.memory.numeric import NDArray, np
 from bot.memory.vectors import Vectors
 from bot.storage import Row
 
-BY_BITS = 256  # chunks the signs find, to be compared again by their windows
-COMMON = 0.25  # a word in more of a large partition's chunks than this finds nothing by itself
-LARGE = 5_000  # chunks
+BY_BITS = 192  # chunks the signs find, to be compared again by their windows
+COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by itself,
+COMMON_LEAST = 500  # if there are enough of them to find
+LARGE = 5_000  # chunks; from here on signs are kept in memory, 32 bytes each, not asked of vec0
 GRACE = 0.25  # seconds to show what was found when the time is up
 _STEPS = 20_000  # of SQLite's machine between looks at the clock; about a millisecond
 
@@ -47,6 +46,15 @@ class Scope:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Signatures:
+    """The signs of a partition's chunks, a row each, and the chunks' ids in rising order."""
+
+    epoch: str
+    ids: NDArray[np.int64]
+    matrix: NDArray[np.uint8]
+
+
 class Reader:
     """The reading side of one index file; used by one thread at a time."""
 
@@ -54,7 +62,7 @@ class Reader:
         self.path = path
         self._connection, self.has_vec = connect(path, writing=False, extension=extension)
         self._deadline = float("inf")
-        self._matrices: dict[int, tuple[int, list[int], NDArray[np.uint8]]] = {}
+        self._known: dict[int, _Signatures] = {}
         self.tokenize = tokenizer(self._connection)
         self.split = tokenizer(self._connection, stems=False)
         self._connection.set_progress_handler(self._is_late, _STEPS)
@@ -102,9 +110,8 @@ class Reader:
     ) -> list[int]:
         """The chunks with any of the query's terms, best BM25 first."""
         terms = [term for term in query.terms if known.frequencies[term.tokens]]
-        if scope.chunks > LARGE:
-            rare = [t for t in terms if known.frequencies[t.tokens] < COMMON * scope.chunks]
-            terms = rare or terms
+        rare = [t for t in terms if known.frequencies[t.tokens] < _common(scope)]
+        terms = rare or terms
         if not terms or not scope.ids:
             return []
         asked = " OR ".join(term.match for term in terms)
@@ -126,8 +133,7 @@ class Reader:
         if not packed:
             return []
         dims = wanted.shape[1]
-        rows = vectors.unpack(b"".join(blob for _, blob in packed), dims)
-        cosines = vectors.products(rows, wanted)[:, 0]
+        cosines = vectors.cosines(b"".join(blob for _, blob in packed), wanted)
         starts = np.cumsum([0, *(len(blob) // dims for _, blob in packed[:-1])])
         best = np.maximum.reduceat(cosines, starts)
         return [packed[at][0] for at in np.argsort(-best, kind="stable")[:limit]]
@@ -166,38 +172,53 @@ class Reader:
         )
 
     def _count(self, term: words.Term, scope: Scope) -> int:
+        """In how many chunks a term is; counting stops where it is common anyway."""
         if not scope.ids:
             return 0
-        sql = "SELECT count(*) FROM chunks_text WHERE chunks_text MATCH ?"
-        return int(self._run(sql, (_within(scope, term.match),))[0][0])
+        rows = self._run(
+            "SELECT count(*) FROM (SELECT 1 FROM chunks_text WHERE chunks_text MATCH ? LIMIT ?)",
+            (_within(scope, term.match), _common(scope)),
+        )
+        return int(rows[0][0])
 
     def _by_bits(self, partition: int, bits: bytes) -> list[tuple[float, int]]:
-        if self.has_vec:
+        chunks = self._run("SELECT chunks FROM partitions WHERE id = ?", (partition,))[0][0]
+        if self.has_vec and chunks < LARGE:
             rows = self._run(
                 f"""SELECT distance, rowid FROM {schema.VECTORS_TABLE}
                     WHERE bits MATCH vec_bit(?) AND partition = ? AND k = ?""",
                 (bits, partition, BY_BITS),
             )
             return [(float(row[0]), int(row[1])) for row in rows]
-        ids, matrix = self._matrix(partition)
-        if not ids:
+        known = self._signatures(partition)
+        if not len(known.ids):
             return []
-        near = vectors.nearest(matrix, bits, BY_BITS)
-        return [(float(distance), ids[row]) for row, distance in near]
+        near = vectors.nearest(known.matrix, bits, BY_BITS)
+        return [(float(distance), int(known.ids[row])) for row, distance in near]
 
-    def _matrix(self, partition: int) -> tuple[list[int], NDArray[np.uint8]]:
-        """A partition's signs, kept in memory until the file changes."""
-        version = int(self._run("PRAGMA data_version")[0][0])
-        kept = self._matrices.get(partition)
-        if kept is None or kept[0] != version:
-            rows = self._run(
-                "SELECT id, bits FROM chunks WHERE partition = ? AND bits IS NOT NULL", (partition,)
-            )
-            joined = b"".join(row[1] for row in rows)
-            matrix = np.frombuffer(joined, np.uint8).reshape(len(rows), -1) if rows else _NOTHING
-            kept = (version, [int(row[0]) for row in rows], matrix)
-            self._matrices[partition] = kept
-        return kept[1], kept[2]
+    def _signatures(self, partition: int) -> _Signatures:
+        """A partition's signs, kept in memory: what was added since is read, the rest is not.
+
+        Chunks that were removed stay in it; they are not found when they are looked up.
+        """
+        epoch = self._run("SELECT value FROM meta WHERE key = 'epoch'")
+        version = str(epoch[0][0]) if epoch else ""
+        known = self._known.get(partition)
+        if known is None or known.epoch != version:
+            known = _Signatures(version, np.zeros(0, np.int64), np.zeros((0, 0), np.uint8))
+        rows = self._run(
+            """SELECT id, bits FROM chunks
+               WHERE partition = ? AND id > ? AND bits IS NOT NULL ORDER BY id""",
+            (partition, int(known.ids[-1]) if len(known.ids) else 0),
+        )
+        if rows:
+            joined = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
+            added = joined.reshape(len(rows), -1)
+            ids = np.array([int(row[0]) for row in rows], np.int64)
+            matrix = np.concatenate((known.matrix, added)) if len(known.ids) else added
+            known = _Signatures(version, np.concatenate((known.ids, ids)), matrix)
+        self._known[partition] = known
+        return known
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._deadline
@@ -206,7 +227,9 @@ class Reader:
         return run(self._connection, sql, parameters)
 
 
-_NOTHING = np.zeros((0, 1), np.uint8)
+def _common(scope: Scope) -> int:
+    """In how many chunks a word must be to be common in a scope."""
+    return max(COMMON_LEAST, int(COMMON * scope.chunks))
 
 
 def _within(scope: Scope, asked: str) -> str:

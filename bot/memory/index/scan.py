@@ -9,24 +9,36 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from bot.memory.spaces import Located, locate
+from bot.memory.spaces import MAX_PARTS, Located, locate
 
 MAX_BYTES = 8_000_000  # of a note; a longer file is no note, and is named in the status instead
 MAX_FILES = 50_000
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # or a link or a file now
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Seen(NamedTuple):
+    """A Markdown file on disk, by its path below the workspace; `look` is (mtime, size, inode)."""
+
+    name: str
+    look: tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A note on disk as a look at its folder shows it; `name` is its path below the workspace."""
+    """A note on disk: a file that belongs into the index."""
 
     name: str
     located: Located
-    mtime: int
-    size: int
-    inode: int
+    look: tuple[int, int, int]
+
+    @property
+    def size(self) -> int:
+        """How long it is, in bytes."""
+        return self.look[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +54,25 @@ class Changed(Exception):
     """The file was written while it was read."""
 
 
-def scan(workspace: Path) -> Iterator[Found]:
+def notes(workspace: Path) -> Iterator[Found]:
     """Every note below the workspace.
+
+    Raises:
+        OSError: the workspace itself cannot be read.
+    """
+    return (found for seen in scan(workspace) if (found := located(seen)) is not None)
+
+
+def located(seen: Seen) -> Found | None:
+    """A file as a note, or None when it is none."""
+    where = locate(PurePosixPath(seen.name))
+    return Found(seen.name, where, seen.look) if where is not None else None
+
+
+def scan(workspace: Path, refused: dict[str, str] | None = None) -> Iterator[Seen]:
+    """Every Markdown file below the workspace that is no symlink, nor behind one.
+
+    `refused` gets the folders that cannot be looked into, each ending in "/", and why.
 
     Raises:
         OSError: the workspace itself cannot be read.
@@ -51,8 +80,8 @@ def scan(workspace: Path) -> Iterator[Found]:
     folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         left = MAX_FILES
-        for found in _walk(folder, PurePosixPath()):
-            yield found
+        for seen in _walk(folder, "", 1, {} if refused is None else refused):
+            yield seen
             left -= 1
             if not left:
                 return
@@ -93,35 +122,39 @@ def _decoded(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def _walk(folder: int, path: PurePosixPath) -> Iterator[Found]:
+def _walk(folder: int, path: str, depth: int, refused: dict[str, str]) -> Iterator[Seen]:
     with os.scandir(folder) as entries:
-        ordered = sorted(entries, key=lambda entry: entry.name)
+        ordered = sorted(entries, key=_name)
     for entry in ordered:
-        if entry.name.startswith(".") or not entry.name.isprintable():
+        name = entry.name
+        if name.startswith(".") or not name.isprintable():
             continue
-        inner = path / entry.name
         try:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _enter(folder, inner)
-                continue
-            located = locate(inner)
-            if located is None or not entry.is_file(follow_symlinks=False):
-                continue
-            seen = entry.stat(follow_symlinks=False)
+            if name.endswith(".md"):
+                if entry.is_file(follow_symlinks=False):
+                    look = entry.stat(follow_symlinks=False)
+                    yield Seen(path + name, (look.st_mtime_ns, look.st_size, look.st_ino))
+            elif depth < MAX_PARTS and entry.is_dir(follow_symlinks=False):
+                yield from _enter(folder, name, f"{path}{name}/", depth + 1, refused)
         except OSError:  # it went away meanwhile
             continue
-        yield Found(str(inner), located, seen.st_mtime_ns, seen.st_size, seen.st_ino)
 
 
-def _enter(parent: int, path: PurePosixPath) -> Iterator[Found]:
-    if len(path.parts) > 24:
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _enter(
+    parent: int, name: str, path: str, depth: int, refused: dict[str, str]
+) -> Iterator[Seen]:
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in _GONE:
+            refused[path] = reason(error)
         return
     try:
-        folder = os.open(path.name, _FOLDER, dir_fd=parent)
-    except OSError:  # no right to enter it, or it is a link now
-        return
-    try:
-        yield from _walk(folder, path)
+        yield from _walk(folder, path, depth, refused)
     finally:
         os.close(folder)
 

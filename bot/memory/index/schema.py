@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-FORMAT = 1  # raise it when the tables change: an index of another format is built anew
+FORMAT = 2  # raise it when the tables change: an index of another format is built anew
 
 PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",  # what a power cut takes is found again from the notes
-    "PRAGMA cache_size = -8000",
+    "PRAGMA cache_size = -1000",  # more is not faster: the system keeps the file in memory
     "PRAGMA temp_store = MEMORY",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA secure_delete = ON",  # what is forgotten must not stay in free pages
 )
 READER_PRAGMAS = (
     "PRAGMA query_only = ON",
-    "PRAGMA cache_size = -16000",
+    "PRAGMA cache_size = -1000",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA trusted_schema = OFF",
 )
 TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
 
 # `name` is a note's path below the workspace, or a document's id; only documents keep their text.
-# In `chunks`, what a scan reads stands before what it does not.
+# In `chunks`, what a scan reads stands before what it does not; an id is never used again, so a
+# reader that knows the chunks up to one id need only ask for later ones.
 TABLES = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE partitions(
@@ -34,7 +35,7 @@ TABLES = (
         at INTEGER NOT NULL, problem TEXT NOT NULL, text TEXT)""",
     "CREATE UNIQUE INDEX sources_name ON sources(kind, partition, name)",
     """CREATE TABLE chunks(
-        id INTEGER PRIMARY KEY, source INTEGER NOT NULL, partition INTEGER NOT NULL,
+        id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, partition INTEGER NOT NULL,
         start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, day INTEGER,
         length INTEGER NOT NULL, bits BLOB, vectors BLOB, heading TEXT NOT NULL,
         body TEXT NOT NULL)""",

@@ -17,7 +17,7 @@ from bot.memory.ranking import Scored, Weights
 from bot.memory.vectors import Vectors
 
 MAX_CANDIDATES = 200  # of each leg
-REFINED = 3  # times as many candidates as are wanted are compared word by word
+REFINED = 2  # times as many candidates as are wanted are compared word by word
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,12 @@ class MemoryIndex:
         )
         try:
             async with asyncio.timeout_at(_loop_time(deadline) + 0.5):
-                return await self._read(lambda: self._answer(request, degraded))
+                answer = await self._read(lambda: self._answer(request, degraded))
         except TimeoutError:
             return Answer((), "none", (*degraded, "the search took too long"))
+        if self._keeper.needs_attention():  # it was this search that noticed
+            self._spawn(self.sync("search"))
+        return answer
 
     def _answer(self, request: Request, degraded: list[str]) -> Answer:
         """Search the index, or the notes themselves when that fails. Runs in a reader's thread."""
@@ -220,6 +223,8 @@ class MemoryIndex:
         """Bring the index up to the notes; calls while one runs share the next. Never raises."""
         self._edited.clear()
         await self._keeper.sync(reason)
+        if self._keeper.again:
+            self._edited.set()
 
     def noticed(self) -> None:
         """A note was just written by this program: the next search knows, or the next sync."""
@@ -232,6 +237,12 @@ class MemoryIndex:
     async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> int:
         """Take documents out, by partition and id; returns how many there were."""
         return await self._keeper.remove(tuple(documents))
+
+    @property
+    def generation(self) -> str:
+        """Another one after each rebuild, which may not have found every document again."""
+        live = self._keeper.live
+        return live.name if live is not None else ""
 
     async def document_ids(self) -> frozenset[tuple[str, str]]:
         """Every document in the index, by partition and id: after a rebuild some may be missing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -33,6 +34,13 @@ class SourceRow:
     at: int = 0
     problem: str = ""
     text: str | None = None
+
+
+class Known(NamedTuple):
+    """A source that is in the index, and how its file looked: (mtime, size, inode)."""
+
+    id: int
+    look: tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +182,14 @@ class Store:
 
     # --- sources ----------------------------------------------------------------------------------
 
-    def sources(self, kind: Source) -> dict[tuple[str, str], tuple[int, SourceRow]]:
-        """Every source of a kind, without its text, by partition and name."""
+    def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
+        """Every source of a kind, by partition and name."""
         rows = self._run(
-            """SELECT s.id, p.name, s.name, s.space, s.path, s.hash, s.mtime, s.size, s.inode, s.at,
-                      s.problem FROM sources s JOIN partitions p ON p.id = s.partition
-               WHERE s.kind = ?""",
+            """SELECT p.name, s.name, s.id, s.mtime, s.size, s.inode
+               FROM sources s JOIN partitions p ON p.id = s.partition WHERE s.kind = ?""",
             (kind,),
         )
-        return {(r[1], r[2]): (r[0], SourceRow(kind, *r[1:])) for r in rows}
+        return {(r[0], r[1]): Known(r[2], (r[3], r[4], r[5])) for r in rows}
 
     def documents(self) -> list[SourceRow]:
         """Every document with its text."""
@@ -192,13 +199,6 @@ class Store:
                WHERE s.kind = 'transcript'"""
         )
         return [SourceRow("transcript", *row) for row in rows]
-
-    def touch(self, source: int, *, mtime: int, size: int, inode: int) -> None:
-        """Note that a file was looked at again and holds the same."""
-        self._run(
-            "UPDATE sources SET mtime = ?, size = ?, inode = ? WHERE id = ?",
-            (mtime, size, inode, source),
-        )
 
     def put(self, source: SourceRow, chunks: Iterable[ChunkRow]) -> None:
         """Store a source with its chunks, in the place of what it was before."""
@@ -272,6 +272,8 @@ class Store:
                 "UPDATE chunks SET bits = ?, vectors = ? WHERE id = ?", (bits, vectors, chunk)
             )
             self._put_bits(chunk, int(row[0]), bits)
+            # Readers that keep signs know only of later chunks; these are not.
+            self.set_meta(epoch=str(chunk))
 
     def rebuild_vectors(self) -> None:
         """Fill the vector table from the chunks, when it was written without sqlite-vec."""
@@ -279,9 +281,9 @@ class Store:
         if not self.has_vec or not dims:
             return
         self.set_dims(dims)
-        stored = self._run(f"SELECT count(*) FROM {schema.VECTORS_TABLE}")[0][0]
+        stored = {row[0] for row in self._run(f"SELECT rowid FROM {schema.VECTORS_TABLE}")}
         rows = self._run("SELECT id, partition, bits FROM chunks WHERE bits IS NOT NULL")
-        if stored == len(rows):
+        if stored == {row[0] for row in rows}:  # ids are never used again
             return
         self._run(f"DELETE FROM {schema.VECTORS_TABLE}")
         for identifier, partition, bits in rows:

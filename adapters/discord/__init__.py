@@ -1,0 +1,155 @@
+"""Discord: direct messages, guild channels, threads and forum posts, through a gateway connection.
+
+Only the configuration lives here; the SDK is imported when the channel is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+
+from bot.channel import (
+    DEFAULT_ACCOUNT,
+    Channel,
+    ChannelConfig,
+    ChannelPlugin,
+    GroupConfig,
+    Inbound,
+    check_patterns,
+    reveal,
+)
+
+PUBLIC_API = "https://discord.com/api/v10"
+PUBLIC_GATEWAY = "wss://gateway.discord.gg/"
+
+AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+
+
+class GuildConfig(GroupConfig):
+    """One server; what it leaves out is as in the whole channel."""
+
+    channels: tuple[str, ...] = Field(
+        default=(),
+        description="Ids of the channels it listens in, their threads included; empty is all.",
+    )
+
+    def holds(self, inbound: Inbound) -> bool:
+        """Whether the bot listens where this was said."""
+        return not self.channels or bool({inbound.chat, inbound.parent} & {*self.channels})
+
+
+class AccountConfig(BaseModel):
+    """One more bot; what it does not set is as in [channels.discord], except the token."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    token: SecretStr | None = Field(default=None, description="This bot's own token.")
+    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
+        default="pairing", description="Who may talk to this bot in direct messages."
+    )
+    allow_from: tuple[str, ...] = Field(
+        default=(), description="Ids of people who may always talk to this bot."
+    )
+    group_policy: Literal["allowlist", "open", "disabled"] = Field(
+        default="allowlist", description="In which rooms this bot listens."
+    )
+    group_allow_from: tuple[str, ...] = Field(
+        default=(), description="Ids of people who may talk to this bot in rooms."
+    )
+    require_mention: bool = Field(
+        default=True, description="In rooms, whether this bot answers only what is said to it."
+    )
+    groups: Mapping[str, GroupConfig] = Field(
+        default_factory=dict[str, GroupConfig], description="Rooms of this bot by id."
+    )
+    guilds: Mapping[str, GuildConfig] = Field(
+        default_factory=dict[str, GuildConfig], description="Servers of this bot by id."
+    )
+    api_root: str = Field(default=PUBLIC_API, description="REST API this bot uses.")
+    gateway_url: str = Field(default=PUBLIC_GATEWAY, description="Gateway this bot connects to.")
+
+
+class DiscordConfig(ChannelConfig):
+    """`[channels.discord]`: direct messages and servers of a Discord bot."""
+
+    token: SecretStr | None = Field(
+        default=None,
+        description="Bot token from the developer portal; better set as DISCORD_BOT_TOKEN than in "
+        "the file.",
+    )
+    api_root: str = Field(
+        default=PUBLIC_API, description="REST API; change it to go through a server of your own."
+    )
+    gateway_url: str = Field(
+        default=PUBLIC_GATEWAY,
+        description="Gateway; one of your own is used for every connection, resumed ones too.",
+    )
+    guilds: Mapping[str, GuildConfig] = Field(
+        default_factory=dict[str, GuildConfig],
+        description='Servers by id; "*" is every other one. A room listed in groups comes first.',
+    )
+    accounts: dict[AccountId, AccountConfig] = Field(
+        default_factory=dict[str, AccountConfig],
+        description="More bots by id; each needs its own token, the rest is inherited.",
+    )
+
+    def tokens(self) -> dict[str, SecretStr]:
+        """The token of every account that has one; the top-level token is account "default"."""
+        found = {DEFAULT_ACCOUNT: self.token}
+        for name, account in self.accounts.items():
+            # Two connections of one bot would each get every message.
+            found[name] = account.token or (self.token if name == DEFAULT_ACCOUNT else None)
+        return {name: token for name, token in found.items() if token and reveal(token).strip()}
+
+    def listed(self, inbound: Inbound) -> GroupConfig | None:
+        """A room's own entry, else its parent's, else its server's, else that of "*"."""
+        for name in (inbound.chat, inbound.parent):
+            if name and name in self.groups:
+                return self.groups[name]
+        guild = self.guilds.get(inbound.server) or self.guilds.get("*") if inbound.server else None
+        if guild is None:
+            return self.groups.get("*")
+        # A server that names its channels closes the others, also when group_policy is "open".
+        return guild if guild.holds(inbound) else GuildConfig(enabled=False)
+
+    @model_validator(mode="after")
+    def _accounts_differ(self) -> Self:
+        by_token: dict[str, str] = {}
+        for name, token in self.tokens().items():
+            twin = by_token.setdefault(token.get_secret_value().strip(), name)
+            if twin != name:
+                raise ValueError(f'accounts "{twin}" and "{name}" have the same token')
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_are_valid(self) -> Self:
+        for section in (self, *self.accounts.values()):
+            if not section.api_root.startswith(("https://", "http://")):
+                raise ValueError("api_root must begin with https://")
+            if not section.gateway_url.startswith(("wss://", "ws://")):
+                raise ValueError("gateway_url must begin with wss://")
+        return self
+
+    @model_validator(mode="after")
+    def _guild_patterns_are_valid(self) -> Self:
+        for section in (self, *self.accounts.values()):
+            for room in (*section.guilds.values(), *section.groups.values()):
+                check_patterns(room.mention_patterns)
+        return self
+
+
+def _create(config: Any) -> Channel:
+    from adapters.discord.channel import Discord  # noqa: PLC0415  # the SDK takes 0.3 s
+
+    return Discord(config)
+
+
+plugin = ChannelPlugin(
+    name="discord",
+    config=DiscordConfig,
+    create=_create,
+    ready=lambda config: bool(config.tokens()),
+    env={"DISCORD_BOT_TOKEN": ("token",)},
+)

@@ -1,0 +1,229 @@
+"""The REST API over aiohttp: discord.py's `HTTPClient` with calls that never wait inside.
+
+The SDK's own sleeps through rate limits and failures; the engine wants to know of them instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from adapters.discord.limits import Limits
+from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
+from adapters.discord.shapes import Json, integer, node, text
+from bot.channel import Attachment
+
+CONNECT_TIMEOUT = 10.0  # seconds
+READ_TIMEOUT = 15.0  # seconds without a byte from the server
+UPLOAD_TIMEOUT = 90.0  # seconds until Discord has a file and says so
+CLOSE_TIMEOUT = 5.0  # seconds for the gateway to agree to the end of a connection
+CONNECTIONS = 128  # at once, for one account
+MAX_REASON = 200  # characters of Discord's words that are passed on
+DEFAULT_WAIT = 5.0  # seconds, when Discord limits the rate without saying for how long
+
+# What goes out under an interaction's own token rather than the bot's.
+_TOKENLESS = ("/interactions/", "/webhooks/")
+
+
+class Unreachable(discord.DiscordException):
+    """No answer, or none in time; the message is the kind of failure."""
+
+
+def new_session() -> aiohttp.ClientSession:
+    """The client session of one account; close it when the account stops."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
+        ws_response_class=DiscordClientWebSocketResponse,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+def reason(error: Exception) -> str:
+    """What an error says, fit for a log: Discord's words, never an address or a token."""
+    if isinstance(error, discord.HTTPException):
+        said = error.text.replace("\n", " ")[:MAX_REASON]
+        return f"{error.status} ({error.code}) {said}".rstrip()
+    if isinstance(error, Unreachable | discord.RateLimited):
+        return str(error)[:MAX_REASON]
+    return type(error).__name__
+
+
+class Rest(HTTPClient):
+    """Calls of one bot; errors are the SDK's own.
+
+    Every call raises:
+        RateLimited: Discord asks to wait, or the bucket is known to be empty.
+        HTTPException: Discord said no.
+        Unreachable: Discord did not say anything.
+    """
+
+    def __init__(self, token: str, api_root: str, session: aiohttp.ClientSession) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.token = token
+        self._session = session
+        self._root = api_root.rstrip("/")
+        self._limits = Limits(asyncio.get_running_loop().time)
+        self._proxies: dict[str, tuple[URL | None, dict[str, str] | None]] = {}
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The account's session, for what is not the API."""
+        return self._session
+
+    @property
+    def api_host(self) -> str:
+        """The host of a REST API of one's own, with its port, or of Discord's."""
+        return URL(self._root).authority
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        files: Sequence[Attachment] = (),
+        query: Mapping[str, str] | None = None,
+        **ids: str,
+    ) -> Any:
+        """One exchange; `ids` fill the path. The parsed answer, None when there is none."""
+        route = Route(method, path, **ids)
+        wait = self._limits.wait(route)
+        if wait > 0:
+            raise discord.RateLimited(wait)
+        self._limits.take(route)
+        headers = {"User-Agent": self.user_agent}
+        if not path.startswith(_TOKENLESS):
+            headers["Authorization"] = f"Bot {self.token}"
+        data = _form(body, files) if files else None
+        if body is not None and data is None:
+            headers["Content-Type"] = "application/json"
+            data = orjson.dumps(body)
+        timeout = aiohttp.ClientTimeout(
+            sock_connect=CONNECT_TIMEOUT, sock_read=UPLOAD_TIMEOUT if files else READ_TIMEOUT
+        )
+        proxy, proxy_headers = self.proxy_for(self._root)
+        try:
+            async with self._session.request(
+                method,
+                URL(self._root + route.url.removeprefix(Route.BASE), encoded=True),
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                proxy=proxy,
+                proxy_headers=proxy_headers,
+                allow_redirects=False,
+            ) as response:
+                raw = await response.read()
+        except TimeoutError:
+            raise Unreachable("no answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(type(error).__name__) from None
+        self._limits.learn(route, response.headers)
+        answer = _parsed(raw)
+        if 200 <= response.status < 300:
+            return answer
+        raise self._failure(route, response, answer)
+
+    async def ws_connect(self, url: str, *, compress: int = 0) -> aiohttp.ClientWebSocketResponse:
+        """Open the gateway's websocket, for the SDK."""
+        proxy, proxy_headers = self.proxy_for(url)
+        return await self._session.ws_connect(
+            url,
+            proxy=proxy,
+            proxy_headers=proxy_headers,
+            max_msg_size=0,
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT),  # pyright: ignore[reportCallIssue]
+            autoclose=False,
+            headers={"User-Agent": self.user_agent},
+            compress=compress,
+        )
+
+    def proxy_for(self, url: str) -> tuple[URL | None, dict[str, str] | None]:
+        """The environment's proxy for a server and what it wants to hear, looked up once."""
+        target = URL(url)
+        key = target.authority
+        if key not in self._proxies:
+            self._proxies[key] = _proxy_for(target)
+        return self._proxies[key]
+
+    def _failure(
+        self, route: Route, response: aiohttp.ClientResponse, answer: object
+    ) -> discord.DiscordException:
+        said = node(answer) or {}
+        if response.status == 429:
+            wait = _seconds(said.get("retry_after"), response.headers.get("Retry-After"))
+            everywhere = said.get("global") is True or "X-RateLimit-Global" in response.headers
+            self._limits.refused(route, wait, everywhere=everywhere)
+            return discord.RateLimited(wait)
+        words = text(said, "message")[:MAX_REASON]
+        at_fault = node(said.get("errors")) or {}
+        if at_fault:
+            words = f"{words} ({', '.join(sorted(at_fault)[:5])})"
+        kinds = {403: discord.Forbidden, 404: discord.NotFound}
+        kind = kinds.get(response.status, discord.HTTPException)
+        if response.status >= 500:
+            kind = discord.DiscordServerError
+        return kind(response, {"code": integer(said, "code") or 0, "message": words})
+
+
+def _parsed(raw: bytes) -> object:
+    try:
+        return orjson.loads(raw) if raw else None
+    except ValueError:
+        return None  # a page of some proxy
+
+
+def _seconds(said: object, header: str | None) -> float:
+    for value in (said, header):
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            try:
+                seconds = float(value)
+            except ValueError:
+                continue
+            if 0 <= seconds < float("inf"):
+                return max(seconds, 0.05)
+    return DEFAULT_WAIT
+
+
+def _form(body: object, files: Sequence[Attachment]) -> aiohttp.FormData:
+    # Discord does not take "files%5B0%5D" for "files[0]".
+    form = aiohttp.FormData(quote_fields=False)
+    form.add_field("payload_json", orjson.dumps(body).decode(), content_type="application/json")
+    for index, file in enumerate(files):
+        form.add_field(
+            f"files[{index}]",
+            file.data,
+            filename=file_name(file),
+            content_type=file.mime or "application/octet-stream",
+        )
+    return form
+
+
+def file_name(file: Attachment) -> str:
+    """A file's name as it may stand in a header."""
+    kept = "".join(c if c.isalnum() or c in "._-+()" else "_" for c in file.name)
+    return kept[-100:] or "file"
+
+
+def _proxy_for(target: URL) -> tuple[URL | None, dict[str, str] | None]:
+    scheme = {"wss": "https", "ws": "http"}.get(target.scheme, target.scheme)
+    found = urllib.request.getproxies().get(scheme, "")
+    if not found or urllib.request.proxy_bypass(target.host or ""):
+        return None, None
+    proxy = URL(found)
+    if not proxy.user:
+        return proxy, None
+    login = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
+    return proxy.with_user(None), {"Proxy-Authorization": login}
+
+
+def as_json(answer: object) -> Json:
+    """A mapping Discord answered with, or an empty one."""
+    return node(answer) or {}

@@ -1,0 +1,131 @@
+"""The Discord channel: every account of the section behind one `Channel`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from adapters.discord import DiscordConfig
+from adapters.discord.account import Account
+from adapters.discord.doctor import examine
+from adapters.discord.inbound import CHANNEL, number_in
+from adapters.discord.pace import Pace
+from adapters.discord.render import LIMIT
+from adapters.discord.shapes import is_id
+from bot.channel import (
+    Address,
+    Capabilities,
+    Command,
+    Engine,
+    Finding,
+    Health,
+    Media,
+    Outbound,
+    reveal,
+)
+from bot.errors import SendRefused, SendTransient
+
+_log = structlog.get_logger()
+
+
+class Discord:
+    """Direct messages and servers in Discord, with one or more bots."""
+
+    name = CHANNEL
+    capabilities = Capabilities(
+        max_length=LIMIT,
+        length_unit="utf16",
+        typing=True,
+        drafts=True,
+        command_menu=True,
+        buttons=True,
+        attachments=True,
+        files=True,
+        reactions=True,
+    )
+
+    def __init__(self, config: DiscordConfig, pace: Pace | None = None) -> None:
+        self._config = config
+        self._pace = pace or Pace()
+        self._accounts: dict[str, Account] = {}
+        self._menus: dict[str, Sequence[Command]] = {}
+
+    async def start(self, engine: Engine) -> None:
+        """Begin to receive with every account that has a token."""
+        tokens = self._config.tokens()
+        for name in self._config.accounts.keys() - tokens.keys():
+            _log.error("discord.token.missing", account=name)
+            engine.report(CHANNEL, name, Health.DOWN, "This account has no token.")
+        for name, token in tokens.items():
+            section = self._config.account(name)
+            if not isinstance(section, DiscordConfig):
+                raise TypeError("an account of Discord is one section of Discord's")
+            self._accounts[name] = Account(
+                name=name,
+                config=section,
+                token=reveal(token).strip(),
+                engine=engine,
+                pace=self._pace,
+            )
+        for account in self._accounts.values():
+            account.publish(self._menus)
+            account.start()
+
+    async def send(self, outbound: Outbound) -> str:
+        """Send one piece of text; see `Channel.send`."""
+        return await self._of(outbound.address).sender.send(outbound)
+
+    async def typing(self, address: Address) -> None:
+        """Show "is typing…" in a chat, if that works."""
+        account = self._accounts.get(address.account)
+        if account is not None and is_id(address.chat):
+            await account.typing(address.chat)
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """Show a reply while it is being written; an empty text takes it away."""
+        account = self._accounts.get(address.account)
+        if account is not None and is_id(address.chat) and not account.stopping.is_set():
+            answers = number_in(account.intake.triggers.get(address.chat, ""))
+            await account.drafts.show(address.chat, draft_id, text, answers)
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put a sign below a message, if that works."""
+        account = self._accounts.get(address.account)
+        number = number_in(message_id) if message_id[:1].isdecimal() else ""
+        if account is not None and number and is_id(address.chat):
+            await account.react(address.chat, number, emoji)
+
+    async def fetch(self, address: Address, media: Media, most: int) -> bytes:
+        """The bytes of what came with a message; see `Files.fetch`."""
+        return await self._of(address).shelf.fetch(media, most)
+
+    async def is_admin(self, address: Address, sender: str) -> bool:
+        """Whether a person may manage the server a room belongs to."""
+        account = self._accounts.get(address.account)
+        known = account is not None and is_id(address.chat) and is_id(sender)
+        return known and account is not None and await account.is_admin(address, sender)
+
+    async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
+        """Register the commands with every bot; one that is not connected does it then."""
+        self._menus = menus
+        for account in self._accounts.values():
+            account.publish(menus)
+
+    async def examine(self) -> Sequence[Finding]:
+        """What is right and wrong with every bot; see `Doctor.examine`."""
+        return await examine(self._config)
+
+    async def stop(self) -> None:
+        """Stop receiving, wait for what is being stored, close the connections."""
+        accounts, self._accounts = list(self._accounts.values()), {}
+        await asyncio.gather(*(account.stop() for account in accounts))
+
+    def _of(self, address: Address) -> Account:
+        account = self._accounts.get(address.account)
+        if account is None:
+            if not self._accounts:
+                raise SendTransient("Discord is not connected")
+            raise SendRefused("this Discord account is not configured")
+        return account

@@ -1,0 +1,317 @@
+"""Messages as Discord sends them → `Inbound` values: pure, and total over any JSON.
+
+It reads the raw mapping: what the SDK makes of it costs more, needs its cache, and one field of a
+surprising type would cost the message.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from adapters.discord.places import Room
+from adapters.discord.shapes import (
+    Json,
+    child,
+    children,
+    identity,
+    ids,
+    integer,
+    is_blank,
+    label,
+    node,
+    text,
+)
+from bot.channel import Inbound, Media, ReplyTo
+
+CHANNEL = "discord"
+CREATED: Final = "MESSAGE_CREATE"
+UPDATED: Final = "MESSAGE_UPDATE"
+EVENTS: Final = (CREATED, UPDATED)
+
+MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
+MAX_MEDIA = 20  # of one message; Discord allows 10
+MAX_REF = 2000  # characters of a file's address
+EPOCH = 1_420_070_400_000  # ms; where Discord's ids begin to count
+DELETED_USER = "456226577798135808"  # stands for everybody who deleted their account
+
+Reason = Literal[
+    "malformed", "own", "from_bot", "webhook", "deleted_author", "service", "unchanged", "empty"
+]
+
+_SAID = frozenset({0, 19})  # kinds of messages that people write: plain ones and replies
+_FORWARD = 1
+_VOICE = 1 << 13  # flag of a voice message
+_STICKERS = {1: "image/png", 2: "image/apng", 3: "application/json", 4: "image/gif"}
+_MARKS = re.compile(
+    r"<(?:@!?(?P<user>\d{1,20})|@&(?P<role>\d{1,20})|#(?P<channel>\d{1,20})"
+    r"|(?P<emoji>a?:\w{1,64}:)\d{1,20}|/(?P<command>[^:<>\n]{1,100}):\d{1,20}"
+    r"|t:(?P<time>-?\d{1,13})(?::[a-zA-Z])?)>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The bot an account talks as."""
+
+    id: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A message that is none for the engine, and why."""
+
+    reason: Reason
+
+
+def sent_at(number: str) -> int:
+    """When the thing with this id was made, in ms since the epoch."""
+    return (int(number) >> 22) + EPOCH
+
+
+def first_id_at(moment: int) -> str:
+    """The smallest id something made at a moment (ms since the epoch) can have."""
+    return str(max(0, moment - EPOCH) << 22)
+
+
+def number_in(message_id: str) -> str:
+    """The platform's number in a message id of ours, such as "12:e34" or "interaction-56"."""
+    found = message_id.partition(":")[0].rpartition("-")[2]
+    return found if found.isascii() and found.isdecimal() else ""
+
+
+def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -> Inbound | Ignored:
+    """Turn one created or updated message into an `Inbound`, or say why there is none."""
+    message = node(data)
+    if message is None:
+        return Ignored("malformed")
+    number, chat = identity(message, "id"), identity(message, "channel_id")
+    author = child(message, "author")
+    sender = identity(author, "id")
+    if not number or not chat or not sender:
+        return Ignored("malformed")
+    unwanted = _unwanted(message, author, me)
+    if unwanted:
+        return Ignored(unwanted)
+    edited = _moment(text(message, "edited_timestamp")) if kind == UPDATED else None
+    if kind == UPDATED and (edited is None or "content" not in message):
+        return Ignored("unchanged")  # a link preview, a pin
+    media = _media(message)
+    words = _content(message, me, room)
+    if is_blank(words) and not media:
+        return Ignored("empty")
+    answered = _reply(message, me, room)
+    return Inbound(
+        channel=CHANNEL,
+        account=account,
+        chat=chat,
+        chat_type=room.place.kind,
+        sender=sender,
+        sender_name=name_of(author, child(message, "member")),
+        message_id=number if edited is None else f"{number}:e{edited}",
+        edit_of="" if edited is None else number,
+        text=words,
+        media=media,
+        reply_to=answered,
+        mentions_bot=_mentions(message, me, room) or (answered is not None and answered.from_bot),
+        sent_at=sent_at(number) if edited is None else edited,
+        parent=room.place.parent,
+        server=room.place.server,
+    )
+
+
+def name_of(user: Json, member: Json) -> str:
+    """What people see: the name in this server, the display name, or the user name."""
+    return (
+        label(text(member, "nick"))
+        or label(text(user, "global_name"))
+        or label(text(user, "username"))
+    )
+
+
+def _unwanted(message: Json, author: Json, me: Identity) -> Reason | None:
+    sender = identity(author, "id")
+    if sender == me.id:
+        return "own"
+    if message.get("webhook_id"):
+        return "webhook"
+    if author.get("bot") is True or author.get("system") is True:
+        return "from_bot"
+    if sender == DELETED_USER:
+        return "deleted_author"
+    return None if (integer(message, "type") or 0) in _SAID else "service"
+
+
+# --- parts of a message --------------------------------------------------------------------------
+
+
+def _content(message: Json, me: Identity, room: Room) -> str:
+    """The words of a message, with lines in brackets for what it shows besides."""
+    said = _plain(message, me, room)
+    lines = [] if is_blank(said) else [said]
+    for snapshot in _snapshots(message):
+        words = _plain(snapshot, me, room)
+        shown = [*([] if is_blank(words) else [words]), *_described(snapshot, words)]
+        lines.append("\n".join(["[forwarded]", *shown]))
+    lines.extend(_described(message, said))
+    return "\n".join(lines)
+
+
+def _described(message: Json, said: str) -> list[str]:
+    """One line for a poll, and for each embed of a message without words."""
+    lines: list[str] = []
+    poll = node(message.get("poll"))
+    if poll is not None:
+        answers = " / ".join(
+            label(text(child(answer, "poll_media"), "text")) for answer in children(poll, "answers")
+        )
+        question = label(text(child(poll, "question"), "text"), 300)
+        lines.append(f"[poll: {question} — {answers}]")
+    if is_blank(said):
+        for embed in children(message, "embeds")[:MAX_MEDIA]:
+            parts = (label(text(embed, "title"), 300), label(text(embed, "description"), 1000))
+            shown = " — ".join(part for part in parts if part) or label(text(embed, "url"), 300)
+            if shown:
+                lines.append(f"[embed: {shown}]")
+    return lines
+
+
+def _plain(message: Json, me: Identity, room: Room) -> str:
+    """The content with names in place of ids, and without the bot's own mention around it."""
+    content = text(message, "content")
+    if "<" not in content:
+        return content
+    own = {me.id, *room.ours}
+    begin, end = 0, len(content)
+    for mark in _MARKS.finditer(content):
+        if content[begin : mark.start()].strip() or _target(mark) not in own:
+            break
+        begin = mark.end()
+    for mark in reversed(list(_MARKS.finditer(content, begin))):
+        if content[mark.end() : end].strip() or _target(mark) not in own:
+            break
+        end = mark.start()
+    names = {identity(user, "id"): name_of(user, child(user, "member")) for user in _users(message)}
+    names[me.id] = me.name or "bot"
+
+    def spelt(mark: re.Match[str]) -> str:
+        return _spelt(mark, names, room)
+
+    kept = content[begin:end]
+    stripped = kept if (begin, end) == (0, len(content)) else kept.strip()
+    return _MARKS.sub(spelt, stripped)
+
+
+def _target(mark: re.Match[str]) -> str:
+    return mark["user"] or mark["role"] or ""
+
+
+def _spelt(mark: re.Match[str], names: dict[str, str], room: Room) -> str:
+    kind, value = mark.lastgroup or "", mark[mark.lastgroup or 0]
+    if kind == "time":
+        return _clock(int(value)) or mark[0]
+    shown = {
+        "user": f"@{names.get(value) or 'someone'}",
+        "role": f"@{room.roles.get(value, 'role').removeprefix('@')}",
+        "channel": f"#{room.channels.get(value) or 'channel'}",
+        "emoji": value.removeprefix("a"),
+        "command": f"/{value}",
+    }
+    return shown[kind]
+
+
+def _clock(seconds: int) -> str:
+    try:
+        return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def _users(message: Json) -> list[Json]:
+    return children(message, "mentions")
+
+
+def _mentions(message: Json, me: Identity, room: Room) -> bool:
+    """Whether the bot or its own role is mentioned; a mention of everyone is none."""
+    if any(identity(user, "id") == me.id for user in _users(message)):
+        return True
+    return bool(room.ours and room.ours.intersection(ids(message, "mention_roles")))
+
+
+def _media(message: Json) -> tuple[Media, ...]:
+    found: list[Media] = []
+    for source in (message, *_snapshots(message)):
+        is_voice = bool((integer(source, "flags") or 0) & _VOICE)
+        found.extend(_file(item, is_voice=is_voice) for item in children(source, "attachments"))
+        found.extend(_sticker(item) for item in children(source, "sticker_items"))
+    return tuple(found[:MAX_MEDIA])
+
+
+def _file(item: Json, *, is_voice: bool) -> Media:
+    mime = label(text(item, "content_type")).partition(";")[0].strip().lower()
+    family = mime.partition("/")[0]
+    kinds: dict[str, Literal["photo", "video", "audio"]] = {
+        "image": "photo",
+        "video": "video",
+        "audio": "audio",
+    }
+    size = integer(item, "size") or 0
+    return Media(
+        "voice" if is_voice and family == "audio" else kinds.get(family, "document"),
+        name=label(text(item, "filename")),
+        mime=mime,
+        size=size if 0 <= size < 1 << 53 else 0,
+        ref=_ref(text(item, "url")),
+    )
+
+
+def _sticker(item: Json) -> Media:
+    number, kind = identity(item, "id"), integer(item, "format_type") or 0
+    suffix = {3: "json", 4: "gif"}.get(kind, "png")
+    host = "media.discordapp.net" if kind == 4 else "cdn.discordapp.com"
+    return Media(
+        "sticker",
+        name=label(text(item, "name")),
+        mime=_STICKERS.get(kind, ""),
+        ref=f"https://{host}/stickers/{number}.{suffix}" if number else "",
+    )
+
+
+def _ref(address: str) -> str:
+    return address if len(address) <= MAX_REF else ""
+
+
+def _snapshots(message: Json) -> list[Json]:
+    """What was forwarded, as it was then."""
+    if integer(child(message, "message_reference"), "type") != _FORWARD:
+        return []
+    return [child(item, "message") for item in children(message, "message_snapshots")]
+
+
+def _reply(message: Json, me: Identity, room: Room) -> ReplyTo | None:
+    reference = child(message, "message_reference")
+    number = identity(reference, "message_id")
+    if not number or integer(reference, "type") == _FORWARD:
+        return None
+    answered = node(message.get("referenced_message"))
+    if answered is None:
+        return ReplyTo(number)  # it is gone, or Discord did not look
+    author = child(answered, "author")
+    return ReplyTo(
+        message_id=number,
+        sender_name=name_of(author, child(answered, "member")),
+        text=_content(answered, me, room)[:MAX_REPLY_TEXT],
+        from_bot=bool(me.id) and identity(author, "id") == me.id,
+    )
+
+
+def _moment(stamp: str) -> int | None:
+    """A time of Discord's in ms since the epoch, or None when it is none."""
+    try:
+        moment = int(dt.datetime.fromisoformat(stamp).timestamp() * 1000)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return moment if moment > EPOCH else None

@@ -1,0 +1,19 @@
+"""How long to wait, and between what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Waits in seconds; tests make them short."""
+
+    first: float = 2.0  # after the first failure, doubled after each further one
+    longest: float = 30.0
+    rejected: float = 60.0  # after a refused token or intent, which only a person can mend
+    identify: float = 5.0  # before a new session that follows another one; Discord's own rule
+    settle: float = 5.0  # for the servers to be described after a connect
+    draft_first: float = 1.0  # before a reply shows while it is being written
+    draft: float = 1.3  # between two edits of one message; Discord takes about 5 in 5 s
+    unanswered: float = 14 * 60.0  # until a "thinking…" that nobody answers is taken away

@@ -1,0 +1,260 @@
+"""Sending: one `Outbound` → one or more messages, and Discord's errors → ours."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from adapters.discord.api import Rest, as_json, file_name, reason
+from adapters.discord.drafts import NO_PREVIEWS, QUIET, Draft, Drafts, nonce, reference
+from adapters.discord.inbound import number_in
+from adapters.discord.places import Places
+from adapters.discord.presses import pressable
+from adapters.discord.render import rendered
+from adapters.discord.replies import Replies, Waiting
+from adapters.discord.sdk import discord
+from adapters.discord.shapes import Json, identity, is_blank, is_id
+from bot.channel import Attachment, Button, Outbound
+from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
+
+REMEMBERED = 1024  # half-sent messages to know the place in
+MAX_FILES = 10  # of one message
+MAX_FILE = 10_000_000  # bytes; what a server without boosts takes, for one message together
+MAX_ROW, MAX_ROWS = 5, 5  # buttons side by side, and rows of them
+MAX_BUTTON_LABEL = 80
+
+_EPHEMERAL = 1 << 6
+# An interaction's token is over, or its message is gone: a plain message does it too.
+_TOKEN_OVER = frozenset({10008, 10015, 10062, 50027})
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One message."""
+
+    text: str = ""
+    files: tuple[Attachment, ...] = ()
+
+
+class Sender:
+    """Sends the messages of one account."""
+
+    def __init__(self, rest: Rest, drafts: Drafts, replies: Replies, places: Places) -> None:
+        self._rest = rest
+        self._places = places
+        self._drafts = drafts
+        self._replies = replies
+        # How much of a text that takes several messages is out, so a retry goes on from there.
+        self._progress: OrderedDict[str, tuple[int, str]] = OrderedDict()
+        self._taken: OrderedDict[str, Draft] = OrderedDict()  # drafts to finish, by text
+        self._begun: OrderedDict[str, None] = OrderedDict()  # texts whose first piece was sent
+
+    async def send(self, outbound: Outbound) -> str:
+        """Send one piece of text and what comes with it; the id of its first message.
+
+        Raises:
+            SendLater: Discord asks to wait.
+            SendTransient: Discord cannot be reached, or failed.
+            SendRefused: Discord will not deliver this.
+        """
+        parts = parcels(outbound)
+        if not parts:
+            raise SendRefused("there is nothing to show in this message")
+        if not is_id(outbound.address.chat):
+            raise SendRefused("this is no chat of Discord's")
+        done, first = self._progress.pop(outbound.id, (0, ""))
+        for index in range(done, len(parts)):
+            try:
+                sent = await self._message(outbound, parts, index)
+            except discord.DiscordException as error:
+                if index:
+                    _keep(self._progress, outbound.id, (index, first))
+                raise failure(error) from None
+            first = first or sent
+        self._taken.pop(outbound.id, None)
+        return first
+
+    async def _message(self, outbound: Outbound, parts: list[Parcel], index: int) -> str:
+        part = parts[index]
+        body: Json = {"content": part.text, "allowed_mentions": QUIET, "flags": NO_PREVIEWS}
+        if part.files:
+            names = enumerate(map(file_name, part.files))
+            body["attachments"] = [{"id": number, "filename": name} for number, name in names]
+        if index + 1 == len(parts) and outbound.buttons:
+            body["components"] = rows(outbound.buttons)
+        chat = outbound.address.chat
+        continues = self._drafts.continued_by(chat, outbound.text)
+        whole = self._whole(outbound.id)
+        waiting = await self._replies.claim(outbound, whole, exact=continues)
+        if waiting is not None:
+            try:
+                return await self._answer(waiting, body, part.files)
+            except discord.HTTPException as error:
+                if error.status != 401 and error.code not in _TOKEN_OVER:
+                    raise
+                self._replies.lost(waiting)
+        answers = ""
+        if index == 0 and outbound.reply_to[:1].isdecimal():
+            answers = number_in(outbound.reply_to)
+        if index == 0 and outbound.kind == "reply" and whole == outbound.id:
+            return await self._first(outbound, body, part.files, answers)
+        return await self._create(outbound, index, body, part.files, answers)
+
+    def _whole(self, piece: str) -> str:
+        """The id of the text a piece is of: a later piece's is that of the first and a number."""
+        begin, _, number = piece.rpartition(".")
+        if number.isdecimal() and begin in self._begun:
+            return begin
+        _keep(self._begun, piece, None)
+        return piece
+
+    async def _first(
+        self, outbound: Outbound, body: Json, files: tuple[Attachment, ...], answers: str
+    ) -> str:
+        """Send the beginning of a reply, in place of what showed while it was being written."""
+        draft = self._taken.pop(outbound.id, None)
+        if draft is None:
+            draft = await self._drafts.take(outbound.address.chat)
+        if draft is not None:
+            _keep(self._taken, outbound.id, draft)  # until it is done, also after a failure
+            place = self._places.place(draft.chat)
+            # In a room it matters whom a reply answers; with two people it does not.
+            if answers in {"", draft.answers} or (place is not None and place.kind == "direct"):
+                try:
+                    return await self._finish(draft, body, files)
+                except discord.NotFound:
+                    draft.message = ""
+        sent = await self._create(outbound, 0, body, files, answers)
+        if draft is not None and draft.message:
+            await self._drafts.drop(draft)
+        return sent
+
+    async def _finish(self, draft: Draft, body: Json, files: tuple[Attachment, ...]) -> str:
+        # What a reply has now replaces what the draft had.
+        edit: Json = {"components": [], **body}
+        ids = {"channel_id": draft.chat, "message_id": draft.message}
+        path = "/channels/{channel_id}/messages/{message_id}"
+        await self._try("PATCH", path, edit, files, ids)
+        return draft.message
+
+    async def _create(
+        self,
+        outbound: Outbound,
+        index: int,
+        body: Json,
+        files: tuple[Attachment, ...],
+        answers: str,
+    ) -> str:
+        name = f"{outbound.id} {index}" if index else outbound.id
+        whole = body | {"nonce": nonce(name), "enforce_nonce": True} | reference(answers)
+        ids = {"channel_id": outbound.address.chat}
+        sent = await self._try("POST", "/channels/{channel_id}/messages", whole, files, ids)
+        return identity(as_json(sent), "id") or "sent"
+
+    async def _answer(self, waiting: Waiting, body: Json, files: tuple[Attachment, ...]) -> str:
+        """Answer an interaction: in place of "thinking…" first, below it then."""
+        interaction = waiting.interaction
+        ids = {"webhook_id": interaction.application, "webhook_token": interaction.token}
+        path = "/webhooks/{webhook_id}/{webhook_token}"
+        if waiting.is_filled:
+            flags = body["flags"] | (_EPHEMERAL if interaction.is_private else 0)
+            sent = await self._try("POST", path, body | {"flags": flags}, files, ids)
+        else:
+            edit = {key: value for key, value in body.items() if key != "flags"}
+            sent = await self._try("PATCH", f"{path}/messages/@original", edit, files, ids)
+            self._replies.filled(waiting)
+        return identity(as_json(sent), "id") or f"interaction-{interaction.id}"
+
+    async def _try(
+        self,
+        method: str,
+        path: str,
+        body: Json,
+        files: tuple[Attachment, ...],
+        ids: dict[str, str],
+    ) -> Any:
+        """One message, with less of the trimmings each time Discord objects to one."""
+        query = {"wait": "true"} if path.startswith("/webhooks/") and method == "POST" else None
+        while True:
+            try:
+                return await self._rest.call(method, path, body, files=files, query=query, **ids)
+            except discord.HTTPException as error:
+                dropped = _objection(error, body)
+                if not dropped:
+                    raise
+                _log.warning("discord.send.simplified", without=dropped)
+                body = {key: value for key, value in body.items() if key != dropped}
+                if dropped == "attachments":
+                    files = ()
+                    if not body["content"]:
+                        raise
+
+
+def parcels(outbound: Outbound) -> list[Parcel]:
+    """The messages in their order; none when there is nothing to show."""
+    groups: list[list[Attachment]] = [[]]
+    size = 0
+    for file in outbound.attachments:
+        if not 0 < len(file.data) <= MAX_FILE:
+            _log.warning("discord.file.left_out", mime=file.mime, size=len(file.data))
+            continue
+        if len(groups[-1]) >= MAX_FILES or size + len(file.data) > MAX_FILE:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += len(file.data)
+    words = "" if is_blank(outbound.text) else rendered(outbound.text)
+    found = [Parcel(words, tuple(groups[0])), *(Parcel(files=tuple(g)) for g in groups[1:])]
+    return [part for part in found if part.text or part.files]
+
+
+def rows(buttons: tuple[Button, ...]) -> list[Json]:
+    """The buttons as Discord draws them, five side by side."""
+    made: list[Json] = []
+    seen: set[str] = set()
+    for button in buttons:
+        shown = button.label.strip()[:MAX_BUTTON_LABEL]
+        if not shown or not pressable(button.command) or button.command in seen:
+            _log.warning("discord.button.left_out", command=button.command.partition(" ")[0][:32])
+            continue
+        seen.add(button.command)
+        made.append({"type": 2, "style": 2, "label": shown, "custom_id": button.command})
+    cut = [made[at : at + MAX_ROW] for at in range(0, len(made), MAX_ROW)][:MAX_ROWS]
+    return [{"type": 1, "components": row} for row in cut]
+
+
+def _objection(error: discord.HTTPException, body: Json) -> str:
+    """The part of a message Discord objects to and a message can do without, or empty."""
+    # It may not read what was said before, so it may not refer to it.
+    if error.code == 160002 and "message_reference" in body:
+        return "message_reference"
+    if (error.status == 413 or error.code == 40005) and "attachments" in body:
+        return "attachments"
+    if error.status != 400:
+        return ""
+    names = ("components", "message_reference")
+    return next((n for n in names if body.get(n) and f"({n}" in error.text), "")
+
+
+def failure(error: discord.DiscordException) -> ChannelError:
+    """The error of the contract that an SDK error stands for; its message has no token."""
+    if isinstance(error, discord.RateLimited):
+        return SendLater(error.retry_after)
+    message = f"Discord: {reason(error)}"
+    if not isinstance(error, discord.HTTPException):
+        return SendTransient(message)
+    # A rejected token is the operator's to mend; a page without a code is some proxy's.
+    waits = error.status in {401, 408} or error.status >= 500
+    foreign = error.status in {403, 404} and not error.code
+    return SendTransient(message) if waits or foreign else SendRefused(message)
+
+
+def _keep(table: OrderedDict[str, Any], key: str, value: object) -> None:
+    table[key] = value
+    if len(table) > REMEMBERED:
+        table.popitem(last=False)

@@ -1,0 +1,210 @@
+"""One bot: what it does with what Talk brings it, how it speaks, and its health."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar, get_args
+
+import aiohttp
+import structlog
+from yarl import URL
+
+from adapters.nextcloud_talk import Seat, normal_url
+from adapters.nextcloud_talk.api import TalkApi
+from adapters.nextcloud_talk.files import Fetcher
+from adapters.nextcloud_talk.inbound import (
+    CHANNEL,
+    Identity,
+    Membership,
+    chat_id,
+    moderates,
+    normalise,
+    room_token,
+)
+from adapters.nextcloud_talk.rich import file_ref
+from adapters.nextcloud_talk.rooms import Rooms
+from adapters.nextcloud_talk.send import NotAccepted, Sender
+from adapters.nextcloud_talk.share import Sharer
+from bot.channel import Address, Engine, Health, Inbound, Media, Outbound
+from bot.errors import SendRefused, SendTransient, StorageError
+
+REMEMBERED = 10_000  # rooms, and people in rooms
+
+# What can be in trouble, the worst first.
+Part = Literal["listening", "receiving", "sending"]
+
+_log = structlog.get_logger()
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Waits in seconds; tests make them short."""
+
+    # After storing failed. Talk brings a message once and waits 5 s, so it is tried again at once.
+    store: Sequence[float] = (0.2, 0.5, 1.0)
+    port: float = 5.0  # until a port that is taken is tried again
+
+
+class Account:
+    """One bot of the channel."""
+
+    def __init__(
+        self, seat: Seat, engine: Engine, session: aiohttp.ClientSession, pace: Pace
+    ) -> None:
+        self.seat = seat
+        self.me = Identity(seat.account, seat.bot_name, place=seat.place)
+        self._dropped: Counter[str] = Counter()
+        self._engine = engine
+        self._pace = pace
+        api = TalkApi(seat, session)
+        self._sharer = Sharer(seat.account, api, seat.api_user)
+        self._sender = Sender(seat.account, api, self._sharer)
+        self._rooms = Rooms(seat.account, api, seat.api_user)
+        self._files = Fetcher(api, seat.api_user, URL(seat.base_url).path.rstrip("/"))
+        self._present: OrderedDict[str, bool] = OrderedDict()  # False once the bot was removed
+        self._moderators: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._health: tuple[Health, str] | None = None
+        self._troubles: dict[Part, tuple[Health, str]] = {}
+
+    # --- what comes in ---------------------------------------------------------------------------
+
+    async def take(self, payload: object) -> bool:
+        """Store what one verified call brings; False when it is nothing Talk would send.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        result = normalise(payload, self.me, time.time_ns() // 1_000_000)
+        if isinstance(result, Membership):
+            self._moved(result)
+        elif isinstance(result, Inbound):
+            if self._is_echo(result):
+                self.drop("from_bot")
+                return True
+            await self._store(await self._placed(result, payload))
+            return True
+        else:
+            self.drop(result.reason)
+            return result.reason != "malformed"
+        return True
+
+    def _is_echo(self, inbound: Inbound) -> bool:
+        """Whether this is a file we showed ourselves, as the API user."""
+        return any(self._sharer.is_own(file_ref(media.ref)[0]) for media in inbound.media)
+
+    async def _placed(self, inbound: Inbound, payload: object) -> Inbound:
+        """The message with what only its server knows."""
+        room = room_token(inbound.chat)
+        _keep(self._present, room, value=True)
+        _keep(self._moderators, (inbound.chat, inbound.sender), value=moderates(payload))
+        sender = inbound.sender.removeprefix(f"{self.seat.place}/") if self.seat.place else ""
+        if await self._rooms.is_direct(room, sender or inbound.sender):
+            return replace(inbound, chat_type="direct")
+        return inbound
+
+    async def _store(self, inbound: Inbound) -> None:
+        for delay in self._pace.store:
+            try:
+                await self._engine.receive(inbound)
+            except StorageError as error:
+                name = type(error).__name__
+                _log.error("nextcloud_talk.store.failed", account=self.seat.account, error=name)
+                await asyncio.sleep(delay)
+            else:
+                return
+        await self._engine.receive(inbound)
+
+    def _moved(self, change: Membership) -> None:
+        if change.actor.startswith("bots/"):
+            self.me = replace(self.me, actor=change.actor)
+        _keep(self._present, change.room, value=change.joined)
+        self._rooms.forget(change.room)
+        # Without the room's token: whoever knows that of a public room may come in.
+        event = "nextcloud_talk.room.joined" if change.joined else "nextcloud_talk.room.left"
+        _log.info(event, account=self.seat.account)
+
+    def drop(self, reason: str) -> None:
+        """Count something that becomes no message; the log hears of it ever more rarely."""
+        self._engine.dropped(CHANNEL, reason)
+        self._dropped[reason] += 1
+        count = self._dropped[reason]
+        if count == 10 ** (len(str(count)) - 1):
+            account = self.seat.account
+            _log.info("nextcloud_talk.dropped", account=account, reason=reason, count=count)
+
+    def is_admin(self, address: Address, sender: str) -> bool:
+        """Whether Talk said that this person looks after the room."""
+        return self._moderators.get((address.chat, sender), False)
+
+    # --- what goes out ---------------------------------------------------------------------------
+
+    async def send(self, outbound: Outbound) -> str:
+        """Send one piece of text; see `Channel.send`."""
+        room = room_token(outbound.address.chat)
+        if outbound.address.chat != chat_id(self.me, room):
+            raise SendRefused("this is no conversation on this account's server")
+        if self._present.get(room) is False:
+            raise SendRefused("the bot was removed from this conversation")
+        try:
+            sent = await self._sender.send(outbound)
+        except NotAccepted as error:
+            self.trouble("sending", Health.DEGRADED, str(error))
+            raise
+        except SendTransient as error:
+            again = f"{error}. It is tried again by itself."
+            self.trouble("sending", Health.DEGRADED, again)
+            raise
+        self.well("sending")
+        return sent
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put a reaction below a message, if that works."""
+        if self._present.get(room_token(address.chat)) is not False:
+            await self._sender.react(address, message_id, emoji)
+
+    async def fetch(self, media: Media, most: int) -> bytes:
+        """The bytes of a file; see `Files.fetch`."""
+        return await self._files.fetch(media, most)
+
+    # --- health ----------------------------------------------------------------------------------
+
+    def trouble(self, part: Part, health: Health, detail: str) -> None:
+        """Something does not work; `detail` says what, and what to do."""
+        self._troubles[part] = (health, detail)
+        self._tell()
+
+    def well(self, part: Part) -> None:
+        """That works, or works again."""
+        self._troubles.pop(part, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the engine how this bot is doing, when that changed: the worst first."""
+        found = [self._troubles[part] for part in get_args(Part) if part in self._troubles]
+        health = found[0] if found else (Health.UP, "")
+        if health != self._health:
+            self._health = health
+            self._engine.report(CHANNEL, self.seat.account, *health)
+
+    def wrong_backend(self, backend: str) -> None:
+        """Somebody with this bot's secret calls from an address that is not configured."""
+        called = normal_url(backend)[:200] or "nothing"
+        _log.warning("nextcloud_talk.webhook.backend", account=self.seat.account, backend=called)
+        self.trouble(
+            "receiving",
+            Health.DEGRADED,
+            f"Nextcloud calls itself {called}, but base_url is {self.seat.base_url}: make base_url "
+            "and overwrite.cli.url in its config.php the same.",
+        )
+
+
+def _keep(kept: OrderedDict[K, bool], key: K, *, value: bool) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > REMEMBERED:
+        kept.popitem(last=False)

@@ -1,0 +1,207 @@
+"""Talk's HTTP interface: what a bot may call with its signature, and an account with a password."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from adapters.nextcloud_talk import Seat
+from adapters.nextcloud_talk.shapes import Json, child, node, parse_json
+from adapters.nextcloud_talk.signing import new_random, sign
+from bot.channel import reveal
+
+SEND_TIMEOUT = 20.0  # seconds until a server answers
+CONNECT_TIMEOUT = 10.0  # seconds
+CONNECTIONS = 128  # at once, for all accounts together
+MAX_ANSWER = 4 << 20  # bytes of an answer that are read
+_TALK = "/ocs/v2.php/apps/spreed/api"
+
+
+class Unreachable(Exception):
+    """There was no answer; the message says why, without an address or a secret.
+
+    `sent` is whether the server may have got the request.
+    """
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered."""
+
+    status: int
+    body: bytes = field(repr=False, default=b"")
+    retry_after: float = 0.0  # seconds, 0 when the server does not say
+    file: str = ""  # what the server calls a file it was just given
+
+    @property
+    def data(self) -> object:
+        """What an OCS answer holds, or None."""
+        try:
+            return child(node(parse_json(self.body)), "ocs").get("data")
+        except ValueError:
+            return None
+
+
+def new_session() -> aiohttp.ClientSession:
+    """The one client session of the channel; close it when the channel stops."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=30),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=True,
+    )
+
+
+class TalkApi:
+    """One bot's calls to its server. No call follows a redirect: it would take secrets along."""
+
+    def __init__(self, seat: Seat, session: aiohttp.ClientSession) -> None:
+        self._seat = seat
+        self._session = session
+        self._login = (
+            aiohttp.encode_basic_auth(seat.api_user, reveal(seat.api_password), encoding="utf-8")
+            if seat.api_user
+            else ""
+        )
+
+    @property
+    def has_login(self) -> bool:
+        """Whether there is an account to ask with."""
+        return bool(self._login)
+
+    # --- as the bot ------------------------------------------------------------------------------
+
+    async def send(self, room: str, message: Json) -> Answer:
+        """Say something; `message` is the body, and its "message" is what gets signed."""
+        return await self._as_bot("POST", f"{room}/message", message["message"], message)
+
+    async def react(self, room: str, message_id: str, emoji: str, *, add: bool) -> Answer:
+        """Put a reaction below a message, or take it away."""
+        path = f"{room}/reaction/{message_id}"
+        return await self._as_bot("POST" if add else "DELETE", path, emoji, {"reaction": emoji})
+
+    async def features(self, room: str) -> Answer:
+        """Which features an admin gave this bot; Talk 25 and newer know."""
+        return await self._as_bot("POST", "ask-features", room, {"token": room})
+
+    async def _as_bot(self, method: str, path: str, signed: str, body: Json) -> Answer:
+        random = new_random()
+        headers = {
+            "X-Nextcloud-Talk-Bot-Random": random,
+            "X-Nextcloud-Talk-Bot-Signature": sign(reveal(self._seat.secret), random, signed),
+        }
+        return await self.call(method, f"{_TALK}/v1/bot/{path}", headers=headers, json=body)
+
+    # --- as the API user -------------------------------------------------------------------------
+
+    async def room(self, token: str, patience: float) -> Answer:
+        """A room, if the API user is in it."""
+        return await self.as_user("GET", f"{_TALK}/v4/room/{token}", patience=patience)
+
+    async def rooms(self) -> Answer:
+        """Every room the API user is in."""
+        return await self.as_user("GET", f"{_TALK}/v4/room")
+
+    async def newest(self, token: str) -> Answer:
+        """The newest messages of a room, without marking them as read."""
+        query = "lookIntoFuture=0&limit=100&setReadMarker=0&includeLastKnown=0"
+        return await self.as_user("GET", f"{_TALK}/v1/chat/{token}?{query}")
+
+    async def as_user(
+        self,
+        method: str,
+        path: str,
+        *,
+        patience: float = SEND_TIMEOUT,
+        data: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        most: int = MAX_ANSWER,
+    ) -> Answer:
+        """Call something with the API user's password.
+
+        Raises:
+            Unreachable: there was no answer.
+            TooLarge: the answer is longer than `most`.
+        """
+        login = {"Authorization": self._login, **(headers or {})}
+        return await self.call(method, path, headers=login, data=data, patience=patience, most=most)
+
+    # --- both ------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str] | None = None,
+        json: Json | None = None,
+        data: bytes | None = None,
+        patience: float = SEND_TIMEOUT,
+        most: int = MAX_ANSWER,
+    ) -> Answer:
+        """One HTTP exchange with the server.
+
+        Raises:
+            Unreachable: there was no answer.
+            TooLarge: the answer is longer than `most`.
+        """
+        said = {"OCS-APIRequest": "true", "Accept": "application/json", **(headers or {})}
+        if json is not None:
+            data = orjson.dumps(json)
+            said["Content-Type"] = "application/json"
+        limits = aiohttp.ClientTimeout(total=patience, sock_connect=CONNECT_TIMEOUT)
+        try:
+            async with self._session.request(
+                method,
+                URL(self._seat.base_url + path, encoded=True),
+                headers=said,
+                data=data,
+                timeout=limits,
+                allow_redirects=False,
+            ) as response:
+                body = await _read(response, most)
+                file = response.headers.get("OC-FileId", "")
+                return Answer(response.status, body, _retry_after(response), file)
+        except aiohttp.ClientConnectorError as error:
+            raise Unreachable(type(error).__name__, sent=False) from None
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Unreachable(type(error).__name__, sent=True) from None
+
+
+class TooLarge(Exception):
+    """An answer is longer than what was asked for."""
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """The body of an answer.
+
+    Raises:
+        TooLarge: it is longer than `most`.
+    """
+    if (response.content_length or 0) > most:
+        raise TooLarge
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_chunked(1 << 16):
+        size += len(part)
+        if size > most:
+            raise TooLarge
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0.0
+
+
+def escaped(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")

@@ -1,0 +1,101 @@
+"""A message with placeholders, as Talk sends it → text a person can read, and its files: pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from adapters.nextcloud_talk.shapes import Json, child, identifier, label, number, text
+from bot.channel import Media
+
+MAX_FILES = 20  # of one message
+MAX_LINK = 2000  # characters
+_PLACEHOLDER = re.compile(r"\{([A-Za-z0-9-]{1,64})\}")
+_MENTIONED = ("user", "guest", "call", "user-group", "circle", "email", "federated_user", "bot")
+_KINDS = {
+    "geo-location": "location",
+    "talk-poll": "poll",
+    "deck-card": "card",
+    "deck-board": "board",
+    "calendar-event": "event",
+    "addressbook-contact": "contact",
+}
+
+
+def render(message: str, parameters: Json) -> str:
+    """The words of a message: each placeholder is what its parameter stands for.
+
+    A message that is nothing but a file has no words. What a person typed in braces stays.
+    """
+    if "{" not in message:
+        return message
+    if _is_only_a_file(message, parameters):
+        return ""
+    # One pass: what a parameter brings is never looked into again.
+    return _PLACEHOLDER.sub(lambda found: _shown(found, parameters), message)
+
+
+def files(parameters: Json) -> tuple[Media, ...]:
+    """The files of a message, in the order Talk names them."""
+    found: list[Media] = []
+    for name in parameters:
+        parameter = child(parameters, name)
+        if text(parameter, "type") == "file" and len(found) < MAX_FILES:
+            found.append(_file(parameter))
+    return tuple(found)
+
+
+def file_ref(ref: str) -> tuple[str, str]:
+    """The id of a file on its server and its link, from a `Media.ref`."""
+    number_, _, link = ref.partition(" ")
+    return number_, link
+
+
+def _is_only_a_file(message: str, parameters: Json) -> bool:
+    found = _PLACEHOLDER.fullmatch(message.strip())
+    return found is not None and text(child(parameters, found[1]), "type") == "file"
+
+
+def _shown(found: re.Match[str], parameters: Json) -> str:
+    parameter = child(parameters, found[1])
+    kind = text(parameter, "type")
+    name = label(text(parameter, "name")) or label(text(parameter, "id"))
+    if not name:
+        return found[0]
+    if found[1].startswith("mention-"):
+        return f"@{name}"
+    if kind in _MENTIONED:
+        return name
+    if kind == "geo-location":
+        name = f"{name}, {_degrees(parameter, 'latitude')}, {_degrees(parameter, 'longitude')}"
+    elif kind == "deck-card" and (board := label(text(parameter, "boardname"))):
+        name = f"{name} ({board})"
+    kind = _KINDS.get(kind, label(kind, 40))
+    return f"[{kind}: {name}]" if kind else f"[{name}]"
+
+
+def _degrees(parameter: Json, key: str) -> str:
+    value: object = parameter.get(key)
+    return str(value) if isinstance(value, int | float) else label(text(parameter, key), 24) or "?"
+
+
+def _file(parameter: Json) -> Media:
+    mime = label(text(parameter, "mimetype"))
+    link = text(parameter, "link")
+    if not link.startswith(("https://", "http://")) or len(link) > MAX_LINK or " " in link:
+        link = ""
+    return Media(
+        _media_kind(mime),
+        name=label(text(parameter, "name")),
+        mime=mime,
+        size=number(parameter, "size"),
+        ref=f"{identifier(parameter, 'id')} {link}".rstrip(),
+    )
+
+
+def _media_kind(mime: str) -> Literal["photo", "audio", "video", "document"]:
+    if mime.startswith("image/"):
+        return "photo"
+    if mime.startswith("audio/"):
+        return "audio"
+    return "video" if mime.startswith("video/") else "document"

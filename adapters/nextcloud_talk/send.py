@@ -1,0 +1,191 @@
+"""Sending: one `Outbound` → one message, and Talk's answers → the errors of the contract."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from typing import TypeVar, cast
+
+import structlog
+
+from adapters.nextcloud_talk.api import Answer, TalkApi, TooLarge, Unreachable
+from adapters.nextcloud_talk.inbound import room_token
+from adapters.nextcloud_talk.shapes import Json, blank, clean, node
+from adapters.nextcloud_talk.share import Sharer
+from bot.channel import Address, Outbound
+from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
+
+LIMIT = 32_000  # characters of one message
+LATER = 30.0  # seconds, when Talk asks to wait and does not say how long
+REMEMBERED = 1024  # reactions, to know what to take away, and sends nobody knows the end of
+_SILENT = frozenset({"notice", "receipt"})
+_TOKEN = re.compile(r"[A-Za-z0-9]{1,64}")
+# "@all" and "@"group/…"" would call everybody, whoever made the model say it.
+_CALLS_EVERYBODY = re.compile(r'@(?="?(?:all|here)\b|"(?:group|team|circle)/)', re.IGNORECASE)
+
+NOT_ACCEPTED = (
+    "Nextcloud does not accept what this bot says (401). Most often the feature response is "
+    "missing: occ talk:bot:state --feature webhook --feature response --feature reaction NUMBER 1 "
+    "sets it, with the bot's number from occ talk:bot:list. Otherwise the secrets differ, or the "
+    "bot is not switched on in that conversation."
+)
+
+_log = structlog.get_logger()
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class NotAccepted(SendRefused):
+    """Nextcloud does not accept what this bot says."""
+
+
+class Sender:
+    """Sends the messages of one bot."""
+
+    def __init__(self, account: str, api: TalkApi, sharer: Sharer) -> None:
+        self._account = account
+        self._api = api
+        self._sharer = sharer
+        # How much of a message with files is out, so that a retry goes on from there.
+        self._done: OrderedDict[str, int] = OrderedDict()
+        self._reactions: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._unsure: OrderedDict[str, None] = OrderedDict()
+
+    async def send(self, outbound: Outbound) -> str:
+        """Send one piece of text, and then the files that come with it.
+
+        Returns:
+            A reference id that Talk keeps with the message: it tells bots no message id.
+
+        Raises:
+            SendLater: Talk asks to wait.
+            SendTransient: the server cannot be reached, or failed.
+            NotAccepted: the signature does not count there.
+            SendRefused: Talk will not take this.
+        """
+        room = room_token(outbound.address.chat)
+        if not _TOKEN.fullmatch(room):
+            raise SendRefused("this is no conversation of Nextcloud Talk")
+        if blank(outbound.text) and not outbound.attachments:
+            raise SendRefused("there is nothing to show in this message")
+        reference = reference_id(outbound.id)
+        done = self._done.pop(reference, 0)
+        try:
+            if not done:
+                await self._say(room, outbound)
+                done = 1
+            for attachment in outbound.attachments[done - 1 :]:
+                await self._sharer.share(room, attachment, reference_id(f"{outbound.id}/{done}"))
+                done += 1
+        except ChannelError:
+            if done:
+                _remember(self._done, reference, done)
+            raise
+        return reference
+
+    async def _say(self, room: str, outbound: Outbound) -> None:
+        message = body_of(outbound)
+        reference = str(message["referenceId"])
+        if blank(outbound.text) or (
+            reference in self._unsure and await self._arrived(room, reference)
+        ):
+            return
+        answer = await self._post(room, message)
+        if answer.status == 400 and "replyTo" in message:
+            # What it answers was deleted meanwhile.
+            _log.warning("nextcloud_talk.send.simplified", without="replyTo")
+            del message["replyTo"]
+            answer = await self._post(room, message)
+        if answer.status not in {200, 201}:
+            raise failure(answer)
+        self._unsure.pop(reference, None)
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> bool:
+        """Put a reaction below a message, or take ours away; whether that worked."""
+        room = room_token(address.chat)
+        if not _TOKEN.fullmatch(room) or not message_id.isdecimal():
+            return False
+        before, emoji = self._reactions.pop((room, message_id), ""), clean(emoji)
+        shown = emoji or before
+        if not shown:
+            return False
+        try:
+            answer = await self._api.react(room, message_id, shown, add=bool(emoji))
+        except (Unreachable, TooLarge) as error:
+            _log.info("nextcloud_talk.reaction.failed", account=self._account, error=str(error))
+            return False
+        if answer.status not in {200, 201}:
+            status = answer.status
+            _log.info("nextcloud_talk.reaction.failed", account=self._account, status=status)
+            return False
+        if emoji:
+            _remember(self._reactions, (room, message_id), emoji)
+        return True
+
+    async def _arrived(self, room: str, reference: str) -> bool:
+        """Whether a try that seemed to fail did arrive, as far as the API user can tell."""
+        if not self._api.has_login:
+            return False
+        try:
+            answer = await self._api.newest(room)
+        except (Unreachable, TooLarge) as error:
+            raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
+        said = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
+        found = any(node(each).get("referenceId") == reference for each in said)
+        if found:
+            _log.info("nextcloud_talk.send.had_arrived", account=self._account)
+            self._unsure.pop(reference, None)
+        return found
+
+    async def _post(self, room: str, message: Json) -> Answer:
+        try:
+            return await self._api.send(room, message)
+        except Unreachable as error:
+            if error.sent:
+                _remember(self._unsure, str(message["referenceId"]), None)
+            raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
+        except TooLarge:
+            raise SendTransient("Nextcloud answered with more than an answer") from None
+
+
+def _remember(kept: OrderedDict[K, V], key: K, value: V) -> None:
+    kept[key] = value
+    if len(kept) > REMEMBERED:
+        kept.popitem(last=False)
+
+
+def body_of(outbound: Outbound) -> Json:
+    """What is posted for one piece of text."""
+    message: Json = {
+        "message": _CALLS_EVERYBODY.sub("＠", clean(outbound.text)),
+        "referenceId": reference_id(outbound.id),
+        "silent": outbound.kind in _SILENT,
+    }
+    if outbound.reply_to.isascii() and outbound.reply_to.isdecimal():
+        message["replyTo"] = int(outbound.reply_to)
+    if outbound.address.thread.isascii() and outbound.address.thread.isdecimal():
+        message["threadId"] = int(outbound.address.thread)
+    return message
+
+
+def reference_id(outbound_id: str) -> str:
+    """What Talk keeps with a message: the same for each try of the same piece."""
+    return hashlib.sha256(outbound_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def failure(answer: Answer) -> ChannelError:
+    """The error of the contract that an answer stands for."""
+    status = answer.status
+    if status == 429 or (status == 503 and answer.retry_after):
+        return SendLater(answer.retry_after or LATER)
+    if status >= 500 or status in {408, 425}:
+        return SendTransient(f"Nextcloud failed (HTTP {status})")
+    if status == 401:
+        return NotAccepted(NOT_ACCEPTED)
+    reasons = {
+        400: "Nextcloud says that there is nothing to show in this message, or no such thread",
+        404: "this conversation does not exist any more",
+        413: "this message is too long for this Nextcloud",
+    }
+    return SendRefused(reasons.get(status, f"Nextcloud refuses this message (HTTP {status})"))

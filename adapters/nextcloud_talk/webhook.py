@@ -1,0 +1,199 @@
+"""The webhook: Talk calls us, once for each message, and 200 means stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+from aiohttp import web
+
+from adapters.nextcloud_talk import normal_url
+from adapters.nextcloud_talk.account import Account, Pace
+from adapters.nextcloud_talk.inbound import CHANNEL
+from adapters.nextcloud_talk.replay import Seen
+from adapters.nextcloud_talk.shapes import parse_json
+from adapters.nextcloud_talk.signing import verify, well_formed
+from bot.channel import Engine, Health, reveal
+from bot.errors import StorageError
+
+MAX_BODY = 1 << 20  # bytes of one call
+MAX_BACKEND = 2048  # characters of a server's address
+RANDOM_HEADER = "X-Nextcloud-Talk-Random"
+SIGNATURE_HEADER = "X-Nextcloud-Talk-Signature"
+BACKEND_HEADER = "X-Nextcloud-Talk-Backend"
+READ_TIMEOUT = 5.0  # seconds for the body of a call; Talk gives up then too
+SHUTDOWN = 20.0  # seconds for calls that are being stored
+LINGER = 0.5  # seconds to read what nobody wants, so that the caller sees the answer
+
+_log = structlog.get_logger()
+
+
+class WebhookServer:
+    """The one HTTP server of all accounts.
+
+    The secret that fits says whose a call is; the server it names has to be that account's.
+    """
+
+    def __init__(
+        self, accounts: Mapping[str, Account], engine: Engine, host: str, port: int, pace: Pace
+    ) -> None:
+        self._paths: dict[str, list[Account]] = {}
+        for account in accounts.values():
+            self._paths.setdefault(account.seat.webhook_path, []).append(account)
+        self._accounts = accounts
+        self._engine = engine
+        self._host = host
+        self._port = port
+        self._pace = pace
+        self._seen = Seen()
+        self._runner: web.AppRunner | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._refused: Counter[str] = Counter()
+
+    def start(self) -> None:
+        """Begin listening in a task of its own, as soon as the port is free."""
+        self._task = asyncio.get_running_loop().create_task(self._listen())
+
+    async def stop(self) -> None:
+        """Stop listening after the calls that are being stored."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _listen(self) -> None:
+        app = web.Application(client_max_size=MAX_BODY)
+        for path in self._paths:
+            app.router.add_post(path, self._answer)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=SHUTDOWN, lingering_time=LINGER
+        )
+        await self._runner.setup()
+        while True:
+            try:
+                await web.TCPSite(self._runner, self._host, self._port).start()
+            except OSError as error:
+                name = type(error).__name__
+                _log.error("nextcloud_talk.webhook.port", port=self._port, error=name)
+                for account in self._accounts.values():
+                    detail = f"Port {self._port} of {self._host} cannot be opened."
+                    account.trouble("listening", Health.DOWN, detail)
+                await asyncio.sleep(self._pace.port)
+            else:
+                for account in self._accounts.values():
+                    account.well("listening")
+                return
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        try:
+            call = await _read(request)
+        except Refused as refused:
+            return self._refuse(refused)
+        account = _signer(self._paths.get(request.path, ()), call)
+        if account is None:
+            return self._refuse(Refused(401, "bad_signature"))
+        if normal_url(call.backend) != account.seat.base_url:
+            account.drop("backend")
+            account.wrong_backend(call.backend)
+            return web.Response(status=401)
+        if not self._seen.add(call.random):
+            account.drop("replayed")
+            return web.Response(status=409)
+        return await self._take(account, call)
+
+    async def _take(self, account: Account, call: Call) -> web.Response:
+        try:
+            payload = parse_json(call.body)
+        except ValueError:
+            account.drop("malformed")
+            return web.Response(status=400)
+        try:
+            understood = await account.take(payload)
+        except StorageError as error:
+            self._seen.forget(call.random)  # it may be brought again
+            name = type(error).__name__
+            _log.error("nextcloud_talk.message.lost", account=account.seat.account, error=name)
+            account.trouble(
+                "receiving",
+                Health.DEGRADED,
+                "A new message could not be stored; Talk brings it only once, so its writer has "
+                "to send it again.",
+            )
+            return web.Response(status=500)
+        except Exception:  # noqa: BLE001  # a fault of ours must not silence the next call
+            self._seen.forget(call.random)
+            account.drop("fault")
+            _log.exception("nextcloud_talk.fault", account=account.seat.account)
+            return web.Response(status=500)
+        account.well("receiving")
+        return web.Response(status=200 if understood else 400)
+
+    def _refuse(self, refused: Refused) -> web.Response:
+        """Answer a call that proves nothing; anybody can make those, so the log hears of few."""
+        self._engine.dropped(CHANNEL, refused.reason)
+        self._refused[refused.reason] += 1
+        count = self._refused[refused.reason]
+        if count == 10 ** (len(str(count)) - 1):
+            reason = refused.reason
+            _log.warning("nextcloud_talk.webhook.rejected", reason=reason, count=count)
+        return web.Response(status=refused.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call as it came: nothing of it is proved yet."""
+
+    random: str
+    signature: str
+    backend: str
+    body: bytes = field(repr=False)
+
+
+class Refused(Exception):
+    """A call is not worth looking at any further."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+async def _read(request: web.Request) -> Call:
+    """The call in a request.
+
+    Raises:
+        Refused: nobody can have signed it, or it is too large or too slow.
+    """
+    random = request.headers.get(RANDOM_HEADER, "")
+    signature = request.headers.get(SIGNATURE_HEADER, "")
+    backend = request.headers.get(BACKEND_HEADER, "")
+    # What nobody can have signed is not worth reading.
+    if not well_formed(random, signature) or not 0 < len(backend) <= MAX_BACKEND:
+        raise Refused(400, "unsigned")
+    if (request.content_length or 0) > MAX_BODY:
+        raise Refused(413, "too_large")
+    try:
+        async with asyncio.timeout(READ_TIMEOUT):
+            body = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Refused(413, "too_large") from None
+    except TimeoutError:
+        raise Refused(408, "slow") from None
+    except (web.RequestPayloadError, ConnectionError):
+        raise Refused(400, "broken") from None
+    return Call(random, signature, backend, body)
+
+
+def _signer(accounts: Sequence[Account], call: Call) -> Account | None:
+    """The account whose secret made the signature; every one is tried, whichever it is."""
+    found: Account | None = None
+    for account in accounts:
+        if verify(reveal(account.seat.secret), call.random, call.body, call.signature):
+            found = account
+    return found

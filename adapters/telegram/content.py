@@ -1,0 +1,190 @@
+"""What a message shows: its words, its media, and what it answers. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from adapters.telegram.shapes import Json, integer, label, name_of, node, nodes, number, text
+from bot.channel import Media, ReplyTo
+
+MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
+MAX_OPTIONS = 30  # of a poll or a checklist
+MAX_REF = 512  # characters of a file's handle; Telegram's have about 100
+MAX_MIME = 128
+
+# What Telegram says about a chat rather than somebody in it; the fields of such messages.
+SERVICE = frozenset(
+    {
+        *("new_chat_members", "left_chat_member", "new_chat_title", "new_chat_photo"),
+        *("delete_chat_photo", "group_chat_created", "supergroup_chat_created", "pinned_message"),
+        *("channel_chat_created", "message_auto_delete_timer_changed", "chat_background_set"),
+        *("migrate_to_chat_id", "migrate_from_chat_id", "chat_owner_changed", "chat_owner_left"),
+        *("forum_topic_created", "forum_topic_edited", "forum_topic_closed"),
+        *("forum_topic_reopened", "general_forum_topic_hidden", "general_forum_topic_unhidden"),
+        *("video_chat_scheduled", "video_chat_started", "video_chat_ended", "boost_added"),
+        *("video_chat_participants_invited", "proximity_alert_triggered", "write_access_allowed"),
+        *("successful_payment", "refunded_payment", "users_shared", "chat_shared", "web_app_data"),
+        *("connected_website", "passport_data", "giveaway_created", "giveaway_completed"),
+        *("checklist_tasks_added", "checklist_tasks_done", "poll_option_added"),
+        *("poll_option_deleted", "direct_message_price_changed", "paid_message_price_changed"),
+        *("gift", "unique_gift", "gift_upgrade_sent", "managed_bot_created"),
+        *("suggested_post_approved", "suggested_post_declined", "suggested_post_paid"),
+        *("suggested_post_refunded", "suggested_post_approval_failed"),
+    }
+)
+
+_MEDIA: tuple[tuple[str, Literal["voice", "audio", "video", "document", "sticker"]], ...] = (
+    ("voice", "voice"),
+    ("audio", "audio"),
+    ("video", "video"),
+    ("video_note", "video"),
+    ("animation", "video"),
+    ("document", "document"),
+    ("sticker", "sticker"),
+)
+
+
+def content(message: Json) -> str | None:
+    """The words of a message, or a line that stands for what it shows; None if there is neither."""
+    for key in ("text", "caption"):
+        if isinstance(message.get(key), str):
+            return text(message, key)
+    for key, describe in _DESCRIBED.items():
+        found = node(message, key)
+        if found is not None:
+            return f"[{describe(found)}]"
+    return None
+
+
+def media_of(message: Json) -> tuple[Media, ...]:
+    """What came with a message, described, with the handle it can be fetched by."""
+    photos = nodes(message, "photo")
+    if photos:
+        best = photos[-1]  # Telegram lists sizes from small to large
+        return (Media("photo", mime="image/jpeg", size=_size(best), ref=_ref(best)),)
+    for key, kind in _MEDIA:
+        found = node(message, key)
+        if found is not None:
+            name = "emoji" if kind == "sticker" else "file_name"
+            media = Media(
+                kind,
+                name=label(text(found, name) or text(found, "title")),
+                mime=label(text(found, "mime_type"), MAX_MIME),
+                size=_size(found),
+                ref=_ref(found),
+            )
+            return (media,)  # an animation repeats itself as a document
+    return ()
+
+
+def reply_of(message: Json, me: int) -> ReplyTo | None:
+    """The message this one answers; `me` is the bot's id."""
+    quote = text(node(message, "quote") or {}, "text")[:MAX_REPLY_TEXT]
+    answered = node(message, "reply_to_message")
+    if answered is not None:
+        if "forum_topic_created" in answered:
+            return None  # every first-level message of a topic points at the topic's start
+        sender = node(answered, "from") or {}
+        return ReplyTo(
+            message_id=str(integer(answered, "message_id") or ""),
+            sender_name=name_of(node(answered, "sender_chat") or sender),
+            text=(content(answered) or "")[:MAX_REPLY_TEXT],
+            quote=quote,
+            from_bot=integer(sender, "id") == me,
+        )
+    elsewhere = node(message, "external_reply")
+    if elsewhere is None:
+        return None
+    return ReplyTo(
+        message_id=str(integer(elsewhere, "message_id") or ""),
+        sender_name=_origin(node(elsewhere, "origin") or {}),
+        quote=quote,
+    )
+
+
+def forwarded(message: Json) -> str:
+    """The line a forward begins with, or empty."""
+    origin = node(message, "forward_origin")
+    return "" if origin is None else f"[forwarded from {_origin(origin) or '?'}]\n"
+
+
+def _origin(origin: Json) -> str:
+    hidden = label(text(origin, "sender_user_name"))
+    return hidden or name_of(
+        node(origin, "sender_user") or node(origin, "sender_chat") or node(origin, "chat") or {}
+    )
+
+
+def _size(found: Json) -> int:
+    return max(0, integer(found, "file_size") or 0)
+
+
+def _ref(found: Json) -> str:
+    return text(found, "file_id")[:MAX_REF]
+
+
+# --- what is not text ----------------------------------------------------------------------------
+
+
+def _venue(found: Json) -> str:
+    name, street = label(text(found, "title")), label(text(found, "address"))
+    return f"venue: {name}, {street} ({_place(node(found, 'location') or {})})"
+
+
+def _location(found: Json) -> str:
+    return f"location: {_place(found)}"
+
+
+def _contact(found: Json) -> str:
+    return f"contact: {name_of(found)}, {label(text(found, 'phone_number'))}"
+
+
+def _poll(found: Json) -> str:
+    options = nodes(found, "options", MAX_OPTIONS)
+    listed = " / ".join(label(text(option, "text")) for option in options)
+    return f"poll: {label(text(found, 'question'), 300)} — {listed}"
+
+
+def _dice(found: Json) -> str:
+    return f"dice {label(text(found, 'emoji'))}: {integer(found, 'value') or 0}"
+
+
+def _checklist(found: Json) -> str:
+    tasks = nodes(found, "tasks", MAX_OPTIONS)
+    listed = " / ".join(label(text(task, "text")) for task in tasks)
+    return f"checklist: {label(text(found, 'title'))} — {listed}"
+
+
+def _story(found: Json) -> str:
+    return f"story from {name_of(node(found, 'chat') or {})}"
+
+
+def _game(found: Json) -> str:
+    return f"game: {label(text(found, 'title'))}"
+
+
+def _invoice(found: Json) -> str:
+    return f"invoice: {label(text(found, 'title'))}"
+
+
+def _paid_media(_found: Json) -> str:
+    return "paid media"
+
+
+# A venue also carries a location, so the order matters.
+_DESCRIBED = {
+    "venue": _venue,
+    "location": _location,
+    "contact": _contact,
+    "poll": _poll,
+    "dice": _dice,
+    "checklist": _checklist,
+    "story": _story,
+    "game": _game,
+    "invoice": _invoice,
+    "paid_media": _paid_media,
+}
+
+
+def _place(found: Json) -> str:
+    return f"{number(found, 'latitude')}, {number(found, 'longitude')}"

@@ -1,0 +1,58 @@
+"""Who looks after a group, as Telegram tells; asked rarely."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from telegram.error import TelegramError
+
+from adapters.telegram.api import Json, reason
+from adapters.telegram.send import chat_id
+from adapters.telegram.shapes import mapping, text
+from bot.channel import Address
+
+KEPT = 300.0  # seconds an answer counts
+REMEMBERED = 4096  # answers
+
+_log = structlog.get_logger()
+
+
+class Members:
+    """The admins of one account's groups.
+
+    Args:
+        call: calls a method of the Bot API.
+    """
+
+    def __init__(self, account: str, call: Callable[[str, Json], Awaitable[Any]]) -> None:
+        self._account = account
+        self._call = call
+        self._known: OrderedDict[tuple[str, str], tuple[float, bool]] = OrderedDict()
+
+    async def is_admin(self, address: Address, sender: str) -> bool:
+        """Whether somebody is an admin of a chat; False when Telegram does not say."""
+        if sender == address.chat:
+            return True  # a direct chat is one's own, and only admins speak as their group
+        if not address.chat.startswith("-") or not sender.isdecimal():
+            return False
+        key = address.chat, sender
+        until, answer = self._known.get(key, (0.0, False))
+        if until > time.monotonic():
+            return answer
+        try:
+            asked: Json = {"chat_id": chat_id(address.chat), "user_id": int(sender)}
+            member = mapping(await self._call("getChatMember", asked)) or {}
+        except TelegramError as error:
+            said = reason(error, "")
+            _log.info("telegram.admins.unknown", account=self._account, error=said)
+            return False
+        answer = text(member, "status") in {"creator", "administrator"}
+        self._known[key] = (time.monotonic() + KEPT, answer)
+        self._known.move_to_end(key)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return answer

@@ -1,0 +1,87 @@
+// What stands below a message: pictures, files, buttons.
+
+import { t } from "./strings.js";
+
+const PRESS = "press-"; // a press is a message with the id of what it was pressed on
+
+export const pressId = (id) => PRESS + id;
+
+/** The message a press was made on, or empty when a message is no press. */
+export const pressedOn = (id) => (id.startsWith(PRESS) ? id.slice(PRESS.length) : "");
+
+/** Pictures to look at, and everything else to take along. */
+export function files(items) {
+  const list = document.createElement("div");
+  list.className = "files";
+  list.append(...items.map(file));
+  return list;
+}
+
+/** Buttons that give their command to `press`, once. */
+export function choices(items, press) {
+  const group = document.createElement("div");
+  group.className = "choices";
+  group.setAttribute("role", "group");
+  group.setAttribute("aria-label", t("choices"));
+  for (const { label, command } of items) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = label;
+    button.dataset.command = command;
+    button.addEventListener("click", () => {
+      if (button.ariaDisabled !== "true") press(command);
+    });
+    group.append(button);
+  }
+  return group;
+}
+
+/** Takes no more presses, and shows which one it was. */
+export function settle(group, command) {
+  for (const button of group.querySelectorAll("button")) {
+    // Not `disabled`: the keyboard would lose its place in the page.
+    button.setAttribute("aria-disabled", "true");
+    if (button.dataset.command !== command || group.querySelector(".chosen")) continue;
+    button.classList.add("chosen");
+    const said = document.createElement("span");
+    said.className = "unseen";
+    said.textContent = ` (${t("chosen")})`;
+    button.append(said);
+  }
+}
+
+/** Takes presses again, after one that the bot will never have. */
+export function unsettle(group) {
+  for (const button of group.querySelectorAll("button")) {
+    button.removeAttribute("aria-disabled");
+    button.classList.remove("chosen");
+    button.querySelector(".unseen")?.remove();
+  }
+}
+
+function file({ name, size, picture, data }) {
+  const figure = document.createElement("figure");
+  const caption = document.createElement("figcaption");
+  const label = document.createElement(data ? "a" : "span");
+  label.textContent = name || t("file");
+  if (data) {
+    label.href = data;
+    label.download = name || t("file");
+  }
+  const about = document.createElement("span");
+  about.textContent = data ? bytes(size) : `${bytes(size)}, ${t("too_large")}`;
+  caption.append(label, about);
+  if (picture && data.startsWith("data:image/")) {
+    const image = document.createElement("img");
+    image.alt = t("picture", { name });
+    image.src = data;
+    figure.append(image);
+  }
+  figure.append(caption);
+  return figure;
+}
+
+function bytes(size) {
+  if (size < 1_000) return `${size} B`;
+  return size < 1_000_000 ? `${Math.round(size / 1_000)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
+}

@@ -1,0 +1,243 @@
+"""A channel's section of the configuration, and how a channel is found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from bot.channel.seams import Channel
+from bot.channel.values import Inbound
+
+
+class Rule(BaseModel):
+    """One rule. Every field that is given must match; a rule with no field matches everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    action: Literal["allow", "deny"] = Field(description="What a match means.")
+    channel: str = Field(default="", description="Channel name.")
+    account: str = Field(default="", description="Account id of the channel.")
+    chat_type: Literal["", "direct", "group", "channel", "thread"] = Field(
+        default="", description="Kind of chat."
+    )
+    chat: str = Field(default="", description="Chat id.")
+    sender: str = Field(default="", description="The person's id in that channel.")
+    key_prefix: str = Field(default="", description="Beginning of the session key.")
+
+
+class ScopeConfig(BaseModel):
+    """`[scope]`: may a session see memory and past conversations?"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    default: Literal["allow", "deny"] = Field(
+        default="deny", description="When no rule matches. Private files stay private either way."
+    )
+    rules: tuple[Rule, ...] = Field(
+        default=(Rule(action="allow", chat_type="direct"),),
+        description="Checked in order; the first that matches decides.",
+    )
+
+
+class ChannelScope(BaseModel):
+    """`[channels.<name>.scope]`: what this channel's chats may see."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    default: Literal["", "allow", "deny"] = Field(
+        default="",
+        description="When no rule here matches; empty asks [scope], anything else ignores it.",
+    )
+    rules: tuple[Rule, ...] = Field(default=(), description="Checked before those of [scope].")
+
+    def within(self, general: ScopeConfig) -> ScopeConfig:
+        """The rules that apply in this channel."""
+        if self.default:
+            return ScopeConfig(default=self.default, rules=self.rules)
+        return ScopeConfig(default=general.default, rules=(*self.rules, *general.rules))
+
+
+class GroupConfig(BaseModel):
+    """`[channels.<name>.groups.<id>]`: one room; what it leaves out is as in the whole channel."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    enabled: bool = Field(default=True, description="Whether the bot listens in this room.")
+    allow_from: tuple[str, ...] = Field(
+        default=("*",), description='Ids of people who may talk here; "*" is everyone in the room.'
+    )
+    require_mention: bool = Field(
+        default=True, description="Whether it answers only what is said to it."
+    )
+    mention_patterns: tuple[str, ...] = Field(
+        default=(), description="Regular expressions that count as a mention."
+    )
+    notices: Literal["", "auto", "on", "off"] = Field(
+        default="", description="Say how full this room's conversation is."
+    )
+    language: Literal["", "auto", "en", "zh"] = Field(
+        default="", description="Language of the bot's own words in this room."
+    )
+    streaming: bool = Field(default=True, description="Show replies while they are being written.")
+
+
+class ChannelConfig(BaseModel):
+    """What every channel's section of the configuration has; a channel adds its own fields."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+    enabled: bool = Field(default=True, description="Whether this channel runs.")
+    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
+        default="pairing",
+        description="Who may talk in direct chats: people with an approved pairing code, the "
+        'allow_from list, everyone ("open", needs "*" in allow_from), or nobody.',
+    )
+    allow_from: tuple[str, ...] = Field(
+        default=(),
+        description='Ids of people who may always talk; "*" is everyone, with dm_policy "open".',
+    )
+    scope: ChannelScope = Field(
+        default_factory=ChannelScope, description="What this channel's chats may see."
+    )
+    group_policy: Literal["allowlist", "open", "disabled"] = Field(
+        default="allowlist",
+        description="In which rooms it listens: those listed in groups, all it is added to, none.",
+    )
+    group_allow_from: tuple[str, ...] = Field(
+        default=(),
+        description="Ids of people who may talk to it in rooms that name nobody themselves; "
+        '"*" is everyone there.',
+    )
+    require_mention: bool = Field(
+        default=True, description="In rooms, whether it answers only what is said to it."
+    )
+    mention_patterns: tuple[str, ...] = Field(
+        default=(),
+        description="Regular expressions that count as a mention, in rooms; case does not matter.",
+    )
+    groups: Mapping[str, GroupConfig] = Field(
+        default_factory=dict[str, GroupConfig], description='Rooms by id; "*" is every other one.'
+    )
+    dm_scope: Literal["", "main", "per-peer", "per-channel-peer", "per-account-channel-peer"] = (
+        Field(
+            default="", description="How direct chats become conversations; empty asks [session]."
+        )
+    )
+    notices: Literal["", "auto", "on", "off"] = Field(
+        default="", description="Say how full a conversation is; empty asks [context] notices."
+    )
+    language: Literal["", "auto", "en", "zh"] = Field(
+        default="", description="Language of the bot's own words; empty asks [agent] language."
+    )
+    streaming: bool = Field(
+        default=True,
+        description="Show replies while they are being written, if it can.",
+    )
+
+    def account(self, account: str) -> ChannelConfig:
+        """The configuration of one account: its own fields, and this section's for the rest.
+
+        An account the section does not list is the section itself.
+        """
+        accounts: dict[str, Any] = getattr(self, "accounts", {})
+        override = accounts.get(account)
+        if not isinstance(override, BaseModel):
+            return self
+        return self.model_copy(update={n: getattr(override, n) for n in override.model_fields_set})
+
+    def room(self, inbound: Inbound) -> ChannelConfig:
+        """The configuration of the room a message was said in; in direct chats this section's.
+
+        A thread that is not listed itself is like the chat it hangs below.
+        """
+        if inbound.chat_type == "direct":
+            return self
+        override = self.listed(inbound)
+        if override is None:
+            return self
+        names = override.model_fields_set & type(self).model_fields.keys()
+        return self.model_copy(update={name: getattr(override, name) for name in names})
+
+    def listed(self, inbound: Inbound) -> GroupConfig | None:
+        """What is configured for a message's room, or None when it is not listed."""
+        for name in (inbound.chat, inbound.parent, "*"):
+            if name and name in self.groups:
+                return self.groups[name]
+        return None
+
+    @model_validator(mode="after")
+    def _patterns_are_valid(self) -> Self:
+        for section in (self, *self.groups.values()):
+            check_patterns(section.mention_patterns)
+        return self
+
+    @model_validator(mode="after")
+    def _open_is_meant(self) -> Self:
+        """Opening the bot to everyone takes two words, so that a slip of one never does."""
+        accounts: Mapping[str, Any] = getattr(self, "accounts", {})
+        _check_open(self, (), self.model_fields_set)
+        for name, override in accounts.items():
+            own = override.model_fields_set if isinstance(override, BaseModel) else set[str]()
+            if own & set(_OPENING):
+                _check_open(self.account(name), ("accounts", name), own)
+        return self
+
+
+_OPENING = ("dm_policy", "allow_from")
+
+
+def _check_open(section: ChannelConfig, path: tuple[str, ...], own: set[str]) -> None:
+    """Refuse "open" without "*"; `path` and `needs` tell `bot.settings` which lines it is about."""
+    if section.dm_policy != "open" or "*" in section.allow_from:
+        return
+    name = "dm_policy" if "dm_policy" in own else "allow_from"
+    raise PydanticCustomError(
+        "dm_policy_open",
+        'dm_policy = "open" lets everyone talk to the bot, so it needs "*" in allow_from',
+        {
+            "path": (*path, name),
+            "needs": [(*each, option) for each in ((), path) for option in _OPENING],
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPlugin:
+    """What the entry point of a channel (group `confidant.channels`) names.
+
+    Importing it must be cheap: `create` imports the SDK. `config` has a default for every field.
+    `ready` says whether a configuration has what the channel needs to run (a token, say); one that
+    has not stays off without being an error. `env` gives plain environment variables, each with the
+    option of the channel's section that it sets: `{"TELEGRAM_BOT_TOKEN": ("token",)}`.
+    """
+
+    name: str
+    config: type[ChannelConfig]
+    create: Callable[[Any], Channel]
+    ready: Callable[[Any], bool] = lambda _config: True
+    env: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+def check_patterns(patterns: Iterable[str]) -> None:
+    """Refuse what is no regular expression.
+
+    Raises:
+        ValueError: one of them is none; the message names it.
+    """
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as exc:
+            raise ValueError(f"mention_patterns: {pattern!r} is no pattern: {exc}") from exc
+
+
+def reveal(secret: SecretStr | None) -> str:
+    """The text of an optional secret, or empty."""
+    return secret.get_secret_value() if secret is not None else ""

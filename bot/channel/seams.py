@@ -1,0 +1,212 @@
+"""What the engine asks of a channel, what a channel may ask of the engine, and abilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from bot.channel.values import (
+    DEFAULT_ACCOUNT,
+    Address,
+    Capabilities,
+    Command,
+    Health,
+    HistoryItem,
+    Inbound,
+    Media,
+    Outbound,
+)
+
+
+class Engine(Protocol):
+    """What a channel may ask of the engine."""
+
+    async def receive(self, inbound: Inbound) -> None:
+        """Store a message; when this returns it is on disk and may be acknowledged.
+
+        Raises:
+            StorageError: it could not be stored: do not acknowledge, offer it again later.
+        """
+        ...
+
+    async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
+        """The newest `limit` lines of this address's conversations, oldest first."""
+        ...
+
+    async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
+        """The newest stored message id of each chat, to catch up after a downtime."""
+        ...
+
+    async def chat_moved(self, address: Address, chat: str) -> None:
+        """A chat has another id now; its conversation goes on. Saying it again changes nothing.
+
+        Raises:
+            StorageError: it could not be stored; say it again later.
+        """
+        ...
+
+    def commands(self, locale: str) -> Sequence[Command]:
+        """The commands a person can type, described in their language."""
+        ...
+
+    def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
+        """Say how a connection is doing; `detail` is one plain sentence without secrets."""
+        ...
+
+    def dropped(self, channel: str, reason: str) -> None:
+        """Count an update that is nothing for the engine; `reason` is one word.
+
+        It becomes the name of a metric: a word of the channel's own, never one somebody wrote.
+        """
+        ...
+
+
+class Channel(Protocol):
+    """A place where people talk to the bot."""
+
+    @property
+    def name(self) -> str:
+        """The entry point's name, such as "telegram"."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this channel can do; fixed for its lifetime."""
+        ...
+
+    async def start(self, engine: Engine) -> None:
+        """Begin receiving, in tasks of its own, and return without waiting for the network.
+
+        A platform that is unreachable is retried inside and told through `Engine.report`.
+        """
+        ...
+
+    async def send(self, outbound: Outbound) -> str:
+        """Send one piece and return the platform's message id.
+
+        Raises:
+            SendLater: wait this long, then offer the same piece again.
+            SendTransient: it may work later.
+            SendRefused: it never will.
+            ChatMoved: the chat has another id now.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Stop receiving, wait for what is being stored, release connections."""
+        ...
+
+
+# --- abilities -----------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Typing(Protocol):
+    """A channel that can show that a reply is being written (`Capabilities.typing`)."""
+
+    async def typing(self, address: Address) -> None:
+        """Show it once, for about five seconds. Failures are not errors: never raises."""
+        ...
+
+
+@runtime_checkable
+class Drafts(Protocol):
+    """A channel that can show a reply while it is being written (`Capabilities.drafts`)."""
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """Show the text so far; an empty text takes the draft away. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Files(Protocol):
+    """A channel that can fetch what came with a message (`Capabilities.files`)."""
+
+    async def fetch(self, address: Address, media: Media, most: int) -> bytes:
+        """The bytes of a `Media`, if they are no more than `most`.
+
+        Raises:
+            SendTransient: it may work later.
+            SendRefused: it never will; it is too large, gone, or not for us.
+        """
+        ...
+
+
+@runtime_checkable
+class Reactions(Protocol):
+    """A channel that can put a sign below a message (`Capabilities.reactions`)."""
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put it there; an empty one takes it away. Failures are not errors: never raises."""
+        ...
+
+
+@runtime_checkable
+class Admins(Protocol):
+    """A channel that knows who looks after a room."""
+
+    async def is_admin(self, address: Address, sender: str) -> bool:
+        """Whether a person may change how the bot behaves in this room; False when unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a channel found out about its own set-up, in plain words without secrets.
+
+    "error" means that it cannot work like this, "warning" that something does not. `fix` says what
+    to do, in one or two sentences or as a command.
+    """
+
+    level: Literal["ok", "warning", "error"]
+    text: str
+    fix: str = ""
+    account: str = DEFAULT_ACCOUNT
+
+
+@runtime_checkable
+class Doctor(Protocol):
+    """A channel that can check its set-up, for `confidant doctor`."""
+
+    async def examine(self) -> Sequence[Finding]:
+        """Look at everything, also while another process runs the channel; never raises.
+
+        It is called on a channel that was not started, and changes nothing on the platform.
+        """
+        ...
+
+
+@runtime_checkable
+class CommandMenu(Protocol):
+    """A channel whose platform keeps a menu of commands (`Capabilities.command_menu`)."""
+
+    async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
+        """Register the commands, by language tag; the key "" is the default."""
+        ...
+
+
+@runtime_checkable
+class Interactive(Protocol):
+    """A channel of one person at this process's own terminal."""
+
+    async def finished(self) -> None:
+        """Wait until the person left and everything they said was answered."""
+        ...
+
+    async def attach(self, url: str, token: str) -> None:
+        """Join the page of a bot that runs already, until the person leaves.
+
+        Raises:
+            ChannelError: it cannot be joined; the message says why.
+        """
+        ...
+
+
+@runtime_checkable
+class HttpRoutes(Protocol):
+    """A channel that serves pages on the dashboard's address, behind its token."""
+
+    def routes(self) -> Iterable[Any]:
+        """Route definitions of aiohttp, mounted before the server starts."""
+        ...

@@ -1,0 +1,187 @@
+"""What goes back and forth between a channel and the engine, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+ChatType = Literal["direct", "group", "channel", "thread"]
+LengthUnit = Literal["chars", "utf16"]
+OutboundKind = Literal["reply", "notice", "receipt", "reminder"]
+
+DEFAULT_ACCOUNT = "default"
+
+
+# --- what comes in -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where messages of one chat go; sends to one address keep their order."""
+
+    channel: str
+    account: str
+    chat: str
+    thread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Something other than text that came with a message; `ref` is the platform's own handle."""
+
+    kind: Literal["photo", "voice", "audio", "video", "document", "sticker", "other"]
+    name: str = ""
+    mime: str = ""
+    size: int = 0  # bytes, 0 when the platform does not say
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTo:
+    """The message this one answers, as far as the platform tells."""
+
+    message_id: str
+    sender_name: str = ""
+    text: str = ""
+    quote: str = ""  # the part the person selected, when they quoted only a part
+    from_bot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Something said in a room that was not for the bot; `at` is in ms since the epoch."""
+
+    sender_name: str
+    text: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One message from a platform, in the engine's own words.
+
+    `(channel, account, chat, thread, message_id)` identifies it: a second copy is dropped. All ids
+    are the platform's stable ids as text, never display names. `sent_at` is in milliseconds since
+    the epoch. `locale` is the person's language tag as the platform reports it, or empty.
+    `edit_of` is the id of the message this one replaces, or empty. Where a platform nests chats,
+    `parent` is the chat a thread hangs below and `server` the place all of them belong to.
+    `mentions_bot` is the platform's own mention, also of a reply to the bot. The engine fills in
+    `heard`: what was said in the room just before.
+    """
+
+    channel: str
+    account: str
+    chat: str
+    chat_type: ChatType
+    sender: str
+    message_id: str
+    text: str
+    sent_at: int
+    thread: str = ""
+    sender_name: str = ""
+    media: tuple[Media, ...] = ()
+    reply_to: ReplyTo | None = None
+    mentions_bot: bool = False
+    locale: str = ""
+    edit_of: str = ""
+    parent: str = ""
+    server: str = ""
+    heard: tuple[Heard, ...] = ()
+
+    @property
+    def address(self) -> Address:
+        """Where a reply to this message goes."""
+        return Address(self.channel, self.account, self.chat, self.thread)
+
+    @property
+    def to_answer(self) -> str:
+        """What a reply refers to: where several people talk it says whom it answers."""
+        return self.message_id if self.chat_type != "direct" else ""
+
+
+# --- what goes out -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """Something to press below a message: it gives `command` ("/compact") as if it were typed."""
+
+    label: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that goes out with a message; `mime` "image/…" is shown as a picture."""
+
+    name: str
+    mime: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """One piece of text to send, already cut to the channel's `max_length`.
+
+    `text` is Markdown (CommonMark). `id` is stable across retries, so a platform that takes
+    idempotency keys gets one; a reply's is also that of its line in the history. `reply_to` is the
+    message id to answer, on a first piece only. Buttons and attachments come with the last piece,
+    and only to a channel whose `Capabilities` declare them.
+    """
+
+    id: str
+    address: Address
+    text: str
+    kind: OutboundKind = "reply"
+    reply_to: str = ""
+    at: int = 0  # when it was written, ms since the epoch
+    buttons: tuple[Button, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a channel can do; the engine asks before it relies on anything."""
+
+    max_length: int = 4000  # of one message, in `length_unit`
+    length_unit: LengthUnit = "chars"
+    typing: bool = False
+    drafts: bool = False
+    command_menu: bool = False
+    buttons: bool = False
+    attachments: bool = False
+    files: bool = False  # what comes in can be fetched
+    reactions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A slash command as a channel shows it in menus and completion."""
+
+    name: str  # without the slash
+    description: str
+    usage: str = ""  # e.g. "[model]"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """One line of a conversation as a person saw it, for channels that redraw their history.
+
+    The `id` of a person's line is the message id it came with, that of the bot's the
+    `Outbound.id` it was sent with.
+    """
+
+    id: str
+    role: Literal["user", "bot", "divider"]
+    text: str  # Markdown for "bot", plain text for "user"
+    at: int  # ms since the epoch
+
+
+class Health(StrEnum):
+    """How a channel is doing, for /readyz and `/status`."""
+
+    STARTING = "starting"
+    UP = "up"
+    DEGRADED = "degraded"
+    DOWN = "down"

@@ -1,0 +1,90 @@
+"""`confidant doctor`: is every channel set up so that it can work?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
+from bot.cli.common import ConfigOption, load
+from bot.errors import ConfidantError
+from bot.settings import Loaded
+
+_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
+
+
+def doctor(
+    channel: Annotated[
+        str, typer.Argument(help="Only this channel; the beginning of its name is enough.")
+    ] = "",
+    config: ConfigOption = None,
+) -> None:
+    """Check how channels are set up; exit status 1 when one cannot work like this."""
+    loaded = load(config, quiet=True)
+    names = [_named(channel, loaded.plugins)] if channel else _set_up(loaded)
+    if not names:
+        typer.echo("No channel is set up that could be checked.")
+    worst = 0
+    for name in names:
+        findings = _examine(loaded, name)
+        typer.echo(name)
+        for finding in findings:
+            _show(finding)
+        worst = max(worst, *(finding.level == "error" for finding in findings), 0)
+    if worst:
+        raise typer.Exit(1)
+
+
+def _named(wanted: str, plugins: Mapping[str, ChannelPlugin]) -> str:
+    """The channel that is meant.
+
+    Raises:
+        ConfidantError: none or several could be.
+    """
+    name = wanted.lower().replace("-", "_")
+    found = [name] if name in plugins else [each for each in plugins if each.startswith(name)]
+    if len(found) != 1:
+        raise ConfidantError(f'There is no channel "{wanted}": there are {", ".join(plugins)}.')
+    return found[0]
+
+
+def _set_up(loaded: Loaded) -> list[str]:
+    """The channels that run and can be checked."""
+    return [name for name in loaded.plugins if _off(loaded, name) == "" and _able(loaded, name)]
+
+
+def _off(loaded: Loaded, name: str) -> str:
+    """Why a channel does not run, or empty."""
+    section = loaded.config.channels.get(name)
+    if not section.enabled:
+        return "it is switched off (enabled = false)"
+    return "" if loaded.plugins[name].ready(section) else "it is not set up"
+
+
+def _able(loaded: Loaded, name: str) -> Doctor | None:
+    channel = loaded.plugins[name].create(loaded.config.channels.get(name))
+    return channel if isinstance(channel, Doctor) else None
+
+
+def _examine(loaded: Loaded, name: str) -> Sequence[Finding]:
+    reason = _off(loaded, name)
+    if reason:
+        return [Finding("error", reason, f"See docs/{name}.md and docs/configuration.md.")]
+    channel = _able(loaded, name)
+    if channel is None:
+        return [Finding("ok", "there is nothing to check")]
+    return asyncio.run(_look(channel))
+
+
+async def _look(channel: Doctor) -> Sequence[Finding]:
+    return await channel.examine()
+
+
+def _show(finding: Finding) -> None:
+    account = "" if finding.account == DEFAULT_ACCOUNT else f"{finding.account}: "
+    typer.echo(f"  {_MARKS[finding.level]} {account}{finding.text}")
+    if finding.fix:
+        typer.echo(f"    → {finding.fix}")

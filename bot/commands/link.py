@@ -1,0 +1,166 @@
+"""`/link` and `/unlink`: one person with several accounts.
+
+A code shows that both accounts are the same person's: it is asked for with one and typed with the
+other. Whoever may talk to the bot is decided elsewhere, and a link changes nothing about it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from bot import codes
+from bot.channel import Inbound
+from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.i18n import text
+from bot.sessions import links, store
+from bot.sessions.links import Link, Offer, Seat
+from bot.sessions.store import Session
+
+MAX_TRIES = 5  # codes somebody may get wrong
+TRIES_SECONDS = 600.0  # within this time
+MAX_TRIED = 10_000  # people whose tries are remembered
+ALL = frozenset({"all", "全部"})
+
+
+class LinkDesk(Protocol):
+    """What these commands may ask of the running program."""
+
+    def seat(self, inbound: Inbound) -> Seat:
+        """The seat whoever wrote a message counts as."""
+        ...
+
+    def is_configured(self, inbound: Inbound) -> bool:
+        """Whether the configuration says whose account it is."""
+        ...
+
+    def joined(self, person: str) -> Sequence[Link]:
+        """The accounts that count as somebody's, by canonical identity."""
+        ...
+
+    def linked(self, found: Sequence[Link]) -> None:
+        """These are all the links there are now, on disk."""
+        ...
+
+
+class LinkCommands:
+    """`/link [CODE]`, `/unlink [NUMBER|all]`."""
+
+    def __init__(self, desk: LinkDesk) -> None:
+        self._desk = desk
+        self._tries: OrderedDict[Seat, list[float]] = OrderedDict()
+
+    async def link(self, call: Call) -> Apply:
+        """Ask for a code, or type the one that another account was given."""
+        if not call.is_direct:
+            return saying(text(call.language, "link.direct_only"))
+        if not call.rest:
+            return self._offered(call)
+        if self._desk.is_configured(call.inbound):
+            return saying(text(call.language, "link.configured"))
+        if not self._may_try((call.inbound.channel, call.inbound.sender)):
+            return saying(text(call.language, "link.wrong"))
+        return lambda draft, _session: Answer(self._typed(draft, call))
+
+    async def unlink(self, call: Call) -> Apply:
+        """Let an account be somebody of its own again: this one, or one of the list."""
+        if not call.is_direct:
+            return saying(text(call.language, "link.direct_only"))
+        joined = self._desk.joined(call.person)
+        gone = _chosen(call, joined)
+        if not joined:
+            return saying(text(call.language, "link.none"))
+        if not gone:
+            lines = [text(call.language, "link.which"), *_listed(call, joined)]
+            return saying("\n".join(lines))
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            for seat in gone:
+                parted = links.part(draft.tx, seat)
+                if parted is not None and seat != (call.inbound.channel, call.inbound.sender):
+                    draft.say(parted.address, text(parted.language, "link.ended_here"), "notice")
+            self._changed(draft)
+            return Answer(text(call.language, "link.ended", count=len(gone)))
+
+        return apply
+
+    def _offered(self, call: Call) -> Apply:
+        made = Offer(
+            person=call.person,
+            code=codes.new_code(),
+            root=self._desk.seat(call.inbound),
+            address=call.inbound.address,
+            key=call.place.key,
+            language=call.language,
+        )
+        joined = self._desk.joined(call.person)
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            links.offer(draft.tx, made, call.now)
+            minutes = links.VALID_MS // 60_000
+            lines = [text(call.language, "link.code", code=made.code, minutes=minutes)]
+            if joined:
+                lines += ["", text(call.language, "link.list"), *_listed(call, joined)]
+            return Answer("\n".join(lines))
+
+        return apply
+
+    def _typed(self, draft: Draft, call: Call) -> str:
+        inbound = call.inbound
+        found = links.claim(draft.tx, call.rest, call.person, call.now)
+        if found is None:
+            return text(call.language, "link.wrong")
+        seat = (inbound.channel, inbound.sender)
+        links.join(draft.tx, Link(seat, found.root, inbound.address, call.language), call.now)
+        self._changed(draft)
+        draft.then(lambda: self._tries.pop(seat, None))
+        words = text(found.language, "link.joined_there", channel=inbound.channel)
+        session = store.current(draft.tx, found.key)
+        if session is None:
+            draft.say(found.address, words, "notice")
+        else:
+            draft.tell(session.id, found.address, words, "notice")
+        return text(call.language, "link.joined", channel=found.address.channel)
+
+    def _changed(self, draft: Draft) -> None:
+        found = links.everything(draft.tx)
+        draft.then(lambda: self._desk.linked(found))
+
+    def _may_try(self, seat: Seat) -> bool:
+        """Count one more try; False when there were too many of late."""
+        now = time.monotonic()
+        tried = [at for at in self._tries.pop(seat, []) if now - at < TRIES_SECONDS]
+        self._tries[seat] = tried
+        while len(self._tries) > MAX_TRIED:
+            self._tries.popitem(last=False)
+        if len(tried) >= MAX_TRIES:
+            return False
+        tried.append(now)
+        return True
+
+
+def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:
+    """The accounts that are to go; none when that is not said clearly."""
+    seats = [link.seat for link in joined]
+    here = (call.inbound.channel, call.inbound.sender)
+    wish = call.rest.strip().lower()
+    if wish in ALL:
+        return seats
+    if wish.isdecimal() and len(wish) <= 3 and 1 <= int(wish) <= len(seats):
+        return [seats[int(wish) - 1]]
+    if wish:
+        return []
+    if here in seats:
+        return [here]
+    return seats if len(seats) == 1 else []
+
+
+def _listed(call: Call, joined: Sequence[Link]) -> list[str]:
+    here = (call.inbound.channel, call.inbound.sender)
+    return [
+        f"{number}. `{channel}:{sender}`"
+        f"{text(call.language, 'link.here') if (channel, sender) == here else ''}"
+        for number, (channel, sender) in enumerate((link.seat for link in joined), start=1)
+    ]

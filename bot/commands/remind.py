@@ -1,0 +1,116 @@
+"""`/remind` and `/reminders`: being told something at a certain time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from bot.channel import Inbound
+from bot.commands import when
+from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.commands.when import Problem, When
+from bot.i18n import text
+from bot.sessions import reminders
+from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
+from bot.sessions.store import Session
+
+MAX_SHOWN = 20  # reminders of one list
+MAX_QUOTE = 80  # characters of a reminder in a list
+
+CANCEL = frozenset({"cancel", "delete", "取消", "删除"})
+
+
+class ReminderDesk(Protocol):
+    """What these commands may ask of the running program."""
+
+    def zone_of(self, inbound: Inbound) -> ZoneInfo:
+        """The time zone of whoever wrote a message."""
+        ...
+
+    def expect(self, due_at: int) -> None:
+        """Look for what is due at this time, in ms since the epoch."""
+        ...
+
+
+class RemindCommands:
+    """`/remind`, `/reminders`."""
+
+    def __init__(self, desk: ReminderDesk) -> None:
+        self._desk = desk
+
+    async def remind(self, call: Call) -> Apply:
+        """Remember to say something at a certain time."""
+        now = datetime.fromtimestamp(call.now / 1000, self._desk.zone_of(call.inbound))
+        found = when.parse(call.rest, now)
+        if not isinstance(found, When):
+            return saying(_explained(call, found))
+        if not found.rest:
+            return saying(text(call.language, "reminder.what", when=shown(call.language, found.at)))
+        if len(found.rest) > MAX_TEXT:
+            return saying(text(call.language, "reminder.long", most=MAX_TEXT))
+        due_at = int(found.at.timestamp() * 1000)
+        self._desk.expect(due_at)
+        origin = Origin(call.place.key, call.person, call.inbound.address, call.language)
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            added = reminders.add(draft.tx, origin, found.rest, due_at, call.now)
+            if added is None:
+                return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
+            moment = shown(call.language, found.at)
+            return Answer(text(call.language, "reminder.set", when=moment, text=added.text))
+
+        return apply
+
+    async def reminders(self, call: Call) -> Apply:
+        """List what waits in this conversation, or cancel one of it by its number."""
+        word, _, number = call.rest.partition(" ")
+        if not word:
+            return lambda draft, _session: Answer(self._list(draft, call))
+        wanted = number.strip()
+        if word.lower() not in CANCEL or not (wanted.isdecimal() and len(wanted) <= 3):
+            return saying(text(call.language, "reminder.usage"))
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            gone = reminders.cancel(draft.tx, call.place.key, int(wanted), call.now)
+            if gone is None:
+                return Answer(text(call.language, "reminder.no_such", number=int(wanted)))
+            moment = self._shown(call, gone.due_at)
+            words = text(call.language, "reminder.cancelled", when=moment, text=_quote(gone.text))
+            return Answer(words)
+
+        return apply
+
+    def _list(self, draft: Draft, call: Call) -> str:
+        waiting = reminders.of_key(draft.tx, call.place.key)
+        if not waiting:
+            return text(call.language, "reminder.none")
+        lines = [text(call.language, "reminder.list"), ""]
+        lines += [
+            f"{number}. {self._shown(call, each.due_at)}: {_quote(each.text)}"
+            for number, each in enumerate(waiting[:MAX_SHOWN], start=1)
+        ]
+        if len(waiting) > MAX_SHOWN:
+            lines += ["", text(call.language, "reminder.more", count=len(waiting) - MAX_SHOWN)]
+        return "\n".join((*lines, "", text(call.language, "reminder.how")))
+
+    def _shown(self, call: Call, at: int) -> str:
+        zone = self._desk.zone_of(call.inbound)
+        return shown(call.language, datetime.fromtimestamp(at / 1000, zone))
+
+
+def shown(language: str, at: datetime) -> str:
+    """A moment as people read it: day of the week, date, time and time zone."""
+    days = text(language, "reminder.days").split()
+    clock = f"{at:%H:%M:%S}" if at.second else f"{at:%H:%M}"
+    return f"{days[at.weekday()]} {at:%Y-%m-%d} {clock} ({at.tzinfo})"
+
+
+def _explained(call: Call, problem: Problem) -> str:
+    words = text(call.language, f"reminder.problem_{problem.value}")
+    return f"{words}\n\n{text(call.language, 'reminder.examples')}"
+
+
+def _quote(words: str) -> str:
+    flat = " ".join(words.split())
+    return flat if len(flat) <= MAX_QUOTE else f"{flat[:MAX_QUOTE]}…"

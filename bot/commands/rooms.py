@@ -1,0 +1,55 @@
+"""`/activation`: when the bot answers in a room."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.i18n import text
+from bot.sessions import rooms
+from bot.sessions.rooms import Activation
+from bot.sessions.store import Session
+
+_WISHES: dict[str, Activation] = {"mention": "mention", "always": "always"}
+
+
+class RoomDesk(Protocol):
+    """What this command may ask of the running program."""
+
+    async def may_manage(self, call: Call) -> bool:
+        """Whether the caller looks after the room."""
+        ...
+
+    def is_always(self, call: Call) -> bool:
+        """Whether the bot answers everything that is said in the room."""
+        ...
+
+    def activated(self, key: str, activation: Activation) -> None:
+        """Something was chosen for a room, and is on disk."""
+        ...
+
+
+class RoomCommands:
+    """`/activation`."""
+
+    def __init__(self, desk: RoomDesk) -> None:
+        self._desk = desk
+
+    async def activation(self, call: Call) -> Apply:
+        """Show when the bot answers in a room, or choose it."""
+        if call.is_direct:
+            return saying(text(call.language, "rooms.direct"))
+        wish = _WISHES.get(call.rest.lower())
+        if wish is None:
+            now = "always" if self._desk.is_always(call) else "mention"
+            return saying(text(call.language, f"rooms.now_{now}"))
+        if not await self._desk.may_manage(call):
+            return saying(text(call.language, "rooms.not_admin"))
+        key = call.place.key
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            rooms.activate(draft.tx, key, wish, call.now)
+            draft.then(lambda: self._desk.activated(key, wish))
+            return Answer(text(call.language, f"rooms.set_{wish}"))
+
+        return apply

@@ -1,0 +1,188 @@
+"""When something is to happen, read from the words of `/remind`, in English and Chinese. Pure.
+
+Written here because no library reads both: of ten plain Chinese phrases dateparser 1.x knows two
+("10分钟后", "后天"), and it takes 0.1 s to import, guesses ("the 2 may") and ignores clock changes.
+
+A bare time of day is the next one; a bare day is at nine. "next friday" and 下周五 are the Friday
+of the week after this one (weeks begin on Monday), "friday" and 周五 the next one to come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from bot.commands import phrases
+from bot.commands.phrases import Clock, Day, Part, Phrase, Span
+from bot.sessions.reminders import MAX_AHEAD, moment
+
+MAX_LENGTH = 4_000  # characters; longer texts are not read
+
+# The hour of a part of the day when none is said.
+_HOURS: Final[dict[Part, int]] = {
+    "": 9,
+    "dawn": 5,
+    "morning": 9,
+    "noon": 12,
+    "afternoon": 15,
+    "dusk": 18,
+    "evening": 20,
+    "midnight": 24,
+}
+_LEAP = 8  # years within which every date comes again
+
+
+class Problem(StrEnum):
+    """Why a text says no time to come; `bot.i18n` has a sentence for each."""
+
+    NONE = "none"  # no time was found in it
+    WRONG = "wrong"  # there is no such day or time
+    PAST = "past"
+    FAR = "far"  # further away than `MAX_AHEAD`
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A moment to come, in the time zone that was asked in, and the other words of the text."""
+
+    at: datetime
+    rest: str
+
+
+def parse(text: str, now: datetime) -> When | Problem:
+    """The time a text begins with, or else ends with, and what else it says.
+
+    Args:
+        text: such as "tomorrow at 9 call Bob", "明天上午9点半开会" or "call Bob in 2 hours".
+        now: with a time zone, which is that of the text.
+
+    Raises:
+        ValueError: `now` has no time zone.
+    """
+    if now.tzinfo is None:
+        raise ValueError("now needs a time zone")
+    if len(text) > MAX_LENGTH:
+        return Problem.NONE
+    phrase = phrases.find(text)
+    if phrase is None:
+        return Problem.NONE
+    try:
+        at = _moment(phrase, now)
+    except OverflowError:
+        return Problem.FAR
+    except ValueError:
+        return Problem.WRONG
+    ahead = at.timestamp() - now.timestamp()
+    if ahead <= 0:
+        return Problem.PAST
+    return Problem.FAR if ahead > MAX_AHEAD.total_seconds() else When(at, phrase.rest)
+
+
+def _moment(phrase: Phrase, now: datetime) -> datetime:
+    """When it is.
+
+    Raises:
+        ValueError: there is no such day or time.
+        OverflowError: no calendar goes that far.
+    """
+    if phrase.span is not None:
+        return _after(phrase.span, phrase.clock, now)
+    clock = phrase.clock or Clock(None)
+    if phrase.day is None:
+        # From yesterday on, because "twelve at night" ends a day.
+        days = [now.date() + timedelta(days=ahead) for ahead in (-1, 0, 1)]
+        return _next(days, _time(clock, ""), now)
+    time = _time(clock, phrase.day.part)
+    return _next(_dates(phrase.day, now.date()), time, now)
+
+
+def _after(span: Span, clock: Clock | None, now: datetime) -> datetime:
+    """Days go by the calendar, so that a time of day stays what it is; hours go by the clock."""
+    month = now.year * 12 + now.month - 1 + span.months
+    if month // 12 > date.max.year:
+        raise OverflowError
+    first = date(month // 12, month % 12 + 1, 1)
+    day = min(now.day, _days_in(first)) - 1
+    wall = datetime.combine(first, now.time()) + timedelta(days=day + span.days)
+    if clock is not None:
+        return moment(datetime.combine(wall, datetime.min.time()) + _time(clock, ""), now)
+    begun = moment(wall, now) if span.months or span.days else now
+    return (begun.astimezone(UTC) + timedelta(seconds=span.seconds)).astimezone(now.tzinfo)
+
+
+def _days_in(first: date) -> int:
+    after = first.replace(day=28) + timedelta(days=4)
+    return (after - timedelta(days=after.day)).day
+
+
+def _next(days: list[date], time: timedelta, now: datetime) -> datetime:
+    """That time on the first of some days on which it is still to come, else on the last."""
+    at = now
+    for day in days:
+        at = moment(datetime.combine(day, datetime.min.time()) + time, now)
+        if at.timestamp() > now.timestamp():
+            break
+    return at
+
+
+def _dates(day: Day, today: date) -> list[date]:
+    """The dates that may be meant, in order.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if day.weekday is not None:
+        monday = today - timedelta(days=today.weekday())
+        if day.weeks is not None:
+            return [monday + timedelta(days=day.weekday, weeks=day.weeks)]
+        coming = today + timedelta(days=(day.weekday - today.weekday()) % 7)
+        return [coming, coming + timedelta(days=7)]
+    if day.date is None:
+        return [today + timedelta(days=day.ahead)]
+    year, month, number = day.date
+    if year is not None:
+        return [date(year, month, number)]
+    date(2000, month, number)  # there is such a day in some years
+    years = range(today.year, today.year + _LEAP + 1)
+    return [date(y, month, number) for y in years if (month, number) != (2, 29) or _is_leap(y)]
+
+
+def _is_leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
+def _time(clock: Clock, of_day: Part) -> timedelta:
+    """A time of day as what has gone by since midnight; more than a day for "twelve at night".
+
+    Raises:
+        ValueError: there is no such time.
+    """
+    part = clock.part or of_day
+    if clock.hour is None:
+        return timedelta(hours=_HOURS[part])
+    hour = _hour_of_half(clock.hour, clock.half) if clock.half else _hour_of_part(clock.hour, part)
+    is_end = (hour, clock.minute, clock.second) == (24, 0, 0)
+    if clock.minute > 59 or clock.second > 59 or (clock.hour > 23 and not is_end):
+        raise ValueError
+    return timedelta(hours=hour, minutes=clock.minute, seconds=clock.second)
+
+
+def _hour_of_half(hour: int, half: str) -> int:
+    if not 1 <= hour <= 12:
+        raise ValueError
+    return hour % 12 + (12 if half == "pm" else 0)
+
+
+def _hour_of_part(hour: int, part: Part) -> int:
+    """The hour of "eight in the evening": those after midnight belong to the day after."""
+    if part in {"dawn", "morning"}:
+        return 0 if hour == 12 and part == "dawn" else hour
+    if part in {"noon", "afternoon", "dusk"} and hour < (6 if part == "noon" else 12):
+        return hour + 12
+    if part in {"evening", "midnight"}:
+        if hour in {0, 12}:
+            return 24
+        return hour + (24 if hour < 5 else 12 if hour < 12 else 0)
+    return hour

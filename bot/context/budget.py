@@ -1,0 +1,121 @@
+"""How large the window is and how it is shared out. Pure.
+
+This is the one place that says so: the guard, notices, saving, compaction and /status all ask here.
+
+The figures are those of a window of 200 000 tokens (20 000 kept free, memories saved 4 000 before
+that); small windows scale them down, so that 16 000 tokens converse instead of compacting with
+every turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.config import ContextConfig
+
+DEFAULT_WINDOW = 200_000  # tokens, when neither the service nor the configuration knows
+SMALL = 32_000  # a window of less is worth a warning
+TOO_SMALL = 16_000  # a window of less is refused
+
+# The most that each may take of a window.
+RESERVE_PART = 4  # a quarter
+OUTPUT_PART = 4
+KEEP_RECENT_PART = 6
+SOFT_PART = 15  # of what is left beside the reserve: a twentieth of a small window
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many tokens of a model's window are used: `tokens`, of the `reported` ones.
+
+    `source` says who reported them; `capped` that the configuration lets less of them be used.
+    """
+
+    tokens: int
+    reported: int
+    source: Literal["service", "config", "default"]
+    capped: bool
+
+    @property
+    def is_small(self) -> bool:
+        """Whether conversations will be short in it."""
+        return self.tokens < SMALL
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether it is too small to converse in."""
+        return self.tokens < TOO_SMALL
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A window shared out, in tokens; `flush_from <= compact_above <= hard <= window`.
+
+    Attributes:
+        window: all of it.
+        output: the longest reply to ask for.
+        reserve: what is kept free for the reply and what comes with it.
+        compact_above: with more than this a conversation is full.
+        flush_from: with this or more, memories are saved; 0 when that is never.
+        keep_recent: how much of the latest messages a compaction leaves whole.
+        hard: with more than this no request can be sent that leaves room for its reply.
+    """
+
+    window: int
+    output: int
+    reserve: int
+    compact_above: int
+    flush_from: int
+    keep_recent: int
+    hard: int
+
+
+def resolve(reported: int, config: ContextConfig, model: str) -> Window:
+    """The window of a model whose service reported so many tokens; 0 when it did not."""
+    source: Literal["service", "config", "default"]
+    if reported > 0:
+        window, source = reported, "service"
+    elif (configured := config.windows.get(model, 0)) > 0:
+        window, source = configured, "config"
+    else:
+        window, source = DEFAULT_WINDOW, "default"
+    used = min(window, config.context_tokens)
+    return Window(used, window, source, capped=used < window)
+
+
+def budget(window: int, config: ContextConfig, max_output: int) -> Budget:
+    """The shares of a window of so many tokens, for replies of at most `max_output`."""
+    output = min(max_output, window // OUTPUT_PART)
+    # A reply longer than the reserve needs its room all the same: what is full can still be sent.
+    reserve = max(output, min(config.compaction.reserve_tokens, window // RESERVE_PART))
+    full = window - reserve
+    return Budget(
+        window=window,
+        output=output,
+        reserve=reserve,
+        compact_above=full,
+        flush_from=full - min(config.memory_flush_soft_tokens, full // SOFT_PART),
+        keep_recent=min(config.compaction.keep_recent_tokens, window // KEEP_RECENT_PART),
+        hard=window - output,
+    )
+
+
+def should_flush(used: int, shares: Budget, *, flushed_in_cycle: bool, enabled: bool) -> bool:
+    """Whether what matters is to be saved now: once in each cycle of compaction."""
+    return enabled and not flushed_in_cycle and used >= shares.flush_from > 0
+
+
+def should_compact(used: int, shares: Budget, *, held: bool) -> bool:
+    """Whether the older part is to become a summary now.
+
+    `held`: the person took back this cycle's compaction, so only what cannot be sent is one.
+    """
+    return used > (shares.hard if held else shares.compact_above)
+
+
+def percent_full(used: int, shares: Budget) -> int:
+    """How full a conversation is, rounded down: at more than 100 it is compacted."""
+    if shares.compact_above <= 0:
+        return 100
+    return max(0, used) * 100 // shares.compact_above

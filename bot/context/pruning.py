@@ -1,0 +1,179 @@
+"""Shortening old tool results in a request; the transcript keeps them whole. Pure.
+
+Two steps, by how much of the window the messages take. From `SOFT_RATIO` on, long results keep
+their head and tail; when that leaves `HARD_RATIO` or more, and there is much to gain, the oldest
+ones are emptied until it is less. Never touched: what stands before the first thing a person said,
+the latest replies and all after them, and messages with something in them that is not text.
+
+A request that differs from the one before it misses the service's prompt cache. So pruning begins
+when that is cold, and what was pruned is best sent that way until the next compaction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from bot.config import PruningConfig
+from bot.context import tokens
+from bot.messages import Message, Opaque, Picture, ToolResult, ToolUse
+
+Pruned = dict[int, Message]
+"""What stands in a request instead of the messages at these places."""
+
+SOFT_RATIO = (3, 10)  # of the window: 0.3
+HARD_RATIO = (1, 2)
+
+# Characters of an alphabetic script; one of Chinese weighs four (`tokens.weight`).
+LONG = 4_000  # a result of more is long
+HEAD, TAIL = 1_500, 1_500  # what stays of it
+WORTH_CLEARING = 50_000  # all results that could be emptied, together
+REFERENCE_CAP = 400  # longest reference that stays with a result
+
+CLEARED = "[An old result stood here; it was left out to make room.]"
+
+_MINUTE = 60_000  # milliseconds
+
+
+@dataclass(slots=True)
+class _Result:
+    """A result that may be shortened: where it stands, and what would stand there."""
+
+    message: int
+    block: int
+    before: ToolResult
+    text: str
+
+
+def is_cold(last_call_at_ms: int | None, now_ms: int, ttl_minutes: float) -> bool:
+    """Whether the service's prompt cache of a conversation has expired; None: never called."""
+    return last_call_at_ms is None or now_ms - last_call_at_ms >= ttl_minutes * _MINUTE
+
+
+def names_of(messages: Sequence[Message]) -> dict[str, str]:
+    """The name of the tool of each call, by the call's id."""
+    blocks = (block for message in messages for block in message.blocks)
+    return {block.id: block.name for block in blocks if isinstance(block, ToolUse)}
+
+
+def prune(
+    messages: Sequence[Message],
+    sizes: Sequence[int],
+    *,
+    window: int,
+    config: PruningConfig,
+    tool_names: Mapping[str, str] | None = None,
+    reference: Callable[[str], str] = lambda _: "",
+) -> Pruned:
+    """The messages to replace in a request, by their place.
+
+    Args:
+        messages: what the request would carry.
+        sizes: about how many tokens each of them is.
+        window: in tokens.
+        config: what may be shortened.
+        tool_names: the tool of each call by the call's id; by default from the messages.
+        reference: what of a result stays readable in any case, such as where all of it is kept.
+    """
+    total = sum(sizes)
+    if not config.enabled or _below(total, window, SOFT_RATIO):
+        return {}
+    names = names_of(messages) if tool_names is None else tool_names
+    results = [
+        result
+        for result in _prunable(messages, config.keep_turns)
+        if _allowed(names.get(result.before.tool_use_id, ""), config)
+    ]
+    for result in results:
+        total -= _shorten(result, _trimmed(result.text, reference))
+    if not _below(total, window, HARD_RATIO) and (
+        sum(tokens.weight(result.text) for result in results) >= WORTH_CLEARING
+    ):
+        for result in results:
+            if _below(total, window, HARD_RATIO):
+                break
+            kept = _reference(result.before.text, reference)
+            total -= _shorten(result, f"{CLEARED}\n{kept}" if kept else CLEARED)
+    return _replaced(messages, results)
+
+
+def apply(messages: Sequence[Message], pruned: Mapping[int, Message]) -> list[Message]:
+    """The messages as a request carries them."""
+    return [pruned.get(index, message) for index, message in enumerate(messages)]
+
+
+def _below(total: int, window: int, ratio: tuple[int, int]) -> bool:
+    numerator, denominator = ratio
+    return total * denominator < window * numerator
+
+
+def _prunable(messages: Sequence[Message], keep_turns: int) -> Iterator[_Result]:
+    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    if len(replies) < keep_turns:
+        return
+    said = (index for index, each in enumerate(messages) if each.role == "user" and each.text)
+    start = next(said, len(messages))
+    for index in range(start, replies[-keep_turns]):
+        blocks = messages[index].blocks
+        if any(isinstance(block, (Opaque, Picture)) for block in blocks):
+            continue
+        for place, block in enumerate(blocks):
+            if isinstance(block, ToolResult):
+                yield _Result(index, place, block, block.text)
+
+
+def _allowed(name: str, config: PruningConfig) -> bool:
+    """Whether results of a tool may be shortened; those of no known tool may not."""
+    folded = name.lower()
+    return (
+        bool(name)
+        and any(fnmatchcase(folded, pattern.lower()) for pattern in config.allow)
+        and not any(fnmatchcase(folded, pattern.lower()) for pattern in config.deny)
+    )
+
+
+def _shorten(result: _Result, text: str) -> int:
+    """Give a result this text if it is shorter; how many tokens that saves."""
+    saved = tokens.estimate(result.text) - tokens.estimate(text)
+    if saved <= 0:
+        return 0
+    result.text = text
+    return saved
+
+
+def _trimmed(text: str, reference: Callable[[str], str]) -> str:
+    if len(text) * tokens.CHARACTERS_PER_TOKEN <= LONG or tokens.weight(text) <= LONG:
+        return text
+    head = text[: _reach(text, HEAD)]
+    tail = text[len(text) - _reach(text[: -TAIL - 1 : -1], TAIL) :]
+    note = f"[Only the beginning and the end of {len(text)} characters are shown.]"
+    kept = _reference(text, reference)
+    parts = [head, "...", tail, note]
+    return "\n".join(parts if not kept or kept in head or kept in tail else [*parts, kept])
+
+
+def _reach(text: str, most: int) -> int:
+    """How many of the first characters weigh at most so much."""
+    text = text[:most]
+    if tokens.weight(text) <= most:
+        return len(text)
+    lengths = range(len(text) + 1)
+    return bisect_right(lengths, most, key=lambda length: tokens.weight(text[:length])) - 1
+
+
+def _reference(text: str, reference: Callable[[str], str]) -> str:
+    kept = reference(text)
+    return kept if tokens.weight(kept) <= REFERENCE_CAP else ""
+
+
+def _replaced(messages: Sequence[Message], results: Sequence[_Result]) -> Pruned:
+    pruned: Pruned = {}
+    for result in results:
+        if result.text != result.before.text:
+            message = pruned.get(result.message, messages[result.message])
+            blocks = list(message.blocks)
+            blocks[result.block] = replace(result.before, text=result.text)
+            pruned[result.message] = replace(message, blocks=tuple(blocks))
+    return pruned

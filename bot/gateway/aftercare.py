@@ -1,0 +1,477 @@
+"""What a conversation needs beside its turns: saving memory, making room, and saying so.
+
+It runs in tasks of its own, beside the replies. Whatever fails here costs nothing that was said:
+the history stays as it was, and the person is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+import structlog
+
+from bot.agent.compactor import Compactor, CompactRequest
+from bot.agent.flush import Flusher, FlushRequest
+from bot.agent.tools import ToolContext, TurnMemory
+from bot.channel import Button, Inbound
+from bot.clock import Clock
+from bot.config import Config
+from bot.context import budget, compaction, notices, report
+from bot.context.compaction import Plan
+from bot.context.conversation import Line, begins_turn
+from bot.delivery.outbox import Extra
+from bot.errors import CompactionFailed
+from bot.gateway.ledger import Draft, Ledger
+from bot.gateway.live import Live, LiveSessions
+from bot.gateway.people import People
+from bot.gateway.prefix import name_of
+from bot.gateway.windows import Room, Windows
+from bot.i18n import text
+from bot.memory.notes import listed
+from bot.metrics import Metrics
+from bot.sessions import compactions, hiding, store
+from bot.sessions.compactions import Compaction
+from bot.sessions.entries import NewEntry, number_of
+from bot.sessions.store import MANY, Session
+
+AT_ONCE = 8  # conversations that are saved or compacted at the same time
+GROWTH = 1.05  # how much fuller a conversation gets before a compaction that failed is tried again
+
+Outcome = Literal["done", "nothing", "failed"]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How full a conversation is: tokens in the window, and what its requests begin with."""
+
+    used: int
+    fixed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A conversation, the message it is about now, and the room its model has."""
+
+    live: Live
+    inbound: Inbound
+    room: Room
+
+    @property
+    def session(self) -> Session:
+        """The session's row as it is now."""
+        return self.live.session
+
+
+def stand_in(session: Session) -> Inbound:
+    """A message like the last one of a session, to know by whom, where and in what language."""
+    return Inbound(
+        channel=session.channel,
+        account=session.account,
+        chat=session.chat,
+        chat_type=session.chat_type,  # pyright: ignore[reportArgumentType] - stored as it came
+        sender=session.sender,
+        message_id="",
+        text="",
+        sent_at=session.last_user_at,
+        thread=session.thread,
+        locale=session.locale,
+    )
+
+
+class Aftercare:
+    """Begins what is due after a turn, and makes room when there is none before one."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        people: People,
+        windows: Windows,
+        live: LiveSessions,
+        ledger: Ledger,
+        flusher: Flusher,
+        compactor: Compactor,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._config = config
+        self._people = people
+        self._windows = windows
+        self._live = live
+        self._ledger = ledger
+        self._flusher = flusher
+        self._compactor = compactor
+        self._clock = clock
+        self._metrics = metrics
+        self._tasks: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        # One for each kind: a compaction waits for the flush of its own session.
+        self._slots = {kind: asyncio.Semaphore(AT_ONCE) for kind in ("flush", "compaction")}
+        self._failed_at: dict[str, int] = {}  # how full a session was when its compaction failed
+
+    # --- asked by turns ---------------------------------------------------------------------------
+
+    def fill(self, talk: Talk) -> Fill:
+        """How full a conversation is, as its next message's view sees it."""
+        live, room = talk.live, talk.room
+        view = name_of(self._people.view(talk.inbound))
+        prefix = live.snapshots.get(view)
+        if view not in live.fixed and prefix is not None:
+            live.fixed[view] = room.count(prefix.system) + room.count(prefix.tools)
+        fixed = live.fixed.get(view, 0)
+        return Fill(live.conversation.used(fixed, room.factor), fixed)
+
+    def look(self, talk: Talk, used: int) -> None:
+        """Begin what is due when a window holds so many tokens; returns at once."""
+        session = talk.session
+        if session.ended_by:  # a command began another one while this turn ran
+            self.ended(session)
+        elif self._should_compact(talk, used):
+            self._begin(session.id, "compaction", self._compact(talk))
+        else:
+            self.look_within(talk, used)
+
+    def look_within(self, talk: Talk, used: int) -> None:
+        """The same in the middle of a turn, when a tool's result may have jumped past a bound."""
+        if self._should_flush(talk, used):
+            self._begin(talk.session.id, "flush", self._flush(talk))
+
+    async def make_room(self, talk: Talk) -> bool:
+        """Compact now, before a request that would not fit; whether there is more room.
+
+        One that runs already is waited for; if that fails, another one tries harder.
+        """
+        running = self._tasks.get((talk.session.id, "compaction"))
+        if running is not None and await _is_done(running):
+            return True
+        work = self._compact(talk, forced=True)
+        return await _is_done(self._begin(talk.session.id, "compaction", work))
+
+    async def now(self, talk: Talk) -> Talk:
+        """The same conversation as it is now: a command may have had it read again since."""
+        live = await self._live.get(talk.session.id)
+        return talk if live is talk.live else replace(talk, live=live)
+
+    def due(self, talk: Talk, used: int) -> int | None:
+        """The level that is to be told now, in percent; None for nothing.
+
+        What is made room in at once is told of by the receipt.
+        """
+        if not self._may_tell(talk):
+            return None
+        if self._should_compact(talk, used) and self._plan(talk) is not None:
+            return None
+        percent = budget.percent_full(used, talk.room.budget)
+        return notices.due(percent, talk.session.told, self._config.context.notice_percent)
+
+    # --- asked by commands and at the end of a conversation ---------------------------------------
+
+    async def talk(self, session: Session, inbound: Inbound) -> Talk:
+        """A session as it is now, and a message of it."""
+        live = await self._live.get(session.id)
+        return Talk(live, inbound, await self._windows.of(live.session))
+
+    def wish(self, inbound: Inbound) -> Literal["auto", "on", "off"]:
+        """Whether the configuration wants people told where a message was said."""
+        return self._people.channel(inbound).notices or self._config.context.notices
+
+    async def compact(self, session: Session, inbound: Inbound, focus: str) -> bool:
+        """Begin to compact because the person wishes it; False when there is nothing to."""
+        talk = await self.talk(session, inbound)
+        if self._plan(talk, wished=True) is None:
+            return False
+        self._begin(session.id, "compaction", self._compact(talk, focus=focus, wished=True))
+        return True
+
+    def ended(self, session: Session) -> None:
+        """Another conversation was begun after this one: save what matters of it."""
+        self._begin(session.id, "flush", self._flush_ended(session, quietly=False))
+
+    async def close(self, session: Session) -> None:
+        """Save what matters of a conversation that ended while nobody was there."""
+        work = self._flush_ended(session, quietly=True)
+        await asyncio.wait({self._begin(session.id, "flush", work)})
+
+    async def stop(self) -> None:
+        """Give up what is running; it is done again when it is due again."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Wait until nothing runs."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # --- saving memory ----------------------------------------------------------------------------
+
+    def _should_flush(self, talk: Talk, used: int) -> bool:
+        return budget.should_flush(
+            used,
+            talk.room.budget,
+            flushed_in_cycle=talk.session.is_flushed,
+            enabled=self._config.context.enable_memory_flush,
+        )
+
+    async def _flush_ended(self, session: Session, *, quietly: bool) -> None:
+        if not self._config.context.enable_memory_flush or not session.turns:
+            return
+        inbound = stand_in(session)
+        if not session.sender or self._people.place(inbound).key != session.key:
+            return  # the configuration now says that this is somebody else's
+        await self._flush(await self.talk(session, inbound), quietly=quietly)
+
+    async def _flush(self, talk: Talk, *, quietly: bool = False) -> None:
+        """Save what was said since the last time, and note that this cycle has done so.
+
+        If it fails it is left to the next cycle, or to the end of the conversation.
+        """
+        talk = await self.now(talk)
+        session, inbound = talk.session, talk.inbound
+        if self._people.sender_in(session, inbound) == MANY:
+            return  # what one person said is not for another one's memory
+        said = talk.live.conversation.lines
+        lines = [line for line in said if number_of(line.entry) > session.flushed_to]
+        if not any(begins_turn(line.message) for line in lines):
+            return
+        language = self._people.language(inbound)
+        log.info("memory.flush.start", session=session.id)
+        flushed = await self._flusher.flush(self._flush_request(talk, lines))
+        log.info("memory.flush.end", session=session.id, saved=len(flushed.saved))
+        self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
+        where = listed(flushed.saved)
+        told = bool(where) and not quietly and self._may_tell(talk)
+        saved_to = session.flushed_to if flushed.error else number_of(lines[-1].entry)
+        now = self._clock()
+
+        def work(draft: Draft) -> None:
+            current = store.get(draft.tx, session.id)
+            if current is None:
+                return
+            store.change(
+                draft.tx,
+                session.id,
+                memory_flush_at=now,
+                flushed_to=saved_to,
+                memory_flush_compaction_count=current.compaction_count,
+                saved=", ".join(part for part in (current.saved, where) if part),
+            )
+            draft.touch(session.id)
+            if told:
+                words = text(language, "notice.saved", count=len(flushed.saved), where=where)
+                draft.tell(session.id, inbound.address, words, "notice")
+
+        await self._ledger.write(now, work, must=True)
+
+    def _flush_request(self, talk: Talk, lines: Sequence[Line]) -> FlushRequest:
+        inbound, room = talk.inbound, talk.room
+        words = tuple(line.message.text for line in lines if begins_turn(line.message))
+        zone = self._people.zone_of(inbound)
+        return FlushRequest(
+            model=room.model,
+            model_name=room.name,
+            messages=tuple(line.message for line in lines),
+            context=ToolContext(
+                view=self._people.view(inbound),
+                session_id=talk.session.id,
+                now=datetime.fromtimestamp(self._clock() / 1000, zone),
+                window=room.window.tokens,
+                memory=TurnMemory(words=words),
+            ),
+            language=self._people.language(inbound),
+            max_tokens=room.budget.output,
+            timeout=self._config.context.memory_flush_timeout,
+        )
+
+    # --- making room ------------------------------------------------------------------------------
+
+    def _should_compact(self, talk: Talk, used: int) -> bool:
+        """Whether it is full, and not only as full as when the last summary failed."""
+        session = talk.session
+        is_full = budget.should_compact(used, talk.room.budget, held=bool(session.held))
+        return is_full and used > self._failed_at.get(session.id, 0) * GROWTH
+
+    def _plan(self, talk: Talk, *, wished: bool = False, forced: bool = False) -> Plan | None:
+        """What would become a summary; a person who wishes it means all but the last turns.
+
+        When the window is full of what looks like little, less stays whole: `forced`, one turn.
+        """
+        conversation, room = talk.live.conversation, talk.room
+        turns = self._config.context.compaction.keep_turns
+        tries = [(0, turns)] if wished else [(room.budget.keep_recent, turns), (0, turns)]
+        for keep_recent, keep_turns in [*tries, (0, 1)] if forced else tries:
+            plan = compaction.plan(
+                conversation.shown,
+                conversation.sizes,
+                # In the tokens that messages are weighed in, not in the model's own.
+                window=int(room.window.tokens / room.factor),
+                keep_recent=int(keep_recent / room.factor),
+                keep_turns=keep_turns,
+            )
+            if plan is not None:
+                return plan
+        return None
+
+    async def _compact(
+        self, talk: Talk, *, focus: str = "", wished: bool = False, forced: bool = False
+    ) -> Outcome:
+        """Save memory if this cycle has not, then let a summary stand for the older part.
+
+        `wished` by the person, or `forced` because the model takes no more.
+        """
+        if self._config.context.enable_memory_flush and not talk.session.is_flushed:
+            # It goes on whether that works or not.
+            flush = self._flush(talk, quietly=True)
+            await asyncio.wait({self._begin(talk.session.id, "flush", flush)})
+        talk = await self.now(talk)
+        plan = self._plan(talk, wished=wished, forced=forced)
+        if plan is None:
+            return "nothing"
+        session = talk.session
+        log.info("compaction.start", session=session.id)
+        before = self.fill(talk)
+        tells = wished or self._may_tell(talk)
+        try:
+            summary = await self._summarised(talk, plan, focus, last_resort=forced)
+        except CompactionFailed as error:
+            log.warning("compaction.failed", session=session.id, error=type(error).__name__)
+            self._metrics.compactions.labels("failed").inc()
+            self._failed_at[session.id] = before.used
+            if tells or forced:
+                await self._tell_failure(talk)
+            return "failed"
+        done = await self._commit(talk, session, plan, summary, before, tells=tells)
+        log.info("compaction.end", session=session.id, messages=plan.cut, done=done)
+        self._metrics.compactions.labels("done" if done else "dropped").inc()
+        self._failed_at.pop(session.id, None)
+        return "done" if done else "failed"
+
+    async def _summarised(self, talk: Talk, plan: Plan, focus: str, *, last_resort: bool) -> str:
+        conversation, room = talk.live.conversation, talk.room
+        request = CompactRequest(
+            model=room.model,
+            model_name=room.name,
+            language=self._people.language(talk.inbound),
+            messages=tuple(conversation.shown[: plan.cut]),
+            sizes=tuple(conversation.sizes[: plan.cut]),
+            window=room.window.tokens,
+            previous=conversation.summary,
+            focus=focus,
+            timeout=self._config.context.compaction.timeout,
+            last_resort=last_resort,
+        )
+        return (await self._compactor.compact(request)).summary
+
+    async def _commit(
+        self,
+        talk: Talk,
+        session: Session,
+        plan: Plan,
+        summary: str,
+        before: Fill,
+        *,
+        tells: bool,
+    ) -> bool:
+        """Let the summary count, and tell; False when the conversation is another one by now.
+
+        `session` is the row that the summary was begun with: since then the person may have taken
+        a summary back, or had something forgotten that this one may tell of.
+        """
+        conversation = talk.live.conversation
+        first_kept = conversation.lines[plan.cut].entry
+        kept = sum(conversation.sizes[plan.cut :])
+        after = round((before.fixed + kept + talk.room.count(summary)) * talk.room.factor)
+        made = Compaction(summary, first_kept, before.used, plan.cut, session.compaction)
+        language = self._people.language(talk.inbound)
+        address = talk.inbound.address
+
+        def work(draft: Draft) -> bool:
+            current = store.get(draft.tx, session.id)
+            if current is None or current.compaction != session.compaction:
+                return False
+            if hiding.marks(draft.tx, session.id) != talk.live.hidden:
+                return False
+            entry = draft.append(session.id, [compactions.entry_of(made)])[-1]
+            compactions.apply(draft.tx, session.id, entry, after)
+            words = _receipt(language, plan, before, after, current.saved)
+            if tells and not current.ended_by:
+                draft.tell(session.id, address, words, "receipt", extra=undo_button(language))
+            else:
+                draft.append(session.id, [NewEntry("notice", "assistant", words)])
+            draft.touch(session.id)
+            return True
+
+        done = await self._ledger.write(self._clock(), work, must=True)
+        if not done or not conversation.compact(summary, first_kept):
+            self._live.forget(session.id)
+        self._live.settle(talk.live)
+        return done
+
+    async def _tell_failure(self, talk: Talk) -> None:
+        words = text(self._people.language(talk.inbound), CompactionFailed.key)
+        address = talk.inbound.address
+        await self._ledger.write(
+            self._clock(),
+            lambda draft: draft.tell(talk.session.id, address, words, "notice"),
+            must=True,
+        )
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _may_tell(self, talk: Talk) -> bool:
+        chosen = talk.session.notices
+        return notices.wanted(self.wish(talk.inbound), chosen, talk.inbound.chat_type)
+
+    def _begin(
+        self, session_id: str, what: str, work: Coroutine[Any, Any, Any]
+    ) -> asyncio.Task[Any]:
+        """Run work in a task, or join the one that does the same for this session already."""
+        key = (session_id, what)
+        running = self._tasks.get(key)
+        if running is not None:
+            work.close()
+            return running
+        task = asyncio.create_task(self._bounded(what, work))
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._finished(key, done))
+        return task
+
+    async def _bounded(self, what: str, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            async with self._slots[what]:
+                return await work
+        finally:
+            work.close()  # when it was cancelled before it began
+
+    def _finished(self, key: tuple[str, str], task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(key, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("aftercare.failed", what=key[1], error=type(error).__name__, exc_info=error)
+
+
+async def _is_done(task: asyncio.Task[Any]) -> bool:
+    """Whether a compaction has made room, once it has ended."""
+    await asyncio.wait({task})
+    return not task.cancelled() and task.exception() is None and task.result() == "done"
+
+
+def undo_button(language: str) -> Extra:
+    """The button below whatever can be taken back."""
+    return Extra((Button(text(language, "button.undo"), "/undo"),))
+
+
+def _receipt(language: str, plan: Plan, before: Fill, after: int, saved: str) -> str:
+    return text(
+        language,
+        "receipt.compacted_saved" if saved else "receipt.compacted",
+        messages=plan.cut,
+        before=report.grouped(before.used),
+        after=report.grouped(after),
+        where=saved,
+    )

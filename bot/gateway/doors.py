@@ -1,0 +1,167 @@
+"""What comes in from rooms, and what may go on to the model.
+
+Most of what is said in a room is not for the bot. It costs a look into memory and nothing else: no
+transaction, no file. It is kept for a while, and goes along with the next message that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+
+import structlog
+
+from bot.channel import Inbound
+from bot.clock import Clock
+from bot.commands.parse import parse
+from bot.gateway import inbox
+from bot.gateway.access import Verdict
+from bot.gateway.inbox import Waiting
+from bot.gateway.ledger import Draft, Ledger
+from bot.gateway.people import People
+from bot.gateway.rooms import Overheard, addressed, pointed
+from bot.i18n import text
+from bot.metrics import Metrics
+from bot.sessions import rooms
+
+DAY_MS = 86_400_000  # a room is told at most once within it that it is none of ours
+
+log = structlog.get_logger(__name__)
+
+
+class RoomDoor:
+    """Lets in what is said to the bot in a room where it may talk, by who may talk to it."""
+
+    def __init__(
+        self,
+        *,
+        people: People,
+        commands: Collection[str],
+        ledger: Ledger,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._people = people
+        self._commands = commands
+        self._ledger = ledger
+        self._clock = clock
+        self._metrics = metrics
+        self.overheard = Overheard()
+
+    async def enter(self, inbound: Inbound) -> Inbound | None:
+        """A message for the bot, with what was said before it; None for everything else.
+
+        Raises:
+            StorageError: the room could not be told that the bot does not talk there.
+        """
+        verdict = self._people.verdict(inbound)
+        if verdict is Verdict.ALLOW:
+            return self._listen(inbound)
+        declines = verdict in {Verdict.LISTEN, Verdict.DECLINE} and pointed(inbound)
+        if verdict is Verdict.LISTEN:
+            self._hear(inbound)
+        else:
+            self._count(inbound, "declined" if declines else "denied")
+        if declines:
+            await self._decline(inbound)
+        return None
+
+    def give_back(self, inbound: Inbound) -> None:
+        """A message that was let in could not be stored: keep what was to go with it."""
+        if inbound.heard:
+            self.overheard.give_back(self._people.key(inbound), inbound.heard)
+
+    def _listen(self, inbound: Inbound) -> Inbound | None:
+        """Somebody who may talk to the bot said something; is it for the bot?"""
+        people, key = self._people, self._people.key(inbound)
+        command = parse(inbound.text)
+        is_own = command is not None and command.name in self._commands and not command.to
+        # Other bots have commands too ("/weather", "/help@another"): they need a mention.
+        activation = people.rooms.activation(key) if command is None else "mention"
+        name = people.config.agent.name
+        if not addressed(people.channel(inbound), inbound, activation, name, is_command=is_own):
+            self._hear(inbound, key)
+            return None
+        if command is not None and not command.to:
+            return inbound  # what was overheard is for the model
+        return replace(inbound, heard=self.overheard.take(key))
+
+    def _hear(self, inbound: Inbound, key: str = "") -> None:
+        self.overheard.hear(key or self._people.key(inbound), inbound)
+        self._count(inbound, "heard")
+
+    async def _decline(self, inbound: Inbound) -> None:
+        """Say once a day, and in the same words whatever the reason, that this is not possible."""
+        people, now = self._people, self._clock()
+        # Threads of one room, and its topics, are one room.
+        chat, kind = inbound.chat, inbound.chat_type
+        if inbound.parent:
+            chat, kind = inbound.parent, "channel"
+        key = people.key(replace(inbound, chat=chat, chat_type=kind, thread=""))
+        if people.rooms.was_warned(key, now, DAY_MS):
+            return
+        words = text(people.language(inbound), "rooms.declined")
+
+        def work(draft: Draft) -> bool:
+            draft.then(lambda: people.rooms.warned(key, now))
+            if not rooms.warn(draft.tx, key, now, DAY_MS):
+                return False
+            draft.say(inbound.address, words, "notice")
+            return True
+
+        if await self._ledger.write(now, work):
+            # Whoever runs the bot needs the id to list the room.
+            log.info("room.declined", channel=inbound.channel, chat=inbound.chat)
+
+    def _count(self, inbound: Inbound, result: str) -> None:
+        self._metrics.received.labels(inbound.channel, result).inc()
+
+
+class TurnDoor:
+    """Lets a lane's messages on to the model, if they still belong there and may be answered."""
+
+    def __init__(
+        self,
+        *,
+        people: People,
+        ledger: Ledger,
+        clock: Clock,
+        metrics: Metrics,
+        answer: Callable[[str, Sequence[Waiting]], Awaitable[None]],
+        put: Callable[[Waiting], Awaitable[None]],
+    ) -> None:
+        self._people = people
+        self._ledger = ledger
+        self._clock = clock
+        self._metrics = metrics
+        self._answer = answer
+        self._put = put
+
+    async def run(self, key: str, rows: Sequence[Waiting]) -> None:
+        """Answer these messages, all of one session; what has to go elsewhere goes there."""
+        kept: list[Waiting] = []
+        for row in rows:
+            if self._people.key(row.inbound) != key:
+                # Since it was stored its person was joined to another one, or its room has moved.
+                await self._put(await self._rehomed(row))
+            elif not self._people.permits(row.inbound):
+                await self._refuse(row)
+            else:
+                kept.append(row)
+        if kept:
+            await self._answer(key, kept)
+
+    async def _rehomed(self, row: Waiting) -> Waiting:
+        place = self._people.place(row.inbound)
+
+        def work(draft: Draft) -> Waiting:
+            session, _ = draft.current(place)
+            inbox.rehome(draft.tx, row.id, place.key, session.id)
+            return replace(row, key=place.key, session_id=session.id)
+
+        return await self._ledger.write(self._clock(), work, must=True)
+
+    async def _refuse(self, row: Waiting) -> None:
+        now = self._clock()
+        await self._ledger.write(now, lambda d: inbox.refuse(d.tx, row.id, now), must=True)
+        self._metrics.turns.labels("refused").inc()

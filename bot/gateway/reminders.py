@@ -1,0 +1,138 @@
+"""Sending reminders when they are due, once, also when the program was off at that time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from bot.channel import Inbound
+from bot.clock import Clock
+from bot.commands.remind import shown
+from bot.gateway.ledger import Draft, Ledger
+from bot.gateway.people import People
+from bot.i18n import text
+from bot.scheduler import Scheduler
+from bot.sessions import reminders, store
+from bot.sessions.reminders import Origin, Reminder
+from bot.storage import Database
+
+JOB = "reminders"
+LOOK_SECONDS = 60.0  # between looks for what a sleep or another process left to be found
+LATE_MS = 60_000  # a reminder that is later than this says so
+BATCH = 50  # reminders sent in one transaction
+
+log = structlog.get_logger(__name__)
+
+
+class Reminders:
+    """What commands and the model's tool may ask for, and the job that sends what is due."""
+
+    def __init__(
+        self,
+        *,
+        people: People,
+        database: Database,
+        ledger: Ledger,
+        scheduler: Scheduler,
+        clock: Clock,
+    ) -> None:
+        self._people = people
+        self._database = database
+        self._ledger = ledger
+        self._scheduler = scheduler
+        self._clock = clock
+        self._woken_at: int | None = None  # when the scheduler wakes this the next time
+
+    def start(self) -> None:
+        """Look now, every minute, and whenever the next one is due."""
+        self._scheduler.every(JOB, LOOK_SECONDS, self.wake, first=0)
+
+    def zone_of(self, inbound: Inbound) -> ZoneInfo:
+        """The time zone of whoever wrote a message."""
+        return self._people.zone_of(inbound)
+
+    def expect(self, due_at: int) -> None:
+        """Wake when the clock says `due_at` (ms), or before.
+
+        One that is cancelled, or never stored, costs a wake that finds nothing to do.
+        """
+        if self._woken_at is None or due_at < self._woken_at:
+            self._woken_at = due_at
+            self._scheduler.once(f"{JOB}.next", due_at, self._woken)
+
+    async def schedule(self, origin: Origin, words: str, due_at: int) -> bool:
+        """Store what the model wants to remind of; False when too many wait for this person.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        now = self._clock()
+        added = await self._database.write(
+            lambda tx: reminders.add(tx, origin, words, due_at, now, made_by="agent")
+        )
+        if added is None:
+            return False
+        self.expect(added.due_at)
+        return True
+
+    async def wake(self) -> None:
+        """Send what is due by the clock, and see to the next wake.
+
+        Raises:
+            StorageError: not everything was sent; the next look tries again.
+        """
+        await self.fire(self._clock())
+        due_at = await self._database.read(reminders.next_due)
+        if due_at is not None:
+            self.expect(due_at)
+
+    async def _woken(self) -> None:
+        self._woken_at = None
+        await self.wake()
+
+    async def fire(self, now: int) -> int:
+        """Send what is due at `now`, in order; how many there were.
+
+        Raises:
+            StorageError: not everything was sent; what was not still waits.
+        """
+        count = 0
+        while sent := await self._ledger.write(now, self._send):
+            count += sent
+            if sent < BATCH:
+                break
+        return count
+
+    def _send(self, draft: Draft) -> int:
+        found = reminders.due(draft.tx, draft.now, BATCH)
+        for reminder in found:
+            reminders.mark(draft.tx, reminder, "sent", draft.now)
+            late = draft.now - reminder.due_at > LATE_MS
+            self._tell(draft, reminder, late=late)
+            log.info(
+                "reminder.sent",
+                channel=reminder.origin.address.channel,
+                reminder=reminder.id,
+                made_by=reminder.made_by,
+                late=late,
+            )
+        return len(found)
+
+    def _tell(self, draft: Draft, reminder: Reminder, *, late: bool) -> None:
+        origin = reminder.origin
+        words = text(origin.language, "reminder.due", text=reminder.text)
+        session = store.current(draft.tx, origin.key)
+        if late:
+            # In a room, nobody is told where somebody lives.
+            in_room = session is not None and session.chat_type != "direct"
+            zone = self._people.zone_of("" if in_room else origin.person)
+            due = datetime.fromtimestamp(reminder.due_at / 1000, zone)
+            when = shown(origin.language, due)
+            words = text(origin.language, "reminder.late", text=reminder.text, when=when)
+        if session is None:  # its conversation was lost with a damaged database
+            draft.say(origin.address, words, "reminder")
+            return
+        draft.tell(session.id, origin.address, words, "reminder")
+        draft.touch(session.id)

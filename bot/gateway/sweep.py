@@ -1,0 +1,154 @@
+"""Ending conversations whose time is over: when it is, or at the latest with the next message.
+
+Both ways ask the same pure function with the same values, and a command of its person closes a
+conversation that is over as well. So it makes no difference to anybody when, or whether, the
+scheduler came by; only memory is saved sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from bot.gateway import inbox
+from bot.gateway.ledger import Draft, Ledger
+from bot.gateway.people import People
+from bot.sessions import reset, store
+from bot.sessions.reset import Reason, SessionTimes
+from bot.sessions.store import Place, Session, Silent
+from bot.storage import Database
+
+BATCH = 200  # sessions closed in one transaction, so that nobody's message waits for long
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The session a message belongs to; `reset` says why the one before is over, if it is."""
+
+    session: Session
+    reset: Reason | None = None
+
+
+def arrive(draft: Draft, people: People, place: Place, *, is_command: bool) -> Arrived:
+    """Which session a message of a place belongs to: the current one, or one that begins with it.
+
+    A command never begins one, but what is over when it comes is closed.
+    """
+    session, is_new = draft.current(place)
+    reason: Reason | None = None
+    if not is_new:
+        session, reason = _closed_if_over(draft, people, session)
+    if reason is not None and not is_command:
+        session = draft.start(place, by=reason, previous=session, model=session.model)
+    store.heard(draft.tx, session.id, draft.now)
+    return Arrived(session, None if is_command else reason)
+
+
+class Sweeper:
+    """Closes what is over, and has `on_ended` save what matters of it.
+
+    `on_ended` gets each session once it is closed, many at a time; what it raises is logged.
+    """
+
+    def __init__(
+        self,
+        people: People,
+        database: Database,
+        ledger: Ledger,
+        on_ended: Callable[[Session], Awaitable[None]],
+    ) -> None:
+        self._people = people
+        self._database = database
+        self._ledger = ledger
+        self._on_ended = on_ended
+
+    async def sweep(self, now: int) -> int:
+        """Close every conversation that is over at `now`; how many there were.
+
+        Raises:
+            StorageError: the disk did not take all of it; the next sweep does the rest.
+        """
+        people = self._people
+        cut = reset.cut(people.config.session.reset, now, people.zones)
+        if cut is None:
+            return 0
+        over = await self._database.read(
+            lambda tx: [each.id for each in store.silent(tx, cut) if _reason(people, each, now)]
+        )
+        count = 0
+        for first in range(0, len(over), BATCH):
+            ids = over[first : first + BATCH]
+            closed = await self._ledger.write(
+                now, lambda draft, ids=ids: _close(draft, people, ids)
+            )
+            count += len(closed)
+            await asyncio.gather(*map(self._save, closed))
+        return count
+
+    async def _save(self, session: Session) -> None:
+        try:
+            await self._on_ended(session)
+        except Exception as exc:  # noqa: BLE001 - the others still have to be saved
+            # Only the kind: an exception's own words may hold what a person said.
+            log.error(  # noqa: TRY400
+                "session.end_failed", session=session.id, error=type(exc).__name__
+            )
+
+
+def _close(draft: Draft, people: People, ids: Sequence[str]) -> list[Session]:
+    """Close those that are still over: somebody may have written since they were looked for."""
+    closed: list[Session] = []
+    for id_ in ids:
+        session = store.get(draft.tx, id_)
+        if session is None or session.ended_by:
+            continue
+        here = store.current(draft.tx, session.key)
+        # Whoever waits for an answer is not silent, however long the answer takes.
+        if here != session or inbox.waiting_count(draft.tx, session.key):
+            continue
+        session, reason = _closed_if_over(draft, people, session)
+        if reason is not None:
+            closed.append(session)
+    return closed
+
+
+def _closed_if_over(
+    draft: Draft, people: People, session: Session
+) -> tuple[Session, Reason | None]:
+    """The current session of a key, and why it is over, if it is."""
+    if session.ended_by in ("daily", "idle"):
+        return session, session.ended_by
+    if session.turns == 0:
+        return session, None
+    silent = Silent(
+        session.id,
+        session.person,
+        session.channel,
+        session.chat_type,
+        session.chat,
+        store.taken_up_at(draft.tx, session.key),
+        session.last_user_at,
+    )
+    reason = _reason(people, silent, draft.now)
+    if reason is None:
+        return session, None
+    store.change(draft.tx, session.id, ended_by=reason, ended_at=draft.now)
+    closed = replace(session, ended_by=reason, ended_at=draft.now)
+    draft.sessions[session.id] = closed
+    log.info("session.ended", reason=reason, channel=session.channel, session=session.id)
+    return closed, reason
+
+
+def _reason(people: People, session: Silent, now: int) -> Reason | None:
+    # The session's own channel and person: in one that joins several, anybody's message must find
+    # what a sweep finds.
+    policy = reset.policy_for(
+        people.config.session.reset, session.channel, session.chat_type, session.chat
+    )
+    times = SessionTimes(session.taken_up_at, session.last_user_at)
+    return reset.expired(policy, times, now, people.zone_of(session.person))

@@ -1,0 +1,94 @@
+"""How much of which model's window a session may use, and what that model's tokens weigh.
+
+The one place that asks: turns, compaction, commands and notices all get the same answer here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from bot.agent.models import Model
+from bot.agent.select import Models
+from bot.config import Config
+from bot.context import budget, calibration
+from bot.context.budget import Budget, Window
+from bot.context.calibration import Calibration
+from bot.context.tokens import Count, TokenCounter
+from bot.errors import StorageError
+from bot.sessions.store import Session
+from bot.storage.meta import MetaStore
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A session's model and how much of its window it may use.
+
+    `factor` is what the model's own token counts come to for one token of `count`.
+    """
+
+    model: Model
+    name: str
+    window: Window
+    budget: Budget
+    factor: float
+    count: Count
+
+
+class Windows:
+    """Resolves windows, and learns from what services report."""
+
+    def __init__(
+        self, config: Config, models: Models, kept: MetaStore, counter: TokenCounter
+    ) -> None:
+        self._config = config
+        self._counter = counter
+        # What was learned of one way of counting says nothing about another.
+        self._kept_under = f"tokens.calibration.{counter.name}"
+        self._models = models
+        self._kept = kept
+        self._calibration = Calibration()
+        self._saved = self._calibration
+
+    @property
+    def count(self) -> Count:
+        """How texts are weighed."""
+        return self._counter
+
+    async def load(self) -> None:
+        """Take up what was learned before.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        self._calibration = self._saved = calibration.from_json(
+            await self._kept.get(self._kept_under)
+        )
+
+    async def save(self) -> None:
+        """Keep what was learned; it is only an estimate, so a disk that is full is no error."""
+        learned = self._calibration
+        if learned == self._saved:
+            return
+        try:
+            await self._kept.set(self._kept_under, learned.to_json())
+        except StorageError as error:
+            log.warning("tokens.not_saved", error=type(error).__name__)
+        else:
+            self._saved = learned
+
+    def learn(self, model: str, estimated: int, reported: int) -> None:
+        """A service reported so many tokens for what was estimated."""
+        self._calibration = self._calibration.learn(model, estimated, reported)
+
+    async def of(self, session: Session) -> Room:
+        """The room of a session."""
+        model, name = self._models.pick(session.model)
+        sizes = await model.window(name)
+        window = budget.resolve(sizes.max_input_tokens, self._config.context, name)
+        most = min(self._config.agent.max_tokens, sizes.max_output_tokens)
+        room = budget.budget(window.tokens, self._config.context, most)
+        return Room(model, name, window, room, self._calibration.factor(name), self._counter)

@@ -1,0 +1,85 @@
+"""Tool results that were too long for a transcript, whole. Functions over a transaction."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from bot.clock import Clock
+from bot.scope import MemoryView
+from bot.sessions import search
+from bot.storage import Database, Transaction
+from bot.wellformed import well_formed
+
+PICTURE = "picture"  # stands for the tool of what a person sent
+
+
+class ArtifactStore:
+    """Keeps texts with the session they came up in; only that person's conversations read them."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def keep(self, session_id: str, tool: str, text: str) -> str:
+        """Keep a text; returns its id.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        id_, text = f"a-{secrets.token_hex(6)}", well_formed(text)
+        now = self._clock()
+        await self._database.write(
+            lambda tx: tx.execute(
+                "INSERT INTO artifacts(id, session_id, tool, at, text) VALUES (?, ?, ?, ?, ?)",
+                (id_, session_id, tool, now, text),
+            )
+        )
+        return id_
+
+    async def read(self, view: MemoryView, session_id: str, id_: str) -> str | None:
+        """A text of this session or of one the view may see; None for every other."""
+        return await self._database.read(lambda tx: _text(tx, view, session_id, id_))
+
+
+def pictures(tx: Transaction, ids: Sequence[str]) -> dict[str, str]:
+    """Pictures by their id, in base64; those that are not there any more are left out."""
+    marks = ",".join("?" * len(ids))
+    rows = tx.execute(
+        f"SELECT id, text FROM artifacts WHERE tool = '{PICTURE}' AND id IN ({marks})", ids
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:
+    """The ids of the texts of these keys' sessions that hold some words; see `search.mentions`."""
+    wanted = search.folded(words)
+    if not wanted:
+        return []
+    marks = ",".join("?" * len(keys))
+    rows = tx.execute(
+        "SELECT artifacts.id, text FROM artifacts JOIN sessions ON sessions.id = session_id "
+        f"WHERE tool <> '{PICTURE}' AND key IN ({marks}) ORDER BY artifacts.id",
+        tuple(keys),
+    )
+    return [id_ for id_, text in rows if wanted in search.folded(text)]
+
+
+def drop(tx: Transaction, keys: Sequence[str], words: str) -> int:
+    """Remove the texts of these keys' sessions that hold some words; how many there were."""
+    held = holding(tx, keys, words)
+    for id_ in held:
+        tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
+    return len(held)
+
+
+def _text(tx: Transaction, view: MemoryView, session_id: str, id_: str) -> str | None:
+    rows = tx.execute(
+        "SELECT session_id, key, text FROM artifacts JOIN sessions ON sessions.id = session_id "
+        f"WHERE artifacts.id = ? AND tool <> '{PICTURE}'",
+        (id_,),
+    )
+    for owner, key, text in rows:
+        if owner == session_id or key in view.keys:
+            return str(text)
+    return None

@@ -1,0 +1,127 @@
+"""Accounts that people joined with /link: plain functions over one transaction.
+
+A seat is a channel and an id there. A linked seat counts as another one, its `root`: always the
+seat of somebody's first account, never one that is linked itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot import codes
+from bot.channel import Address
+from bot.storage import Row, Transaction
+
+VALID_MS = 10 * 60_000
+
+Seat = tuple[str, str]
+
+_OFFER = "person, code, root_channel, root_sender, channel, account, chat, thread, key, language"
+_LINK = "channel, sender, root_channel, root_sender, account, chat, thread, language"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A code somebody has asked for: whoever types it counts as `root` from then on.
+
+    `address`, `key` and `language` are those of the chat where it was asked for.
+    """
+
+    person: str
+    code: str
+    root: Seat
+    address: Address
+    key: str
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A seat that counts as another one, and where it wrote from when it was joined."""
+
+    seat: Seat
+    root: Seat
+    address: Address
+    language: str
+
+
+def offer(tx: Transaction, made: Offer, now: int) -> None:
+    """Keep a code; the one this person had asked for before is no good any more."""
+    tx.execute("DELETE FROM link_codes WHERE made_at <= ?", (now - VALID_MS,))
+    place = made.address
+    tx.execute(
+        f"INSERT INTO link_codes({_OFFER}, made_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT(person) DO UPDATE SET code = excluded.code, "
+        "root_channel = excluded.root_channel, root_sender = excluded.root_sender, "
+        "channel = excluded.channel, account = excluded.account, chat = excluded.chat, "
+        "thread = excluded.thread, key = excluded.key, language = excluded.language, "
+        "made_at = excluded.made_at",
+        (
+            made.person,
+            made.code,
+            *made.root,
+            place.channel,
+            place.account,
+            place.chat,
+            place.thread,
+            made.key,
+            made.language,
+            now,
+        ),
+    )
+
+
+def claim(tx: Transaction, typed: str, person: str, now: int) -> Offer | None:
+    """Use up the code somebody typed; None when no valid one of another person is like it."""
+    rows = tx.execute(
+        f"SELECT {_OFFER} FROM link_codes WHERE abs(? - made_at) < ?", (now, VALID_MS)
+    )
+    for row in rows:
+        found = _offer(row)
+        if codes.is_same(found.code, typed) and found.person != person:
+            tx.execute("DELETE FROM link_codes WHERE person = ?", (found.person,))
+            return found
+    return None
+
+
+def join(tx: Transaction, link: Link, now: int) -> None:
+    """Let a seat count as another one, and with it all that counted as it."""
+    tx.execute(
+        "UPDATE links SET root_channel = ?, root_sender = ? "
+        "WHERE root_channel = ? AND root_sender = ?",
+        (*link.root, *link.seat),
+    )
+    tx.execute("DELETE FROM links WHERE channel = root_channel AND sender = root_sender")
+    tx.execute("DELETE FROM link_codes WHERE root_channel = ? AND root_sender = ?", link.seat)
+    place = link.address
+    tx.execute(
+        f"INSERT INTO links({_LINK}, linked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT(channel, sender) DO UPDATE SET root_channel = excluded.root_channel, "
+        "root_sender = excluded.root_sender, account = excluded.account, chat = excluded.chat, "
+        "thread = excluded.thread, language = excluded.language, linked_at = excluded.linked_at",
+        (*link.seat, *link.root, place.account, place.chat, place.thread, link.language, now),
+    )
+
+
+def part(tx: Transaction, seat: Seat) -> Link | None:
+    """Let a seat be itself again; None when it was not linked."""
+    rows = tx.execute(f"DELETE FROM links WHERE channel = ? AND sender = ? RETURNING {_LINK}", seat)
+    return _link(rows[0]) if rows else None
+
+
+def everything(tx: Transaction) -> list[Link]:
+    """Every link, the oldest first."""
+    rows = tx.execute(f"SELECT {_LINK} FROM links ORDER BY linked_at, channel, sender")
+    return [_link(row) for row in rows]
+
+
+def _offer(row: Row) -> Offer:
+    person, code, root_channel, root_sender, channel, account, chat, thread, key, language = row
+    address = Address(channel, account, chat, thread)
+    return Offer(person, code, (root_channel, root_sender), address, key, language)
+
+
+def _link(row: Row) -> Link:
+    channel, sender, root_channel, root_sender, account, chat, thread, language = row
+    address = Address(channel, account, chat, thread)
+    return Link((channel, sender), (root_channel, root_sender), address, language)

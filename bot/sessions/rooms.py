@@ -1,0 +1,70 @@
+"""What is kept about rooms beside their conversations: plain functions over one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from bot.storage import Transaction
+
+Activation = Literal["", "mention", "always"]
+"""When the bot answers in a room; empty asks the configuration."""
+
+Spot = tuple[str, str, str]
+"""A chat of a channel's account: (channel, account, chat)."""
+
+
+def activations(tx: Transaction, limit: int) -> dict[str, Activation]:
+    """What was chosen, by session key; the newest `limit` of them."""
+    rows = tx.execute(
+        "SELECT key, activation FROM rooms WHERE activation <> '' "
+        "ORDER BY changed_at DESC, key LIMIT ?",
+        (limit,),
+    )
+    return dict(rows)
+
+
+def activate(tx: Transaction, key: str, activation: Activation, now: int) -> None:
+    """Choose when the bot answers in a room."""
+    tx.execute(
+        "INSERT INTO rooms(key, activation, warned_at, changed_at) VALUES (?, ?, 0, ?) "
+        "ON CONFLICT(key) DO UPDATE SET activation = excluded.activation, "
+        "changed_at = excluded.changed_at",
+        (key, activation, now),
+    )
+
+
+def warn(tx: Transaction, key: str, now: int, every: int) -> bool:
+    """Whether a room may be told now that it is none of ours; then not again for `every` ms."""
+    # A time from further ahead was noted by a clock that was wrong.
+    rows = tx.execute(
+        "INSERT INTO rooms(key, activation, warned_at, changed_at) VALUES (?, '', ?, ?) "
+        "ON CONFLICT(key) DO UPDATE SET warned_at = excluded.warned_at "
+        "WHERE abs(rooms.warned_at - excluded.warned_at) >= ? RETURNING key",
+        (key, now, now, every),
+    )
+    return bool(rows)
+
+
+def prune(tx: Transaction, before: int) -> None:
+    """Forget the rooms nothing was chosen for and that were warned before a moment."""
+    tx.execute("DELETE FROM rooms WHERE activation = '' AND warned_at < ?", (before,))
+
+
+def moved(tx: Transaction) -> Mapping[Spot, str]:
+    """The first id of every chat that has another one now."""
+    rows = tx.execute("SELECT channel, account, chat, first FROM moved_chats")
+    return {(channel, account, chat): first for channel, account, chat, first in rows}
+
+
+def move(tx: Transaction, spot: Spot, first: str, now: int) -> None:
+    """Note that a chat is the one that was called `first`; nothing to note if it still is."""
+    if spot[2] == first:
+        tx.execute("DELETE FROM moved_chats WHERE channel = ? AND account = ? AND chat = ?", spot)
+        return
+    tx.execute(
+        "INSERT INTO moved_chats(channel, account, chat, first, moved_at) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT(channel, account, chat) DO UPDATE SET first = excluded.first, "
+        "moved_at = excluded.moved_at",
+        (*spot, first, now),
+    )

@@ -1,0 +1,78 @@
+"""`confidant doctor` as it is typed, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from bot.testing import RecordingEngine
+from tests.fakes.nextcloud import (
+    API_PASSWORD,
+    API_USER,
+    RESPONSE,
+    SECRET,
+    FakeNextcloud,
+    free_port,
+    running,
+    settings,
+)
+
+pytestmark = pytest.mark.slow
+
+
+async def doctor(folder: Path, *arguments: str, **variables: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from bot.cli import main; main()",
+        "doctor",
+        *arguments,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONUTF8": "1", **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_nothing_is_set_up(tmp_path):
+    code, out, _ = await doctor(tmp_path)
+    assert (code, out) == (0, "No channel is set up that could be checked.\n")
+    code, out, _ = await doctor(tmp_path, "nextcloud")
+    assert code == 1
+    assert "it is not set up" in out
+    code, out, _ = await doctor(tmp_path, "web")
+    assert code == 0
+    assert "nothing to check" in out
+    code, _, err = await doctor(tmp_path, "pigeon")
+    assert code == 1
+    assert err.startswith('confidant: There is no channel "pigeon": there are ')
+
+
+async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
+    async with FakeNextcloud() as fake:
+        port = free_port()
+        section = "CONFIDANT_CHANNELS__NEXTCLOUD_TALK__"
+        variables = {
+            f"{section}BASE_URL": fake.url,
+            f"{section}PUBLIC_URL": f"http://127.0.0.1:{port}",
+            f"{section}API_USER": API_USER,
+            "NEXTCLOUD_TALK_BOT_SECRET": SECRET,
+            "NEXTCLOUD_TALK_API_PASSWORD": API_PASSWORD,
+        }
+        async with running(RecordingEngine(), settings(fake, port)):
+            code, out, err = await doctor(tmp_path, "nextcloud-talk", **variables)
+            assert (code, err) == (0, "")
+            assert out.startswith("nextcloud_talk\n  ✓ the secret has")
+            assert "✗" not in out
+            fake.bots[0].features &= ~RESPONSE
+            code, out, err = await doctor(tmp_path, **variables)
+        assert code == 1
+        assert "✗ the bot lacks the feature response" in out
+        assert "→ occ talk:bot:list" in out
+        assert SECRET not in out + err

@@ -1,0 +1,368 @@
+"""The real SDK on the fake gateway: connecting, staying, coming back, and catching up."""
+
+import asyncio
+import time
+
+import pytest
+
+from bot.channel import Address, Health, Outbound
+from bot.errors import SendTransient
+from tests.fakes.discord import FakeDiscord
+from tests.fakes.discord_channel import account, running, settings
+from tests.fakes.discord_parts import TOKEN
+from tests.fakes.telegram_channel import WatchingEngine
+
+
+@pytest.fixture
+async def fake():
+    async with FakeDiscord() as server:
+        yield server
+
+
+@pytest.fixture
+async def engine():
+    return WatchingEngine()
+
+
+@pytest.fixture
+async def channel(fake, engine):
+    async with running(engine, settings(fake)) as made:
+        await engine.wait_said(Health.UP)
+        yield made
+
+
+async def eventually(ready):
+    async with asyncio.timeout(5):
+        while not ready():  # noqa: ASYNC110  # nothing tells
+            await asyncio.sleep(0)
+
+
+def texts(engine):
+    return [inbound.text for inbound in engine.received]
+
+
+async def test_a_direct_message_arrives(fake, engine, channel):
+    await fake.say("7", "hello")
+    await engine.wait_until(lambda e: bool(e.received))
+    got = engine.received[0]
+    assert (got.chat_type, got.sender, got.chat, got.text) == ("direct", "7", "700007", "hello")
+
+
+async def test_the_bot_asks_for_what_it_needs_and_nothing_else(fake, engine, channel):
+    intents = fake.identified[0]["intents"]
+    assert intents == (1 << 0) | (1 << 9) | (1 << 12) | (1 << 15)
+
+
+@pytest.mark.parametrize(
+    "place", [("501", "channel", ""), ("601", "thread", "501"), ("602", "thread", "502")]
+)
+async def test_channels_threads_and_forum_posts_are_told_apart(fake, engine, channel, place):
+    chat, kind, parent = place
+    await fake.say("7", "<@100> hello", chat, mentions=[{"id": "100", "username": "Confidant"}])
+    await engine.wait_until(lambda e: bool(e.received))
+    got = engine.received[0]
+    assert (got.chat, got.chat_type, got.parent, got.server) == (chat, kind, parent, "500")
+    assert (got.text, got.mentions_bot) == ("hello", True)
+
+
+async def test_a_thread_made_later_is_known_by_its_event_or_by_asking(fake, engine, channel):
+    made = {"id": "603", "type": 11, "name": "new", "parent_id": "501", "guild_id": "500"}
+    fake.channels["603"] = fake.channels["604"] = made
+    await fake.dispatch("THREAD_CREATE", made)
+    await fake.say("7", "one", "603")
+    fake.channels["604"] = {**made, "id": "604"}
+    await fake.say("7", "two", "604")
+    await engine.wait_until(lambda e: len(e.received) == 2)
+    assert {i.parent for i in engine.received} == {"501"}
+    assert [c.path for c in fake.called("GET /channels/60")] == ["/channels/604"]
+
+
+async def test_own_messages_and_those_of_other_bots_never_come_back(fake, engine, channel):
+    await fake.say("7", "hello")
+    await engine.wait_until(lambda e: bool(e.received))
+    await channel.send(Outbound("o1", Address("discord", "default", "700007"), "reply"))
+    await fake.say("9", "beep", "501", author={"id": "9", "username": "other", "bot": True})
+    await fake.say("7", "again")
+    await engine.wait_until(lambda e: len(e.received) == 2)
+    assert texts(engine) == ["hello", "again"]
+    assert account(channel).intake.dropped == {"own": 1, "from_bot": 1}
+
+
+async def test_an_edit_corrects_the_message_and_a_preview_does_not(fake, engine, channel):
+    made = await fake.say("7", "helo")
+    await fake.dispatch("MESSAGE_UPDATE", {**made, "embeds": [{"title": "x"}]})
+    await fake.edit(made, "hello")
+    await fake.dispatch("MESSAGE_DELETE", {"id": made["id"], "channel_id": made["channel_id"]})
+    await engine.wait_until(lambda e: len(e.received) == 2)
+    assert engine.received[1].edit_of == made["id"]
+    assert texts(engine) == ["helo", "hello"]
+
+
+# --- coming back ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [4000, 4009, 1000])
+async def test_a_closed_connection_is_resumed_or_made_anew_and_nothing_is_missed(
+    fake, engine, channel, code
+):
+    await fake.close_gateway(code)
+    await fake.say("7", "while away")
+    await engine.wait_until(lambda e: bool(e.received))
+    assert texts(engine) == ["while away"]
+    assert len(fake.resumed) + len(fake.identified) >= 2
+    assert not engine.said(Health.DOWN)
+
+
+async def test_a_resumed_session_gets_what_it_missed(fake, engine, channel):
+    session = next(iter(fake.sessions.values()))
+    await fake.close_gateway(4000)
+    assert session.socket is None
+    await fake.say("7", "one")
+    await fake.say("7", "two")
+    await engine.wait_until(lambda e: len(e.received) == 2)
+    assert (len(fake.identified), len(fake.resumed)) == (1, 1)
+    assert texts(engine) == ["one", "two"]
+    assert not fake.called("GET /channels/700007/messages")
+
+
+async def test_a_cut_connection_is_resumed(fake, engine, channel):
+    await fake.cut_gateway()
+    await fake.wait_for(lambda: bool(fake.resumed))
+    await fake.say("7", "back")
+    await engine.wait_until(lambda e: bool(e.received))
+
+
+async def test_the_gateway_may_ask_to_reconnect(fake, engine, channel):
+    await fake.signal(7)
+    await fake.wait_for(lambda: bool(fake.resumed))
+    assert len(fake.identified) == 1
+
+
+async def test_an_invalid_session_is_made_anew(fake, engine, channel):
+    await fake.signal(9, data=False)
+    await fake.wait_for(lambda: len(fake.identified) == 2)
+    await fake.wait_online()
+    await fake.say("7", "hello")
+    await engine.wait_until(lambda e: bool(e.received))
+
+
+async def test_heartbeats_are_sent_and_asked_for(fake, engine):
+    fake.heartbeat = 0.05
+    async with running(engine, settings(fake)):
+        await fake.wait_for(lambda: fake.heartbeats >= 4)
+        await fake.signal(1)
+        await fake.wait_for(lambda: fake.heartbeats >= 6)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+async def test_frames_come_compressed_or_not(fake, engine, compress):
+    fake.compress = compress
+    async with running(engine, settings(fake)):
+        await engine.wait_said(Health.UP)
+        await fake.say("7", "x" * 2000)
+        await engine.wait_until(lambda e: bool(e.received))
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+async def test_a_refused_token_is_told_and_tried_again(fake, engine):
+    fake.tokens.clear()
+    async with running(engine, settings(fake, token="other")):
+        assert "does not accept this bot's token" in await engine.wait_said(Health.DOWN)
+        fake.tokens.add("other")
+        await engine.wait_said(Health.UP)
+
+
+async def test_a_refused_intent_is_told_in_words_that_help(fake, engine):
+    fake.content_allowed = False
+    async with running(engine, settings(fake)):
+        assert "Message Content Intent" in await engine.wait_said(Health.DOWN)
+        fake.content_allowed = True
+        await engine.wait_said(Health.UP)
+
+
+async def test_an_unreachable_gateway_is_told_and_tried_again(engine):
+    fake = FakeDiscord()
+    await fake.start()
+    config = settings(fake)
+    port = int(fake.url.rpartition(":")[2])
+    await fake.stop()
+    async with running(engine, config):
+        assert "cannot be reached" in await engine.wait_said(Health.DOWN)
+        await fake.start(port)
+        await engine.wait_said(Health.UP)
+    await fake.stop()
+
+
+async def test_two_accounts_use_their_own_servers(engine):
+    async with FakeDiscord() as one, FakeDiscord("other-token") as two:
+        work = {
+            "token": "other-token",
+            "api_root": two.api_root,
+            "gateway_url": two.gateway_url,
+        }
+        async with running(engine, settings(one, accounts={"work": work})) as channel:
+            await engine.wait_said(Health.UP)
+            await engine.wait_said(Health.UP, "work")
+            two.dm("8")
+            await channel.send(Outbound("o", Address("discord", "work", "700008"), "x"))
+            await one.say("7", "to one")
+            await two.say("8", "to two")
+            await engine.wait_until(lambda e: len(e.received) == 2)
+    assert {(i.account, i.text) for i in engine.received} == {
+        ("default", "to one"),
+        ("work", "to two"),
+    }
+    assert (len(one.sent), len(two.sent)) == (0, 1)
+
+
+async def test_odd_events_do_not_end_the_connection(fake, engine, channel):
+    for event in ("MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE", "GUILD_CREATE"):
+        for data in (None, [], {}, {"channel_id": "1"}, {"id": {}, "channel_id": []}, "x"):
+            await fake.dispatch(event, data)
+    await fake.say("7", "hello")
+    await engine.wait_until(lambda e: bool(e.received))
+    assert len(fake.identified) == 1
+
+
+# --- storing -------------------------------------------------------------------------------------
+
+
+async def test_what_cannot_be_stored_waits_in_order(fake, engine, channel):
+    engine.failures = 3
+    for number in range(5):
+        await fake.say("7", str(number))
+    assert "cannot be stored" in await engine.wait_said(Health.DEGRADED)
+    await engine.wait_until(lambda e: len(e.received) == 5)
+    assert texts(engine) == list("01234")
+    await eventually(lambda: engine.health["discord", "default"][0] is Health.UP)
+    assert account(channel).intake.waiting == 0
+
+
+async def test_what_finds_no_room_to_wait_is_read_again(fake, engine, channel, monkeypatch):
+    monkeypatch.setattr("adapters.discord.intake.MAX_LANE", 3)
+    engine.failures = 1_000_000
+    for number in range(9):
+        await fake.say("7", str(number))
+    await engine.wait_said(Health.DEGRADED)
+    await eventually(lambda: account(channel).intake.dropped["overflow"] == 6)
+    engine.failures = 0
+    await engine.wait_until(lambda e: len(e.received) == 9)
+    assert texts(engine) == list("012345678")
+
+
+# --- catching up ---------------------------------------------------------------------------------
+
+
+async def test_what_was_missed_in_known_chats_is_caught_up_first(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        await fake.say("7", "before")
+        await fake.say("7", "in the room", "501")
+        await engine.wait_until(lambda e: len(e.received) == 2)
+    for number in range(3):
+        fake.message("7", f"missed {number}")
+    fake.message("7", "missed in the room", "501")
+    fake.message("9", "in a chat nobody knows of")
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        await fake.say("7", "live")
+        await engine.wait_until(lambda e: len(e.received) >= 7)
+    # What came while history was read comes twice, and the engine drops the copy.
+    direct = list(dict.fromkeys(i.text for i in engine.received if i.chat_type == "direct"))
+    assert direct == ["before", "missed 0", "missed 1", "missed 2", "live"]
+    rooms = [i for i in engine.received if i.chat_type == "channel"]
+    assert [i.text for i in rooms] == ["in the room", "missed in the room"]
+    assert rooms[1].server == "500"
+
+
+async def test_catching_up_is_bounded_by_count_and_age(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        await fake.say("7", "old", at=time.time() - 50 * 3600)
+        await engine.wait_until(lambda e: len(e.received) == 1)
+    fake.message("7", "too old", at=time.time() - 25 * 3600)
+    for number in range(120):
+        fake.message("7", str(number))
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: len(e.received) == 101)
+    assert texts(engine)[1:] == [str(number) for number in range(20, 120)]
+
+
+async def test_rooms_that_are_not_listed_are_not_read(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        await fake.say("7", "hello", "501")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+    fake.message("7", "missed", "501")
+    async with running(engine, settings(fake, guilds={})):
+        await fake.wait_online()
+        await fake.say("7", "direct")
+        await engine.wait_until(lambda e: len(e.received) == 2)
+    assert not fake.called("GET /channels/501/messages")
+
+
+async def test_what_was_missed_in_a_room_is_read_when_every_room_is_open(fake, engine):
+    config = settings(fake, guilds={}, group_policy="open")
+    async with running(engine, config):
+        await fake.wait_online()
+        await fake.say("7", "hello", "501")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+    fake.message("7", "missed", "501")
+    async with running(engine, config):
+        await engine.wait_until(lambda e: len(e.received) == 2)
+    assert engine.received[-1].text == "missed"
+
+
+async def test_a_reply_left_unfinished_by_a_crash_is_taken_away(fake, engine):
+    async with running(engine, settings(fake)) as channel:
+        await fake.wait_online()
+        await fake.say("7", "question")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+        await channel.draft(Address("discord", "default", "700007"), "1", "half an ans")
+    assert fake.texts("700007") == ["half an ans ▍"]
+    async with running(engine, settings(fake)):
+        await fake.wait_for(lambda: not fake.sent)
+
+
+async def test_history_is_asked_patiently(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        await fake.say("7", "before")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+    fake.message("7", "missed")
+    fake.fail("GET /channels/700007/messages", status=500)
+    fake.fail("GET /channels/700007/messages", status=429, retry_after=0.01)
+    fake.fail("GET /channels/700007/messages", drop=True)
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: len(e.received) == 2)
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+async def test_stopping_says_goodbye_and_leaves_nothing_behind(fake, engine):
+    before = asyncio.all_tasks()
+    async with running(engine, settings(fake)) as channel:
+        await engine.wait_said(Health.UP)
+        await fake.say("7", "hello")
+    await fake.wait_for(lambda: not fake.sessions)
+    await asyncio.sleep(0)
+    left = [t for t in asyncio.all_tasks() - before if "adapters" in repr(t.get_coro())]
+    assert not left
+    with pytest.raises(SendTransient):
+        await channel.send(Outbound("o", Address("discord", "default", "700007"), "x"))
+
+
+async def test_stopping_while_it_connects_is_clean(engine):
+    async with FakeDiscord(TOKEN) as fake:
+        for wait in (0.0, 0.001, 0.005, 0.02):
+            async with running(engine, settings(fake)):
+                await asyncio.sleep(wait)
+
+
+async def test_stopping_while_nothing_can_be_stored_is_clean(fake, engine, channel):
+    engine.failures = 1_000_000
+    await fake.say("7", "hello")
+    await engine.wait_said(Health.DEGRADED)

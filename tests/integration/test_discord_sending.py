@@ -1,0 +1,355 @@
+"""Sending through the real channel to the fake server: messages, drafts, limits, refusals."""
+
+import asyncio
+
+import pytest
+
+from bot.channel import Address, Attachment, Button, Media, Outbound
+from bot.errors import SendLater, SendRefused, SendTransient
+from tests.fakes.discord import FakeDiscord
+from tests.fakes.discord_channel import account, running, settings
+from tests.fakes.telegram_channel import WatchingEngine
+
+DM = Address("discord", "default", "700007")
+ROOM = Address("discord", "default", "501")
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+
+
+@pytest.fixture
+async def fake():
+    async with FakeDiscord() as server:
+        server.dm("7")
+        yield server
+
+
+@pytest.fixture
+async def engine():
+    return WatchingEngine()
+
+
+@pytest.fixture
+async def channel(fake, engine):
+    async with running(engine, settings(fake)) as made:
+        await fake.wait_online()
+        yield made
+
+
+def piece(text="hello", number="20261121-054842-8c34881508.4", address=DM, **values):
+    return Outbound(number, address, text, **values)
+
+
+async def test_a_message_mentions_nobody_and_shows_no_previews(fake, channel):
+    number = await channel.send(piece("hi @everyone <@8> https://example.org"))
+    assert number == fake.sent[0]["id"]
+    body = fake.called("POST /channels/700007/messages")[0].body
+    assert body["allowed_mentions"] == {"parse": [], "replied_user": False}
+    assert body["flags"] == 4
+
+
+async def test_the_same_piece_sent_again_is_one_message(fake, channel):
+    fake.fail("POST /channels/700007/messages", drop=True, after=True)
+    with pytest.raises(SendTransient):
+        await channel.send(piece("x" * 2000, "a-very-long-id-of-an-entry-0123456789"))
+    await channel.send(piece("x" * 2000, "a-very-long-id-of-an-entry-0123456789"))
+    assert len(fake.sent) == 1
+
+
+async def test_a_reply_refers_to_what_it_answers_even_when_that_is_gone(fake, engine, channel):
+    made = await fake.say("7", "question", "501")
+    await channel.send(piece(address=ROOM, reply_to=f"{made['id']}:e5"))
+    await channel.send(piece(number="o2", address=ROOM, reply_to="99999"))
+    assert fake.sent[0]["message_reference"]["message_id"] == made["id"]
+    assert fake.sent[1]["type"] == 0
+
+
+async def test_without_the_right_to_read_history_a_reply_refers_to_nothing(fake, channel):
+    fake.fail("POST /channels/501/messages", status=403, code=160002, message="Cannot reply")
+    await channel.send(piece(address=ROOM, reply_to="99999"))
+    bodies = [call.body for call in fake.called("POST /channels/501/messages")]
+    assert ["message_reference" in body for body in bodies] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ({"status": 500}, SendTransient),
+        ({"status": 503, "body": b"<html>"}, SendTransient),
+        ({"drop": True}, SendTransient),
+        ({"status": 401}, SendTransient),
+        ({"status": 403, "body": b"<html>a proxy"}, SendTransient),
+        ({"status": 404, "body": b"<html>a proxy"}, SendTransient),
+        ({"status": 403, "code": 50007}, SendRefused),
+        ({"status": 403, "code": 50001}, SendRefused),
+        ({"status": 403, "code": 50013}, SendRefused),
+        ({"status": 404, "code": 10003}, SendRefused),
+        ({"status": 400, "code": 50035}, SendRefused),
+        ({"status": 429, "retry_after": 1.5}, SendLater),
+        ({"status": 429, "body": b"banned"}, SendLater),
+    ],
+)
+async def test_errors_are_those_of_the_contract_and_carry_no_token(fake, channel, fault, error):
+    fake.fail("POST /channels/700007/messages", **fault)
+    with pytest.raises(error) as caught:
+        await channel.send(piece())
+    assert fake.token not in str(caught.value)
+    assert not fake.sent
+
+
+async def test_a_limit_is_told_with_its_wait_and_kept_without_asking_again(fake, channel):
+    fake.fail("POST /channels/700007/messages", status=429, retry_after=0.2)
+    with pytest.raises(SendLater) as caught:
+        await channel.send(piece())
+    assert caught.value.seconds == pytest.approx(0.2)
+    with pytest.raises(SendLater):
+        await channel.send(piece())
+    assert len(fake.called("POST /channels/700007/messages")) == 1
+    await channel.send(piece(address=ROOM, number="o2"))  # another channel has its own
+    await asyncio.sleep(0.25)
+    await channel.send(piece())
+
+
+async def test_a_global_limit_is_for_every_channel(fake, channel):
+    fake.fail("POST /channels/700007", status=429, retry_after=0.2, everywhere=True)
+    with pytest.raises(SendLater):
+        await channel.send(piece())
+    with pytest.raises(SendLater):
+        await channel.send(piece(address=ROOM))
+
+
+async def test_an_empty_bucket_is_not_asked(engine):
+    async with FakeDiscord(bucket=2) as fake, running(engine, settings(fake)) as channel:
+        await fake.wait_online()
+        for number in range(2):
+            await channel.send(piece(number=f"o{number}", address=ROOM))
+        with pytest.raises(SendLater) as caught:
+            await channel.send(piece(number="o3", address=ROOM))
+        assert 0 < caught.value.seconds <= 5
+        assert len(fake.called("POST")) == 2
+
+
+async def test_nonsense_is_refused_without_a_call(fake, channel):
+    for bad in (piece(" \u200b "), piece(address=Address("discord", "default", "../users/@me"))):
+        with pytest.raises(SendRefused):
+            await channel.send(bad)
+    with pytest.raises(SendRefused):
+        await channel.send(piece(address=Address("discord", "nobody", "1")))
+    assert not fake.called("POST")
+
+
+# --- what comes with a message -------------------------------------------------------------------
+
+
+async def test_files_go_with_the_words_and_buttons_with_the_last_message(fake, channel):
+    files = tuple(Attachment(f"Bericht {n}.png", "image/png", PNG) for n in range(12))
+    await channel.send(piece(attachments=files, buttons=(Button("Compact", "/compact"),)))
+    assert [len(sent["attachments"]) for sent in fake.sent] == [10, 2]
+    assert [bool(sent["components"]) for sent in fake.sent] == [False, True]
+    assert fake.uploads[0] == ("Bericht_0.png", "image/png", PNG)
+
+
+async def test_a_file_too_large_for_the_server_leaves_the_words(fake, channel):
+    fake.fail("POST /channels/700007", status=413, code=40005, message="too large")
+    await channel.send(piece(attachments=(Attachment("a.bin", "", b"x"),)))
+    assert fake.texts("700007") == ["hello"]
+
+
+async def test_half_sent_files_go_on_where_they_stopped(fake, channel):
+    files = tuple(Attachment(f"{n}.png", "image/png", PNG) for n in range(12))
+    fake.fail("POST /channels/700007", status=0)
+    fake.fail("POST /channels/700007", status=500)
+    with pytest.raises(SendTransient):
+        await channel.send(piece(attachments=files))
+    await channel.send(piece(attachments=files))
+    assert [len(sent["attachments"]) for sent in fake.sent] == [10, 2]
+
+
+async def test_buttons_that_cannot_be_are_left_out(fake, channel):
+    labels = [Button(f"b{n}", f"/do {n}") for n in range(7)]
+    odd = [Button("", "/x"), Button("long", "/" + "x" * 100), Button("twice", "/do 1")]
+    await channel.send(piece(buttons=(*labels, *odd)))
+    rows = fake.sent[0]["components"]
+    assert [len(row["components"]) for row in rows] == [5, 2]
+
+
+async def test_typing_and_reactions_show_and_never_raise(fake, channel):
+    await channel.typing(DM)
+    made = fake.message("7", "hello")
+    await channel.react(DM, made["id"], "👀")
+    await channel.react(DM, made["id"], "")
+    await channel.react(DM, "interaction-5", "👀")
+    assert fake.typed == ["700007"]
+    assert [(m, e) for m, _, _, e in fake.reactions] == [("PUT", "👀"), ("DELETE", "👀")]
+    fake.fail("typing", drop=True)
+    await channel.typing(DM)
+    await channel.typing(Address("discord", "default", "1"))
+    await channel.react(DM, "1", "👀")
+
+
+# --- while a reply is being written --------------------------------------------------------------
+
+
+async def test_a_draft_is_one_message_that_becomes_the_reply(fake, channel):
+    for text in ("Once", "Once upon", "Once upon a time"):
+        await channel.draft(DM, "5", text)
+    assert fake.texts("700007") == ["Once upon a time ▍"]
+    await channel.send(piece("Once upon a time, the end.", buttons=(Button("b", "/status"),)))
+    assert fake.texts("700007") == ["Once upon a time, the end."]
+    assert fake.sent[0]["components"]
+    assert len(fake.called("POST /channels/700007/messages")) == 1
+
+
+async def test_only_the_first_piece_takes_the_drafts_place(fake, channel):
+    await channel.draft(DM, "5", "Once")
+    await channel.send(piece("Once upon", "s.4"))
+    await channel.draft(DM, "6", "Next")
+    await channel.send(piece("a time.", "s.4.1"))
+    await channel.send(piece("Next one.", "s.6"))
+    assert fake.texts("700007") == ["Once upon", "Next one.", "a time."]
+
+
+async def test_drafts_keep_the_pace_and_show_the_newest(fake, engine):
+    from tests.fakes.discord_channel import QUICK
+
+    pace = type(QUICK)(draft_first=0.05, draft=0.1, first=0.01)
+    async with running(engine, settings(fake), pace) as channel:
+        await fake.wait_online()
+        began = asyncio.get_running_loop().time()
+        tasks = set()
+        for number in range(40):
+            tasks.add(asyncio.create_task(channel.draft(DM, "5", "x" * (number + 1))))
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*tasks)
+        lasted = asyncio.get_running_loop().time() - began
+        assert len(fake.called("PATCH")) <= lasted / 0.1
+        assert len(fake.called("POST /channels/700007/messages")) == 1
+
+
+async def test_a_reply_that_is_quick_has_no_draft(fake, engine):
+    from tests.fakes.discord_channel import QUICK
+
+    async with running(engine, settings(fake), type(QUICK)(draft_first=30.0)) as channel:
+        await fake.wait_online()
+        drawing = asyncio.create_task(channel.draft(DM, "5", "Hel"))
+        await asyncio.sleep(0)
+        await channel.send(piece("Hello"))
+        await drawing
+        assert fake.texts("700007") == ["Hello"]
+
+
+async def test_a_draft_given_up_in_the_middle_of_a_call_is_not_doubled(fake, channel):
+    fake.fail("POST /channels/700007/messages", status=0, delay=0.1)
+    drawing = asyncio.create_task(channel.draft(DM, "5", "Hel"))
+    await asyncio.sleep(0.02)
+    drawing.cancel()
+    await asyncio.gather(drawing, return_exceptions=True)
+    await channel.send(piece("Hello"))
+    assert fake.texts("700007") == ["Hello"]
+
+
+async def test_an_empty_draft_takes_it_away(fake, channel):
+    await channel.draft(DM, "5", "Hel")
+    await channel.draft(DM, "5", "")
+    assert fake.sent == []
+
+
+async def test_a_failed_finish_is_tried_again_on_the_same_message(fake, channel):
+    await channel.draft(DM, "5", "Hel")
+    fake.fail("PATCH", status=500)
+    with pytest.raises(SendTransient):
+        await channel.send(piece("Hello"))
+    await channel.send(piece("Hello"))
+    assert fake.texts("700007") == ["Hello"]
+
+
+async def test_a_draft_somebody_deleted_does_not_lose_the_reply(fake, channel):
+    await channel.draft(DM, "5", "Hel")
+    fake.messages["700007"].clear()
+    await channel.send(piece("Hello"))
+    assert fake.texts("700007") == ["Hello"]
+
+
+async def test_a_notice_leaves_the_draft_alone(fake, channel):
+    await channel.draft(DM, "5", "Hel")
+    await channel.send(piece("By the way", "n1", kind="notice"))
+    await channel.send(piece("Hello"))
+    assert fake.texts("700007") == ["Hello", "By the way"]
+
+
+async def test_in_a_room_a_draft_answers_whom_the_reply_answers(fake, engine, channel):
+    bot = {"id": "100", "username": "Confidant"}
+    asked = await fake.say("7", "<@100> tell", "501", mentions=[bot])
+    await engine.wait_until(lambda e: bool(e.received))
+    await channel.draft(ROOM, "5", "Once")
+    await channel.send(piece("Once upon", address=ROOM, reply_to=asked["id"]))
+    await channel.draft(ROOM, "6", "Twice")
+    await channel.send(piece("Twice told", "o2", address=ROOM, reply_to="4242"))
+    assert fake.texts("501") == ["Once upon", "Twice told"]
+    assert fake.sent[0]["message_reference"]["message_id"] == asked["id"]
+    assert len(fake.deleted) == 1
+
+
+async def test_a_draft_that_is_not_allowed_is_not_tried_for_ever(fake, channel):
+    fake.forbidden["700007"] = 50007
+    for text in ("a", "b", "c"):
+        await channel.draft(DM, "5", text)
+    assert len(fake.called("POST /channels/700007/messages")) == 1
+
+
+async def test_a_long_draft_fits_and_closes_its_code(fake, channel):
+    await channel.draft(DM, "5", "```py\n" + "😀" * 3000)
+    shown = fake.texts("700007")[0]
+    assert shown.endswith("```\n▍")
+    assert len(shown) <= 2000
+
+
+# --- fetching ------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_fetched_from_discord_within_bounds(fake, channel):
+    fake.files["a.txt"] = (200, b"x" * 1000)
+    media = Media("document", ref=f"{fake.url}/cdn/a.txt")
+    assert await channel.fetch(DM, media, 1000) == b"x" * 1000
+    for bad, most in ((media, 999), (Media("document", size=5, ref=media.ref), 4)):
+        with pytest.raises(SendRefused):
+            await channel.fetch(DM, bad, most)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(404, SendRefused), (403, SendRefused), (302, SendRefused), (500, SendTransient)],
+)
+async def test_what_cannot_be_fetched_is_said_so(fake, channel, status, error):
+    fake.files["a"] = (status, b"secret")
+    with pytest.raises(error):
+        await channel.fetch(DM, Media("document", ref=f"{fake.url}/cdn/a"), 1000)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "file:///etc/passwd",
+        "http://169.254.169.254/latest/meta-data",
+        "http://cdn.discordapp.com/a",
+        "https://cdn.discordapp.com:8443/a",
+        "https://cdn.discordapp.com@evil.example/a",
+        "https://user@cdn.discordapp.com/a",
+        "https://cdn.discordapp.com.evil.example/a",
+        "https://evilcdn.discordapp.com/a",
+        "//cdn.discordapp.com/a",
+        "http://[::1/a",
+    ],
+)
+async def test_nobody_else_is_ever_called(channel, address):
+    with pytest.raises(SendRefused):
+        await channel.fetch(DM, Media("document", ref=address), 1000)
+
+
+async def test_who_looks_after_a_server_is_known(fake, channel):
+    await account(channel)._described.wait()
+    fake.admins.add("9")
+    assert await channel.is_admin(ROOM, "8")  # its owner
+    assert await channel.is_admin(ROOM, "9")
+    assert not await channel.is_admin(ROOM, "7")
+    assert not await channel.is_admin(DM, "8")
+    assert not await channel.is_admin(ROOM, "../x")

@@ -1,0 +1,765 @@
+"""Memory with something broken: nothing is lost, search gives what it can, and it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import apsw
+import pytest
+
+from bot.app import App, Parts
+from bot.config import MemoryConfig
+from bot.errors import StorageError
+from bot.gateway.memory import Memory
+from bot.memory.embed import Embedder
+from bot.memory.index import Document, MemoryIndex, scan
+from bot.memory.index.connection import load_vec
+from bot.memory.index.store import Store
+from bot.scope.view import folder_name
+from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
+from tests.fakes import embeddings_api
+from tests.faults import faulty_disk
+from tests.support import Engine, FakeClock, make_config
+
+MAIN = ("main", "shared")
+ADA = f"people/{folder_name('memory:ada')}"
+
+
+def no_extension(_connection: apsw.Connection) -> None:
+    raise ImportError("no sqlite-vec here")
+
+
+class Folder:
+    """An index over a folder of notes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = folder / "workspace"
+        self.files = folder / "index"
+
+    def write(self, path: str, text: str | bytes) -> Path:
+        file = self.workspace / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode() if isinstance(text, str) else text)
+        return file
+
+    @property
+    def live(self) -> Path:
+        return max(self.files.glob("index-*.db"))
+
+    @asynccontextmanager
+    async def index(
+        self,
+        embedder: Embedder | None = None,
+        extension: Callable[[apsw.Connection], None] = load_vec,
+        **config: Any,
+    ) -> AsyncIterator[MemoryIndex]:
+        index = MemoryIndex(
+            MemoryConfig.model_validate({"watch": False, **config}),
+            self.workspace,
+            self.files,
+            embedder or HashEmbedder(),
+            FakeClock(),
+            extension=extension,
+        )
+        await index.start()
+        await index.sync("test")
+        try:
+            yield index
+        finally:
+            await index.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def found(answer) -> list[str]:
+    return [hit.path for hit in answer.hits]
+
+
+async def search(index: MemoryIndex, query: str) -> list[str]:
+    """The note that answers best, if any does."""
+    return found(await index.search(query, MAIN, 1))
+
+
+async def healthy(index: MemoryIndex) -> None:
+    """Nothing is in trouble once everything was brought up to date."""
+    await index.sync("test")
+    assert (await index.status()).degraded == ()
+
+
+@contextmanager
+def locked(path: Path):
+    """Another program writes into a file and does not end."""
+    connection = apsw.Connection(str(path))
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+# --- the file of the index -----------------------------------------------------------------------
+
+
+async def test_an_index_deleted_while_running_is_built_again_and_later_edits_are_found(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    async with folder.index() as index:
+        await index.add_documents([Document("talk:ada", "s1", "a canary was said", 1)])
+        assert await search(index, "peanuts") == ["memory/a.md"]
+        for file in folder.files.iterdir():
+            file.unlink()
+        assert await search(index, "peanuts") == ["memory/a.md"]
+        await index.sync("test")
+        folder.write("memory/b.md", "oolong is in")
+        await index.sync("test")
+        assert folder.live.is_file()
+        for _ in range(3):  # every reader
+            assert await search(index, "oolong") == ["memory/b.md"]
+        assert found(await index.search("canary", ("talk:ada",))) == ["s1"]
+        await healthy(index)
+
+
+@pytest.mark.parametrize("what", [b"", b"garbage " * 20_000, b"SQLite format 3\x00" + bytes(9_000)])
+async def test_an_index_overwritten_while_running_is_told_and_built_again(folder, what):
+    for number in range(50):
+        folder.write(f"memory/{number}.md", f"peanuts number {number}\n")
+    async with folder.index() as index:
+        assert await search(index, "peanuts")
+        folder.live.write_bytes(what)
+        for beside in folder.files.glob("index-*-wal"):
+            os.truncate(beside, 0)
+        folder.write("memory/new.md", "oolong is in")
+        answer = await index.search("peanuts", MAIN)
+        assert len(answer.hits) == 6
+        await index.sync("test")
+        assert await search(index, "oolong") == ["memory/new.md"]
+        await index.sync("test")
+        assert (await index.search("peanuts number 7", MAIN)).mode == "vector+keyword"
+        await healthy(index)
+
+
+async def test_a_search_that_finds_the_index_damaged_has_it_built_again(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    async with folder.index() as index:
+        for beside in folder.files.glob("index-*"):
+            beside.write_bytes(b"garbage " * 2_000)
+        answer = await index.search("peanuts", MAIN)
+        assert found(answer) == ["memory/a.md"]
+        assert answer.mode == "keyword"
+        assert any("it is rebuilt" in why for why in answer.degraded)
+        await index.sync("test")  # shares the one that the search began
+        assert (await index.search("peanuts", MAIN)).degraded == ()
+        await healthy(index)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 4_096, 9_999])
+async def test_an_index_cut_off_between_two_starts_is_built_again(folder, keep):
+    folder.write("memory/a.md", "peanuts are out\n" * 300)
+    async with folder.index():
+        pass
+    os.truncate(folder.live, keep)
+    async with folder.index() as index:
+        assert await search(index, "peanuts") == ["memory/a.md"]
+        await healthy(index)
+
+
+async def test_an_index_locked_by_another_program_is_searched_and_told(folder, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.connection.BUSY_TIMEOUT_MS", 20)
+    folder.write("memory/a.md", "peanuts are out")
+    async with folder.index() as index:
+        with locked(folder.live):
+            folder.write("memory/b.md", "oolong is in")
+            await index.sync("test")
+            assert await search(index, "peanuts") == ["memory/a.md"]
+            assert any("another program" in why for why in (await index.status()).degraded)
+            with pytest.raises(StorageError, match="another program"):
+                await index.add_documents([Document("talk:ada", "s1", "canary", 1)])
+        await index.sync("test")
+        assert await search(index, "oolong") == ["memory/b.md"]
+        await healthy(index)
+
+
+async def test_the_folder_of_the_index_being_a_file_costs_meaning_and_not_the_words(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    folder.files.write_text("in the way")
+    async with folder.index() as index:
+        answer = await index.search("peanuts", MAIN)
+        assert (found(answer), answer.mode) == (["memory/a.md"], "keyword")
+        assert (await index.status()).degraded
+        folder.files.unlink()
+        await index.sync("test")
+        assert (await index.search("peanuts", MAIN)).mode == "vector+keyword"
+        await healthy(index)
+
+
+async def test_a_full_disk_keeps_what_is_there_and_takes_the_rest_later(tmp_path, folder):
+    folder.write("memory/a.md", "peanuts are out")
+    with faulty_disk(tmp_path) as disk:
+        async with folder.index() as index:
+            disk.full = True
+            folder.write("memory/b.md", "oolong is in")
+            await index.sync("test")
+            assert disk.refused
+            assert await search(index, "peanuts") == ["memory/a.md"]
+            assert any("the disk is full" in why for why in (await index.status()).degraded)
+            with pytest.raises(StorageError, match="disk is full"):
+                await index.add_documents([Document("talk:ada", "s1", "canary", 1)])
+            disk.full = False
+            await index.sync("test")
+            assert await search(index, "oolong") == ["memory/b.md"]
+            await healthy(index)
+
+
+async def test_a_note_is_in_the_index_whole_or_as_it_was_before(folder, monkeypatch):
+    """The reference system inserted outside a transaction."""
+    long = "\n".join(f"peanuts number {number} and some more words" for number in range(300))
+    folder.write("memory/a.md", long)
+    putting, left = Store._put_chunk, 3
+
+    def fills_up(store, source, partition, chunk):
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            raise apsw.FullError
+        return putting(store, source, partition, chunk)
+
+    async with folder.index() as index:
+        before = await index.status()
+        assert before.chunks > 3
+        folder.write("memory/a.md", long.replace("peanuts", "oolong"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "_put_chunk", fills_up)
+            await index.sync("test")
+        assert left <= 0
+        after = await index.status()
+        assert (after.files, after.chunks, after.vectors) == (1, before.chunks, before.vectors)
+        snippet = (await index.search("peanuts 299", MAIN, 1)).hits[0].snippet
+        assert "oolong" not in snippet
+        await healthy(index)
+        assert "oolong" in (await index.search("oolong 299", MAIN, 1)).hits[0].snippet
+
+
+async def test_a_disk_that_is_full_from_the_start_still_finds_words(tmp_path, folder):
+    folder.write("memory/a.md", "peanuts are out")
+    with faulty_disk(tmp_path) as disk:
+        disk.full = True
+        async with folder.index() as index:
+            answer = await index.search("peanuts", MAIN)
+            assert (found(answer), answer.mode) == (["memory/a.md"], "keyword")
+            assert any("the disk is full" in why for why in (await index.status()).degraded)
+            disk.full = False
+            await healthy(index)
+            assert (await index.search("peanuts", MAIN)).mode == "vector+keyword"
+
+
+async def test_without_sqlite_vec_all_is_found_and_with_it_again_too(folder):
+    for number in range(40):
+        folder.write(f"memory/{number}.md", f"peanuts number n{number}\n")
+    async with folder.index(extension=no_extension) as index:
+        answer = await index.search("n7", MAIN)
+        assert (found(answer)[0], answer.mode) == ("memory/7.md", "vector+keyword")
+        assert any("sqlite-vec" in why for why in (await index.status()).degraded)
+        probe = await index.probe_vectors()
+        assert not probe.ok
+    async with folder.index(text_weight=0) as index:  # its table was not written then
+        answer = await index.search("n7", MAIN)
+        assert (found(answer)[0], answer.mode) == ("memory/7.md", "vector")
+    async with folder.index(extension=no_extension) as index:
+        folder.write("memory/7.md", "oolong is in")
+        await index.sync("test")
+    async with folder.index(text_weight=0) as index:  # as many vectors as before, but not the same
+        answer = await index.search("oolong is in", MAIN)
+        assert (found(answer)[0], answer.mode) == ("memory/7.md", "vector")
+        assert (await index.probe_vectors()).ok
+        await healthy(index)
+
+
+# --- the embedder --------------------------------------------------------------------------------
+
+
+async def test_words_are_kept_when_the_querys_vector_fails(folder):
+    """The reference system threw the keyword hits away."""
+    folder.write("memory/a.md", "peanuts at the café")
+    folder.write("memory/家.md", "女儿对花生过敏")
+    embedder = HashEmbedder()
+    async with folder.index(embedder) as index:
+        embedder.reason = "the server is gone"
+        for query, path in (
+            ("café", "memory/a.md"),
+            ("cafe", "memory/a.md"),
+            ("花生", "memory/家.md"),
+        ):
+            answer = await index.search(query, MAIN)
+            assert found(answer) == [path]
+            assert answer.mode == "keyword"
+            assert any("the server is gone" in why for why in answer.degraded)
+        assert any("the server is gone" in why for why in (await index.status()).degraded)
+        embedder.reason = ""
+        assert (await index.search("peanuts", MAIN)).mode == "vector+keyword"
+        await healthy(index)
+
+
+async def test_notes_indexed_while_the_embedder_failed_get_their_vectors_later(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    embedder = HashEmbedder(reason="the server is gone")
+    async with folder.index(embedder) as index:
+        assert (await index.status()).vectors == 0
+        assert any("no vectors: the server is gone" in w for w in (await index.status()).degraded)
+        embedder.reason = ""
+        await healthy(index)
+        assert (await index.status()).vectors == 1
+        assert (await index.search("peanuts", MAIN)).mode == "vector+keyword"
+
+
+async def test_an_embedder_that_raises_anything_costs_no_words(folder):
+    class Odd(HashEmbedder):
+        async def embed(self, texts):
+            raise ZeroDivisionError
+
+    folder.write("memory/a.md", "peanuts are out")
+    async with folder.index(Odd()) as index:
+        answer = await index.search("peanuts", MAIN)
+        assert found(answer) == ["memory/a.md"]
+        assert any("ZeroDivisionError" in why for why in (await index.status()).degraded)
+
+
+async def test_a_note_is_found_by_its_words_while_the_embedder_takes_its_time(folder, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.builder.PATIENCE", 0.01)
+    folder.write("memory/a.md", "peanuts are out")
+    embedder = HashEmbedder()
+    async with folder.index(embedder, search_timeout=0.5) as index:
+        embedder.gate = asyncio.Event()
+        embedder.started.clear()
+        folder.write("memory/b.md", "oolong is in")
+        syncing = asyncio.create_task(index.sync("test"))
+        await embedder.started.wait()
+        async with asyncio.timeout(20):
+            while (answer := await index.search("oolong", MAIN)).hits == ():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert found(answer) == ["memory/b.md"]
+        assert any("did not answer in time" in why for why in answer.degraded)
+        assert any("did not answer in time" in why for why in (await index.status()).degraded)
+        embedder.gate.set()
+        await syncing
+        assert (await index.status()).vectors == 2
+        await index.search("oolong", MAIN)
+        await healthy(index)
+
+
+async def test_closing_does_not_wait_for_an_embedder_and_loses_nothing(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    embedder = HashEmbedder(gate=asyncio.Event())
+    index = MemoryIndex(
+        MemoryConfig(watch=False), folder.workspace, folder.files, embedder, FakeClock()
+    )
+    await index.start()
+    waiting = asyncio.create_task(index.sync("test"))
+    await embedder.started.wait()
+    async with asyncio.timeout(10):
+        await index.close()
+        await waiting  # nobody who waits for a sync is cancelled with it
+    async with folder.index() as again:
+        assert await search(again, "peanuts") == ["memory/a.md"]
+        await healthy(again)
+
+
+async def test_searches_during_a_rebuild_see_the_whole_old_index(folder):
+    """The reference system showed the half of it that was there."""
+    for number in range(20):
+        folder.write(f"memory/{number}.md", f"peanuts n{number}\n")
+    async with folder.index():
+        pass
+    embedder = HashEmbedder(model="another")
+    async with folder.index() as index:
+        index._embedder = index._keeper._embedder = index._keeper._builder._embedder = embedder
+        embedder.gate = asyncio.Event()
+        rebuilding = asyncio.create_task(index.sync("test"))
+        await embedder.started.wait()
+        assert len(list(folder.files.glob("index-*.db"))) == 2
+        for number in range(20):
+            request = index._read(lambda n=number: index._answer(_request(f"n{n}"), []))
+            answer = await request
+            assert found(answer) == [f"memory/{number}.md"]
+        assert (await index.status()).chunks == 20
+        embedder.gate.set()
+        await rebuilding
+        assert len(list(folder.files.glob("index-*.db"))) == 1
+        assert (await index.search("n7", MAIN)).mode == "vector+keyword"
+        assert found(await index.search("n7", MAIN))[0] == "memory/7.md"
+        await healthy(index)
+
+
+def _request(query: str) -> Any:
+    from datetime import date
+
+    from bot.memory.index.search import Request
+
+    return Request(query, MAIN, 6, None, date(2026, 11, 21), float("inf"))
+
+
+async def test_another_dimension_while_running_is_never_compared_and_ends_in_a_new_index(folder):
+    """The reference system compared the vectors cut short."""
+    folder.write("memory/a.md", "peanuts are out")
+    folder.write("memory/b.md", "oolong is in")
+    embedder = HashEmbedder(dims=64)
+    async with folder.index(embedder) as index:
+        await index.add_documents([Document("talk:ada", "s1", "a canary was said", 1)])
+        embedder.dims = 48
+        answer = await index.search("peanuts", MAIN)
+        assert found(answer) == ["memory/a.md"]
+        assert answer.mode == "keyword"
+        assert any("48 dimensions now" in why for why in answer.degraded)
+        await healthy(index)
+        status = await index.status()
+        assert (status.dims, status.vectors) == (48, 3)
+        answer = await index.search("peanuts", MAIN)
+        assert (found(answer)[0], answer.mode) == ("memory/a.md", "vector+keyword")
+        assert found(await index.search("canary", ("talk:ada",))) == ["s1"]
+
+
+async def test_vectors_that_were_made_are_not_asked_for_again_by_a_rebuild(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    async with folder.index():
+        pass
+    folder.live.unlink()
+    embedder = HashEmbedder()
+    async with folder.index(embedder) as index:
+        assert embedder.asked == []
+        assert (await index.status()).vectors == 1
+
+
+@pytest.mark.parametrize("what", [b"garbage " * 2_000, b""])
+async def test_a_damaged_cache_is_an_empty_one(folder, what):
+    folder.write("memory/a.md", "peanuts are out")
+    async with folder.index():
+        pass
+    (folder.files / "embeddings.db").write_bytes(what)
+    folder.live.unlink()
+    async with folder.index() as index:
+        assert (await index.status()).vectors == 1
+        await healthy(index)
+
+
+# --- notes ---------------------------------------------------------------------------------------
+
+
+async def test_a_note_that_cannot_be_read_is_named_and_stops_no_other(folder, monkeypatch):
+    folder.write("memory/a.md", "peanuts are out")
+    folder.write("memory/b.md", "oolong is in")
+    reading = scan._read_bytes
+
+    def refused(workspace, note):
+        if note.name == "memory/a.md":
+            raise PermissionError(13, "Permission denied")
+        return reading(workspace, note)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scan, "_read_bytes", refused)
+        async with folder.index() as index:
+            assert await search(index, "oolong") == ["memory/b.md"]
+            assert (await index.status()).problems == {"memory/a.md": "Permission denied"}
+            patch.undo()
+            await index.sync("test")
+            assert await search(index, "peanuts") == ["memory/a.md"]
+            assert (await index.status()).problems == {}
+
+
+async def test_a_folder_that_cannot_be_looked_into_is_told_and_its_notes_are_kept(
+    folder, monkeypatch
+):
+    folder.write("memory/a.md", "peanuts are out")
+    folder.write("memory/secret-place/b.md", "oolong is in")
+    opening = os.open
+
+    def refused(path, flags, mode=0o777, *, dir_fd=None):
+        if path == "secret-place":
+            raise PermissionError(13, "Permission denied")
+        return opening(path, flags, mode, dir_fd=dir_fd)
+
+    async with folder.index() as index:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refused)
+            folder.write("memory/a.md", "canaries are out")
+            await index.sync("test")
+            assert await search(index, "canaries") == ["memory/a.md"]
+            assert await search(index, "oolong") == ["memory/secret-place/b.md"]
+            assert (await index.status()).degraded == (
+                "folders of notes cannot be read: 1, Permission denied",
+            )
+        await healthy(index)
+        (folder.workspace / "memory" / "secret-place" / "b.md").unlink()
+        await index.sync("test")
+        assert await search(index, "oolong") == []
+
+
+async def test_a_folder_in_the_place_of_a_note_and_the_other_way_round(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    folder.write("memory/deep/b.md", "oolong is in")
+    async with folder.index() as index:
+        (folder.workspace / "memory" / "a.md").unlink()
+        folder.write("memory/a.md/c.md", "canary")
+        (folder.workspace / "memory" / "deep" / "b.md").unlink()
+        (folder.workspace / "memory" / "deep").rmdir()
+        folder.write("memory/deep", "a file now")
+        await index.sync("test")
+        assert await search(index, "peanuts oolong canary") == []
+        await healthy(index)
+
+
+async def test_a_note_that_is_not_utf8_is_found_as_well_as_it_can_be_and_named(folder):
+    folder.write("memory/latin.md", b"caf\xe9 in Lyon\n")
+    folder.write("memory/wide.md", "peanuts".encode("utf-16"))
+    folder.write("memory/chinese.md", "女儿对花生过敏".encode("gb18030"))
+    folder.write("memory/zeros.md", b"oolong\x00\x00tea\n")
+    async with folder.index() as index:
+        assert await search(index, "Lyon") == ["memory/latin.md"]
+        assert await search(index, "peanuts") == ["memory/wide.md"]
+        assert await search(index, "花生") == ["memory/chinese.md"]
+        assert await search(index, "oolong") == ["memory/zeros.md"]
+        assert set((await index.status()).problems) == {
+            f"memory/{name}.md" for name in ("latin", "wide", "chinese")
+        }
+
+
+async def test_a_note_of_50_mb_is_named_and_takes_nothing_from_the_others(folder):
+    folder.write("memory/a.md", "peanuts are out")
+    huge = folder.write("memory/huge.md", "")
+    os.truncate(huge, 50_000_000)
+    async with folder.index() as index:
+        assert await search(index, "peanuts") == ["memory/a.md"]
+        (why,) = (await index.status()).problems.values()
+        assert why == "too long: 50 MB of at most 8 MB"
+        huge.write_text("oolong is in")
+        await index.sync("test")
+        assert await search(index, "oolong") == ["memory/huge.md"]
+        assert (await index.status()).problems == {}
+
+
+async def test_a_note_changed_while_it_is_read_is_read_again_by_the_next_search(
+    folder, monkeypatch
+):
+    folder.write("memory/a.md", "peanuts are out")
+    note = folder.write("memory/b.md", "the old words")
+    fstat, writing = os.fstat, True
+
+    def meanwhile(descriptor):
+        nonlocal writing
+        seen = fstat(descriptor)
+        if writing and seen.st_ino == note.stat().st_ino:
+            writing = False
+            note.write_text("entirely different words")
+        return seen
+
+    async with folder.index() as index:
+        note.write_text("being written")
+        with monkeypatch.context() as patch:
+            patch.setattr(scan.os, "fstat", meanwhile)
+            await index.sync("test")
+        assert not writing
+        assert await search(index, "peanuts") == ["memory/a.md"]
+        assert await search(index, "different") == ["memory/b.md"]
+
+
+# --- through the whole engine --------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def served(folder: Path, *, is_indexed: bool = False, **memory: Any) -> AsyncIterator[Engine]:
+    """A running engine; with `is_indexed` its index knew every note before the start."""
+    config, plugins = make_config(folder, dashboard={"port": 0}, memory=memory)
+    channel, clock, model = InMemoryChannel(), FakeClock(), ScriptedModel()
+    parts = Parts(clock=clock, remote=model, channels={"memory": channel})
+    if is_indexed:
+        known = Memory.of(config, clock)
+        await known.index.sync("test")
+        await known.close()
+    async with App(config, plugins, parts) as app:
+        yield Engine(app, channel, model, clock, folder)
+
+
+async def told(engine: Engine) -> tuple[str, str]:
+    """What `/memory` and /readyz say."""
+    assert engine.app.address is not None
+    url = engine.app.address.url.split("?")[0].rstrip("/")
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/readyz") as response:
+        check = (await response.json())["checks"]["memory"]
+        assert response.status == 200  # it still answers
+    assert (check["state"] == "degraded") == bool(check["detail"])
+    return await engine.ask("/memory"), check["detail"]
+
+
+async def searched(engine: Engine) -> str:
+    return await engine.ask("/memory search peanuts")
+
+
+def furnish(folder: Path) -> None:
+    note = folder / "workspace" / ADA / "memory" / "a.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("- The daughter is allergic to peanuts\n")
+
+
+def remote_to(api: embeddings_api.EmbeddingsApi, **options: Any) -> dict[str, Any]:
+    return {"provider": "openai", "model": "m", "base_url": api.base_url, **options}
+
+
+async def test_the_engine_says_that_sqlite_vec_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(MemoryIndex.__init__.__kwdefaults__, "extension", no_extension)
+    furnish(tmp_path)
+    async with served(tmp_path, is_indexed=True, embedder={"provider": "local"}) as engine:
+        assert "allergic to peanuts" in await searched(engine)
+        for words in await told(engine):
+            assert "sqlite-vec cannot be loaded" in words
+
+
+async def test_the_engine_says_that_the_embedding_server_fails_and_when_it_is_back(tmp_path):
+    furnish(tmp_path)
+    async with embeddings_api.running(embeddings_api.status(401)) as api:
+        async with served(tmp_path, embedder=remote_to(api, api_key="sk-canary")) as engine:
+            answer = await searched(engine)
+            assert "allergic to peanuts" in answer
+            assert "keyword" in answer
+            for words in await told(engine):
+                assert "the server answered 401" in words
+                assert "sk-canary" not in words
+            assert await engine.ask("hello") == "You said: hello"
+        api.answers = []
+        async with served(tmp_path, is_indexed=True, embedder=remote_to(api)) as engine:
+            assert "allergic to peanuts" in await searched(engine)
+            assert "401" not in "".join(await told(engine))
+
+
+async def test_the_engine_answers_while_the_embedding_server_hangs_and_ends_in_time(tmp_path):
+    furnish(tmp_path)
+    async with embeddings_api.running(embeddings_api.never) as api:
+        memory = {"embedder": remote_to(api), "search_timeout": 0.3, "recall_timeout": 0.5}
+        async with asyncio.timeout(30):
+            async with served(tmp_path, **memory) as engine:
+                await api.asked.wait()
+                assert "allergic to peanuts" in await searched(engine)
+                for words in await told(engine):
+                    assert "did not answer in time" in words
+                assert await engine.ask("hello") == "You said: hello"
+
+
+async def test_the_engine_says_that_the_index_cannot_be_written(tmp_path):
+    furnish(tmp_path)
+    (tmp_path / "index").write_text("in the way")
+    async with served(tmp_path) as engine:
+        assert "allergic to peanuts" in await searched(engine)
+        for words in await told(engine):
+            assert "index" in words
+
+
+async def test_the_engine_names_a_note_that_is_too_long_to_its_owner_only(tmp_path):
+    furnish(tmp_path)
+    os.truncate(tmp_path / "workspace" / ADA / "memory" / "a.md", 50_000_000)
+    async with served(tmp_path, is_indexed=True) as engine:
+        chat, ready = await told(engine)
+        assert "memory/a.md: too long: 50 MB of at most 8 MB" in chat
+        assert "notes: 1, too long: 50 MB" in ready
+        assert "a.md" not in ready
+
+
+async def trouble(engine: Engine, words: str) -> None:
+    """Wait until both say it; searches go on meanwhile, and find what they did."""
+    async with asyncio.timeout(20):
+        while True:
+            assert "allergic to peanuts" in await searched(engine)
+            if all(words in each for each in await told(engine)):
+                return
+
+
+async def recovery(engine: Engine) -> None:
+    """Wait until both say that nothing is in trouble."""
+    async with asyncio.timeout(20):
+        while (await told(engine))[1]:
+            assert "allergic to peanuts" in await searched(engine)
+    assert "In trouble" not in await engine.ask("/memory")
+
+
+@pytest.fixture
+def _restless(monkeypatch):
+    """Every search asks for a sync, and a locked file is not waited for."""
+    monkeypatch.setattr("bot.memory.index.service.REST", 0.0)
+    monkeypatch.setattr("bot.memory.index.connection.BUSY_TIMEOUT_MS", 20)
+
+
+@pytest.mark.usefixtures("_restless")
+async def test_the_engine_says_that_the_disk_of_the_index_is_full_and_goes_on(tmp_path):
+    furnish(tmp_path)
+    with faulty_disk(tmp_path / "index") as disk:
+        async with served(tmp_path, is_indexed=True) as engine:
+            await recovery(engine)
+            disk.full = True
+            (tmp_path / "workspace" / ADA / "memory" / "b.md").write_text("oolong is in")
+            await trouble(engine, "the disk is full")
+            assert await engine.ask("hello") == "You said: hello"
+            disk.full = False
+            await recovery(engine)
+            assert "oolong is in" in await engine.ask("/memory search oolong")
+
+
+@pytest.mark.usefixtures("_restless")
+async def test_the_engine_says_that_the_index_is_locked_and_goes_on(tmp_path):
+    furnish(tmp_path)
+    async with served(tmp_path, is_indexed=True) as engine:
+        await recovery(engine)
+        with locked(Folder(tmp_path).live):
+            (tmp_path / "workspace" / ADA / "memory" / "b.md").write_text("oolong is in")
+            await trouble(engine, "another program has locked the index")
+        await recovery(engine)
+        assert "oolong is in" in await engine.ask("/memory search oolong")
+
+
+@pytest.mark.usefixtures("_restless")
+@pytest.mark.parametrize("what", [None, b"", b"garbage " * 5_000])
+async def test_the_engine_survives_an_index_that_is_gone_or_garbage(tmp_path, what):
+    furnish(tmp_path)
+    async with served(tmp_path, is_indexed=True) as engine:
+        await recovery(engine)
+        for file in (tmp_path / "index").glob("index-*"):
+            if what is None:
+                file.unlink()
+            elif not file.name.endswith("-shm"):  # which every connection has in its memory
+                file.write_bytes(what)
+        await recovery(engine)
+        (tmp_path / "workspace" / ADA / "memory" / "b.md").write_text("oolong is in")
+        async with asyncio.timeout(20):
+            while "oolong is in" not in await engine.ask("/memory search oolong"):
+                pass
+        assert (await told(engine))[1] == ""
+
+
+@pytest.mark.usefixtures("_restless")
+async def test_the_engine_says_that_vectors_have_another_dimension_until_it_has_new_ones(tmp_path):
+    furnish(tmp_path)
+    async with (
+        embeddings_api.running() as api,
+        served(tmp_path, is_indexed=True, embedder=remote_to(api)) as engine,
+    ):
+        await recovery(engine)
+        assert "vector+keyword" in await searched(engine)
+        api.embedder.dims = 24
+        assert "Search: keyword" in await searched(engine)
+        async with asyncio.timeout(20):
+            while "vector+keyword" not in await searched(engine):
+                pass
+        await recovery(engine)
+
+
+async def test_the_engine_tells_of_a_note_that_is_not_utf8(tmp_path):
+    furnish(tmp_path)
+    (tmp_path / "workspace" / ADA / "memory" / "latin.md").write_bytes(b"caf\xe9 \xff\n")
+    async with served(tmp_path, is_indexed=True) as engine:
+        for words in await told(engine):
+            assert "not UTF-8: some characters may be wrong" in words
+        assert "café" in await engine.ask("/memory search café")

@@ -1,0 +1,388 @@
+"""Talk's side calls the real webhook server over HTTP."""
+
+import asyncio
+import io
+import json
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from adapters.nextcloud_talk.webhook import MAX_BODY
+from bot.channel import Address, Health, Outbound
+from bot.errors import SendRefused
+from bot.testing import RecordingEngine
+from tests.fakes.nextcloud import (
+    SECRET,
+    WITH_API_USER,
+    FakeBot,
+    FakeNextcloud,
+    Fault,
+    free_port,
+    payload,
+    running,
+    settings,
+    signed,
+)
+from tests.support import until
+
+OTHER = "another-secret-of-another-bot-that-is-long-enough"
+BODY = json.dumps(payload("hello")).encode()
+
+
+@pytest.fixture
+async def fake():
+    async with FakeNextcloud() as server:
+        yield server
+
+
+@pytest.fixture
+def engine():
+    return RecordingEngine()
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+@pytest.fixture
+def config(fake, port):
+    return settings(fake, port)
+
+
+@pytest.fixture
+def url(port):
+    return f"http://127.0.0.1:{port}/nextcloud-talk"
+
+
+async def test_a_message_is_brought_and_stored(fake, engine, config):
+    async with running(engine, config):
+        assert await fake.say("hello") == [200]
+    assert [(i.chat, i.sender, i.text, i.chat_type) for i in engine.received] == [
+        ("n3xtc10ud", "ada", "hello", "group")
+    ]
+    assert engine.received[0].sent_at > 1_700_000_000_000
+    assert engine.health["nextcloud_talk", "default"] == (Health.UP, "")
+
+
+async def test_storing_is_tried_again_within_the_call(fake, engine, config):
+    engine.failures = 2
+    async with running(engine, config):
+        assert await fake.say("hello") == [200]
+    assert engine.attempts == 3
+
+
+async def test_what_cannot_be_stored_is_an_error_to_talk_and_may_come_again(
+    fake, engine, config, url
+):
+    engine.failures = 3
+    async with running(engine, config):
+        again = {"random": "r" * 64}
+        assert await fake.call(url, BODY, SECRET, **again) == 500
+        state, detail = engine.health["nextcloud_talk", "default"]
+        assert state is Health.DEGRADED
+        assert "could not be stored" in detail
+        assert await fake.call(url, BODY, SECRET, **again) == 200
+        assert engine.health["nextcloud_talk", "default"][0] is Health.UP
+    assert len(engine.received) == 1
+
+
+async def test_a_fault_of_ours_is_an_error_to_talk(fake, config, url):
+    class Faulty(RecordingEngine):
+        async def receive(self, inbound):
+            raise ValueError("private words")
+
+    with capture_logs() as logs:
+        async with running(engine := Faulty(), config):
+            assert await fake.call(url, BODY, SECRET) == 500
+    assert engine.drops == {"fault": 1}
+    assert [log["event"] for log in logs].count("nextcloud_talk.fault") == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "reason"),
+    [
+        ({"signature": "0" * 64}, 401, "bad_signature"),
+        ({"signature": signed(OTHER, "r" * 64, BODY), "random": "r" * 64}, 401, "bad_signature"),
+        ({"signature": signed(SECRET, "r" * 64, BODY), "random": "s" * 64}, 401, "bad_signature"),
+        (
+            {"signature": signed(SECRET, "r" * 64, "hello"), "random": "r" * 64},
+            401,
+            "bad_signature",
+        ),
+        ({"signature": ""}, 400, "unsigned"),
+        ({"signature": "0" * 63}, 400, "unsigned"),
+        ({"random": "short"}, 400, "unsigned"),
+        ({"random": ""}, 400, "unsigned"),
+        ({"random": "r" * 300}, 400, "unsigned"),
+        ({"backend": ""}, 400, "unsigned"),
+        ({"backend": "https://x/" + "y" * 3000}, 400, "unsigned"),
+        ({"backend": "https://evil.example"}, 401, "backend"),
+        ({"backend": "nonsense"}, 401, "backend"),
+    ],
+)
+async def test_a_call_that_proves_nothing_is_refused(fake, engine, config, headers, status, reason):  # noqa: PLR0917
+    with capture_logs() as logs:
+        async with running(engine, config):
+            assert await fake.call(fake.bots[0].url, BODY, SECRET, **headers) == status
+    assert engine.drops == {reason: 1}
+    assert engine.received == []
+    assert SECRET not in str(logs)
+    assert "hello" not in str(logs)
+
+
+async def test_the_backend_may_be_spelled_otherwise(fake, engine, config, url):
+    async with running(engine, config):
+        backend = fake.url.replace("http://", "HTTP://")
+        assert await fake.call(url, BODY, SECRET, backend=backend) == 200
+        assert await fake.call(url, BODY, SECRET, backend=f"{fake.url}///") == 200
+    assert len(engine.received) == 2
+
+
+async def test_a_server_that_calls_itself_otherwise_is_told_of(fake, engine, config):
+    fake.backend = "http://localhost"
+    async with running(engine, config):
+        assert await fake.say("hello") == [401]
+        state, detail = engine.health["nextcloud_talk", "default"]
+        assert state is Health.DEGRADED
+        assert "Nextcloud calls itself http://localhost" in detail
+        assert "overwrite.cli.url" in detail
+        fake.backend = ""
+        assert await fake.say("hello") == [200]
+        assert engine.health["nextcloud_talk", "default"] == (Health.UP, "")
+
+
+async def test_a_replay_is_refused(fake, engine, config, url):
+    async with running(engine, config):
+        once = {"random": "r" * 64}
+        assert await fake.call(url, BODY, SECRET, **once) == 200
+        assert await fake.call(url, BODY, SECRET, **once) == 409
+    assert engine.drops == {"replayed": 1}
+    assert len(engine.received) == 1
+
+
+async def test_a_huge_body_is_refused_before_it_is_read(fake, engine, config, url):
+    async with running(engine, config), aiohttp.ClientSession() as session:
+        headers = {
+            "X-Nextcloud-Talk-Random": "r" * 64,
+            "X-Nextcloud-Talk-Signature": "0" * 64,
+            "X-Nextcloud-Talk-Backend": fake.url,
+        }
+        for body in (io.BytesIO(b"x" * (MAX_BODY + 1)), chunks(MAX_BODY + 1)):
+            async with session.post(url, data=body, headers=headers) as response:
+                assert response.status == 413
+        async with session.post(url, data=io.BytesIO(b"x" * (MAX_BODY + 1))) as response:
+            assert response.status == 400
+        assert await fake.call(url, BODY, SECRET) == 200
+
+
+async def chunks(size):
+    stream = io.BytesIO(b"x" * size)
+    while part := stream.read(1 << 16):
+        yield part
+
+
+async def test_the_largest_message_talk_takes_is_taken(fake, engine, config):
+    async with running(engine, config):
+        assert await fake.say("\U0001f600" * 32_000) == [200]
+    assert len(engine.received[0].text) == 32_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[]", b"null", b'{"type":"Create"}', b'{"a":1}'],
+)
+async def test_signed_nonsense_is_a_bad_request(fake, engine, config, url, body):
+    async with running(engine, config):
+        assert await fake.call(url, body, SECRET) == 400
+        assert engine.drops == {"malformed": 1}
+        assert await fake.call(url, BODY, SECRET) == 200
+
+
+async def test_what_is_no_message_is_counted_and_accepted(fake, engine, config):
+    async with running(engine, config):
+        for body in (
+            payload("x", type="Like"),
+            payload("x", type="Undo"),
+            payload("x", type="Activity"),
+            payload("x", type="Announce"),
+            payload("x", sender="bots/bot-2"),
+            payload(" "),
+        ):
+            assert await fake.bring(body) == [200]
+        assert engine.drops == {
+            "reaction": 2,
+            "service": 1,
+            "unsupported": 1,
+            "from_bot": 1,
+            "blank": 1,
+        }
+    assert engine.received == []
+
+
+async def test_other_paths_and_methods_are_not_there(fake, engine, config, url):
+    async with running(engine, config), aiohttp.ClientSession() as session:
+        assert await fake.call(url + "/x", BODY, SECRET) == 404
+        async with session.get(url) as response:
+            assert response.status == 405
+
+
+async def test_a_taken_port_is_reported_and_waited_for(fake, engine, config, port):
+    blocker = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", port)
+    async with running(engine, config, wait=False):
+        async with asyncio.timeout(5):
+            await until(lambda: health(engine) is Health.DOWN)
+            blocker.close()
+            await blocker.wait_closed()
+            await until(lambda: health(engine) is Health.UP)
+        assert await fake.say("hello") == [200]
+
+
+def health(engine):
+    return engine.health["nextcloud_talk", "default"][0]
+
+
+async def test_a_stop_waits_for_the_call_that_is_being_stored(fake, config):
+    class Slow(RecordingEngine):
+        began, go = asyncio.Event(), asyncio.Event()
+
+        async def receive(self, inbound):
+            self.began.set()
+            await self.go.wait()
+            await super().receive(inbound)
+
+    engine = Slow()
+    async with running(engine, config) as channel:
+        saying = asyncio.create_task(fake.say("hello"))
+        await engine.began.wait()
+        stopping = asyncio.create_task(channel.stop())
+        await asyncio.sleep(0.01)
+        assert not saying.done()
+        engine.go.set()
+        assert await saying == [200]
+        await stopping
+    assert len(engine.received) == 1
+
+
+# --- rooms ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "chat_type"),
+    [
+        (1, "direct"),
+        (2, "group"),
+        (3, "group"),
+        (4, "group"),
+        (5, "direct"),
+        (6, "direct"),
+        (99, "group"),
+    ],
+)
+async def test_the_server_tells_direct_chats_from_rooms(fake, engine, port, kind, chat_type):
+    fake.kinds["n3xtc10ud"] = kind
+    async with running(engine, settings(fake, port, **WITH_API_USER)):
+        assert await fake.say("one") == [200]
+        assert await fake.say("two") == [200]
+    assert [inbound.chat_type for inbound in engine.received] == [chat_type] * 2
+    assert len([path for _, path in fake.requests if "/v4/room/" in path]) == 1
+
+
+async def test_what_the_bots_own_account_writes_somebody_else_reads(fake, engine, port):
+    async with running(engine, settings(fake, port, **WITH_API_USER)):
+        assert await fake.say("hi", sender="users/confidant") == [200]
+    assert engine.received[0].chat_type == "group"
+
+
+@pytest.mark.parametrize("fault", [Fault(404), Fault(500), Fault(401), Fault(drop=True)])
+async def test_a_room_that_cannot_be_looked_up_is_a_group_for_a_while(fake, engine, port, fault):
+    fake.fail_next("/v4/room/", fault, times=2 if fault.drop else 1)
+    async with running(engine, settings(fake, port, **WITH_API_USER)):
+        assert await fake.say("one") == [200]
+        assert await fake.say("two") == [200]
+    assert [inbound.chat_type for inbound in engine.received] == ["group", "group"]
+    asked = len([path for _, path in fake.requests if "/v4/room/" in path])
+    assert asked == (2 if fault.drop else 1)
+
+
+async def test_coming_and_going_decide_whether_the_bot_speaks(fake, engine, port):
+    config = settings(fake, port)
+    piece = Outbound("o1", Address("nextcloud_talk", "default", "n3xtc10ud"), "hi")
+    actor = {"type": "Application", "id": fake.bots[0].actor, "name": "Confidant"}
+    room = {"type": "Collection", "id": "n3xtc10ud", "name": "world"}
+    async with running(engine, config) as channel:
+        assert await fake.bring({"type": "Join", "actor": actor, "object": room}) == [200]
+        await channel.send(piece)
+        assert await fake.bring({"type": "Leave", "actor": actor, "object": room}) == [200]
+        with pytest.raises(SendRefused, match="removed"):
+            await channel.send(piece)
+        # The bot's id is known since it joined, so a reply to it is one to us.
+        own = payload("well?", sender=fake.bots[0].actor, name="Renamed")
+        answered = {"actor": own["actor"], "object": own["object"]}
+        assert await fake.say("yes", reply=answered) == [200]
+        await channel.send(piece)
+    assert engine.received[0].mentions_bot
+    assert len(fake.posted) == 2
+
+
+async def test_no_log_has_the_token_of_a_room(fake, engine, config):
+    actor = {"type": "Application", "id": fake.bots[0].actor if fake.bots else "bots/b"}
+    room = {"type": "Collection", "id": "n3xtc10ud"}
+    with capture_logs() as logs:
+        async with running(engine, config):
+            for kind in ("Join", "Leave"):
+                assert await fake.bring({"type": kind, "actor": actor, "object": room}) == [200]
+            assert await fake.say("private words") == [200]
+    assert {"nextcloud_talk.room.joined", "nextcloud_talk.room.left"} <= {e["event"] for e in logs}
+    assert "n3xtc10ud" not in str(logs)
+    assert "private words" not in str(logs)
+
+
+async def test_who_looks_after_a_room_is_known_once_they_wrote(fake, engine, config):
+    address = Address("nextcloud_talk", "default", "n3xtc10ud")
+    async with running(engine, config) as channel:
+        assert not await channel.is_admin(address, "ada")
+        await fake.say("hi", rank=1)
+        assert await channel.is_admin(address, "ada")
+        assert not await channel.is_admin(Address("nextcloud_talk", "x", "n3xtc10ud"), "ada")
+        await fake.say("hi", rank=3)
+        assert not await channel.is_admin(address, "ada")
+
+
+# --- several bots and servers --------------------------------------------------------------------
+
+
+async def test_two_servers_with_the_same_room_and_person_do_not_meet(fake, engine, port):
+    async with FakeNextcloud() as there:
+        there.bots.append(FakeBot(OTHER, f"http://127.0.0.1:{port}/nextcloud-talk"))
+        accounts = {"there": {"base_url": there.url, "bot_secret": OTHER}, "idle": {}}
+        async with running(engine, settings(fake, port, accounts=accounts)) as channel:
+            assert await fake.say("here") == [200]
+            assert await there.say("there") == [200]
+            first, second = engine.received
+            assert (first.account, second.account) == ("default", "there")
+            assert first.chat != second.chat
+            assert first.sender != second.sender
+            for number, inbound in enumerate((first, second)):
+                await channel.send(Outbound(f"o{number}", inbound.address, inbound.text))
+            # One server's signature does not count for the other.
+            url = there.bots[0].url
+            assert await fake.call(url, BODY, SECRET, backend=there.url) == 401
+            assert await fake.call(url, BODY, OTHER, backend=fake.url) == 401
+        assert [posted.text for posted in fake.posted] == ["here"]
+        assert [posted.text for posted in there.posted] == ["there"]
+    assert engine.health["nextcloud_talk", "idle"][0] is Health.DOWN
+
+
+async def test_two_bots_on_one_server_have_their_own_paths(fake, engine, port):
+    accounts = {"work": {"bot_secret": OTHER, "webhook_path": "/work", "bot_name": "Worker"}}
+    config = settings(fake, port, accounts=accounts)
+    fake.bots.append(FakeBot(OTHER, f"http://127.0.0.1:{port}/work"))
+    async with running(engine, config):
+        assert await fake.say("hi Worker") == [200, 200]
+        assert await fake.call(fake.bots[1].url, BODY, SECRET) == 401
+    assert [(i.account, i.mentions_bot) for i in engine.received] == [
+        ("default", False),
+        ("work", True),
+    ]

@@ -1,0 +1,407 @@
+"""Groups, topics and channels: the real SDK and the fake server."""
+
+import asyncio
+import re
+
+import pytest
+from structlog.testing import capture_logs
+
+from adapters.telegram import members
+from bot.channel import Address, Admins, Button, Doctor, Drafts, Files, Health, Media, Outbound
+from bot.channel import Reactions as ReactionsAbility
+from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
+from tests.fakes.telegram import FakeTelegram, Fault
+from tests.fakes.telegram_channel import WatchingEngine, running, settings
+
+TEA = -1001
+ROOM = Address("telegram", "default", str(TEA))
+ADA = Address("telegram", "default", "7")
+
+
+@pytest.fixture
+async def fake():
+    async with FakeTelegram() as server:
+        server.room(TEA)
+        server.chats.add(7)
+        yield server
+
+
+@pytest.fixture
+def engine():
+    return WatchingEngine()
+
+
+@pytest.fixture
+async def channel(fake, engine):
+    async with running(engine, settings(fake)) as running_channel:
+        await fake.wait_called("getUpdates")
+        yield running_channel
+
+
+def out(text, address=ROOM, outbound_id="o1", **fields):
+    return Outbound(outbound_id, address, text, **fields)
+
+
+async def received(engine, count):
+    async with asyncio.timeout(10):
+        await engine.wait_until(lambda e: len(e.received) >= count)
+    return engine.received
+
+
+# --- in -------------------------------------------------------------------------------------------
+
+
+async def test_what_is_said_in_a_group_arrives_in_order(fake, engine, channel):
+    fake.say(TEA, 7, "good morning")
+    fake.say(TEA, 8, "@confidant_bot tea?")
+    got = await received(engine, 2)
+    assert [(i.sender, i.text, i.mentions_bot) for i in got] == [
+        ("7", "good morning", False),
+        ("8", "tea?", True),
+    ]
+    assert {(i.chat, i.chat_type, i.thread) for i in got} == {(str(TEA), "group", "")}
+    await fake.wait_acknowledged()
+
+
+async def test_an_answer_to_the_bot_is_said_to_it(fake, engine, channel):
+    number = int(await channel.send(out("Tea?")))
+    fake.say(TEA, 7, "yes", reply_to_message=fake.reply_to(TEA, number))
+    got = await received(engine, 1)
+    assert (got[0].mentions_bot, got[0].reply_to.text, got[0].reply_to.from_bot) == (
+        True,
+        "Tea?",
+        True,
+    )
+
+
+async def test_a_channels_posts_arrive(fake, engine, channel):
+    chat = fake.room(-1002, "channel")
+    fake.say(-1002, 7, "News!", sender_chat=chat, **{"from": None})
+    got = await received(engine, 1)
+    assert (got[0].chat_type, got[0].sender) == ("channel", "-1002")
+
+
+async def test_each_topic_is_answered_where_it_was_said(fake, engine, channel):
+    fake.room(TEA, is_forum=True)
+    fake.topic(TEA, 8)
+    fake.say(TEA, 7, "inside", message_thread_id=8, is_topic_message=True)
+    fake.say(TEA, 7, "general")
+    got = await received(engine, 2)
+    assert [i.thread for i in got] == ["8", "1"]
+    for index, inbound in enumerate(got):
+        await channel.send(out(f"re {inbound.text}", inbound.address, f"o{index}"))
+        await channel.typing(inbound.address)
+    assert [(sent.text, sent.thread_id) for sent in fake.sent] == [
+        ("re inside", 8),
+        ("re general", None),
+    ]
+    assert [c.params["message_thread_id"] for c in fake.called("sendChatAction")] == [8, 1]
+
+
+async def test_what_is_dropped_is_counted_and_groups_do_not_fill_the_log(fake, engine, channel):
+    with capture_logs() as logs:
+        fake.say(TEA, 7, "/new@other_bot")
+        fake.say(TEA, 7, None, new_chat_title="secret title")
+        fake.say(TEA, 12, "I am a bot", **{"from": {"id": 12, "is_bot": True}})
+        fake.bots[fake.token].updates.append({"update_id": 90, "message_reaction": {}})
+        fake.bots[fake.token].next_update = 91
+        fake.join(TEA, "kicked", "member")
+        fake.say(TEA, 7, "the end")
+        await received(engine, 1)
+        await fake.wait_acknowledged()
+    reasons = ("other_bot", "service", "from_bot", "reaction", "membership")
+    assert channel.dropped == dict.fromkeys(reasons, 1)
+    assert len(engine.received) == 1
+    change = next(log for log in logs if log["event"] == "telegram.membership")
+    assert (change["chat"], change["status"]) == (str(TEA), "kicked")
+    assert "secret title" not in str(logs)
+    ignored = [log for log in logs if log["event"] == "telegram.update.ignored"]
+    assert [log["log_level"] for log in ignored] == ["debug", "debug", "debug", "info"]
+
+
+async def test_a_group_that_moved_keeps_its_conversation(fake, engine, channel):
+    old = fake.room(-5, "group")
+    assert old["type"] == "group"
+    fake.say(-5, 7, "before")
+    fake.migrate(-5, TEA)
+    fake.say(TEA, 7, "after")
+    got = await received(engine, 2)
+    assert [i.chat for i in got] == ["-5", str(TEA)]
+    assert engine.moved == [(Address("telegram", "default", "-5"), str(TEA))] * 2
+    with pytest.raises(ChatMoved) as caught:
+        await channel.send(out("hello", Address("telegram", "default", "-5")))
+    assert caught.value.chat == str(TEA)
+
+
+async def test_a_move_that_cannot_be_stored_is_said_again(fake, engine, channel):
+    engine.failures = 2
+    fake.room(-5, "group")
+    fake.push({"message": fake.room_message(-5, 7, None, migrate_to_chat_id=TEA)})
+    fake.say(TEA, 7, "after")
+    await received(engine, 1)
+    assert engine.moved == [(Address("telegram", "default", "-5"), str(TEA))]
+
+
+# --- what belongs together ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chat", [TEA, 7])
+async def test_an_album_is_one_message(fake, engine, channel, chat):
+    numbers = fake.album(chat, 7, 4, "@confidant_bot look")
+    got = await received(engine, 1)
+    await fake.wait_acknowledged()
+    assert len(got) == 1
+    assert [len(i.media) for i in got] == [4]
+    assert got[0].message_id == str(numbers[-1])
+    assert got[0].text == ("look" if chat == TEA else "@confidant_bot look")
+
+
+async def test_an_album_in_several_batches_is_one_message(fake, engine, channel):
+    fake.album(TEA, 7, 2, "look")
+    name = fake.bots[fake.token].updates[-1]["message"]["media_group_id"]
+    photo = [{"file_id": "late", "file_unique_id": "u"}]
+    await asyncio.sleep(0.25)
+    fake.say(TEA, 7, None, media_group_id=name, photo=photo)
+    got = await received(engine, 1)
+    await fake.wait_acknowledged()
+    assert [len(i.media) for i in got] == [3]
+
+
+async def test_what_is_held_is_not_acknowledged_and_others_do_not_wait_for_it(
+    fake, engine, channel
+):
+    fake.push_text(7, "x" * 4096)
+    fake.say(TEA, 8, "quick")
+    fake.push_text(9, "quick too")
+    got = await received(engine, 2)
+    assert {i.text for i in got} == {"quick", "quick too"}
+    assert fake.pending() == 3
+    fake.push_text(7, "y")
+    await received(engine, 3)
+    await fake.wait_acknowledged()
+    assert [i.text for i in engine.received if i.chat == "7"] == ["x" * 4096 + "y"]
+    assert len(engine.received) == 3
+
+
+async def test_what_others_say_in_between_does_not_tear_an_album(fake, engine, channel):
+    fake.album(TEA, 7, 2, "look")
+    name = fake.bots[fake.token].updates[-1]["message"]["media_group_id"]
+    fake.say(TEA, 8, "nice")
+    photo = [{"file_id": "third", "file_unique_id": "u"}]
+    fake.say(TEA, 7, None, media_group_id=name, photo=photo)
+    fake.say(TEA, 7, "that is all")
+    got = await received(engine, 3)
+    assert [(i.sender, i.text, len(i.media)) for i in got] == [
+        ("7", "look", 3),
+        ("8", "nice", 0),
+        ("7", "that is all", 0),
+    ]
+
+
+async def test_a_stop_in_the_middle_of_an_album_leaves_it_whole_at_telegram(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_called("getUpdates")
+        calls = fake.counts["getupdates"]
+        fake.album(TEA, 7, 3)
+        await fake.wait_called("getUpdates", calls + 1)
+        await asyncio.sleep(0.05)
+    assert engine.received == []
+    assert fake.pending() == 3
+    async with running(engine, settings(fake)):
+        await received(engine, 1)
+        await fake.wait_acknowledged()
+    assert [len(i.media) for i in engine.received] == [3]
+
+
+async def test_an_album_that_cannot_be_stored_comes_again_whole(fake, engine, channel):
+    engine.failures = 3
+    fake.album(TEA, 7, 3)
+    got = await received(engine, 1)
+    await fake.wait_acknowledged()
+    assert [len(i.media) for i in got] == [3]
+
+
+async def test_a_full_batch_behind_an_album_does_not_stop_it(fake, engine, channel):
+    fake.album(7, 7, 2)
+    for number in range(150):
+        fake.say(TEA, 8, str(number))
+    got = await received(engine, 151)
+    await fake.wait_acknowledged()
+    assert [i.text for i in got if i.chat != "7"] == [str(n) for n in range(150)]
+    assert [len(i.media) for i in got if i.chat == "7"] == [2]
+
+
+# --- out ------------------------------------------------------------------------------------------
+
+
+async def test_a_group_gets_no_more_than_telegram_takes(fake, engine, channel):
+    fake.group_limit = 20
+    for number in range(20):
+        await channel.send(out(str(number), outbound_id=f"o{number}"))
+    with pytest.raises(SendLater) as caught:
+        await channel.send(out("one more"))
+    assert 50 < caught.value.seconds <= 60
+    assert len(fake.sent) == 20
+    await channel.send(out("elsewhere", ADA))
+    assert fake.texts(7) == ["elsewhere"]
+
+
+async def test_a_message_that_is_gone_is_answered_all_the_same(fake, engine, channel):
+    await channel.send(out("hello", reply_to="4711"))
+    assert [(sent.text, sent.reply_to) for sent in fake.sent] == [("hello", None)]
+
+
+async def test_a_group_it_was_thrown_out_of_is_refused(fake, engine, channel):
+    fake.blocked.add(TEA)
+    with pytest.raises(SendRefused):
+        await channel.send(out("hello"))
+
+
+async def test_a_press_in_a_group_is_that_persons(fake, engine, channel):
+    buttons = (Button("Compact", "/compact"),)
+    number = int(await channel.send(out("Full.", kind="notice", buttons=buttons)))
+    query = fake.press(8, number, room=TEA)
+    got = await received(engine, 1)
+    assert (got[0].chat, got[0].sender, got[0].text, got[0].mentions_bot) == (
+        str(TEA),
+        "8",
+        "/compact",
+        True,
+    )
+    await fake.wait_for(lambda: fake.queries[query] and (TEA, number) not in fake.keyboards)
+
+
+# --- abilities ------------------------------------------------------------------------------------
+
+
+async def test_the_channel_can_do_what_it_says(channel):
+    able = channel.capabilities
+    assert able.files
+    assert able.reactions
+    assert able.drafts
+    for ability in (Files, ReactionsAbility, Drafts, Admins, Doctor):
+        assert isinstance(channel, ability)
+
+
+async def test_files_are_fetched(fake, channel):
+    fake.downloads["f1"] = bytes(range(256)) * 1000
+    media = Media("document", "a.bin", ref="f1")
+    assert await channel.fetch(ROOM, media, 10**6) == fake.downloads["f1"]
+
+
+@pytest.mark.parametrize(
+    "media",
+    [
+        Media("document", ref=""),
+        Media("document", ref="unknown"),
+        Media("document", ref="f1", size=101),
+        Media("document", ref="f1"),
+        Media("document", ref="large", size=5),
+    ],
+)
+async def test_a_file_that_is_too_large_or_gone_is_refused(fake, channel, media):
+    fake.downloads |= {"f1": b"x" * 101, "large": bytes(20_000_001)}
+    with pytest.raises(SendRefused):
+        await channel.fetch(ROOM, media, 100)
+
+
+async def test_a_file_larger_than_announced_is_not_read_to_its_end(fake, channel):
+    fake.downloads["f1"] = b"x" * 5_000_000
+    honest = fake._methods["getfile"]
+    fake._methods["getfile"] = lambda bot, params: honest(bot, params) | {"file_size": 5}
+    with pytest.raises(SendRefused, match="too large"):
+        await channel.fetch(ROOM, Media("document", ref="f1"), 1000)
+
+
+@pytest.mark.parametrize("path", ["", "/var/lib/a", "../../a", 5, None])
+async def test_a_file_telegram_does_not_serve_is_refused(fake, channel, path):
+    fake.fail_next("getFile", Fault(200, body=b'{"ok":true,"result":{}}'))
+    with pytest.raises(SendRefused):
+        await channel.fetch(ROOM, Media("document", ref="f1"), 1000)
+    fake._methods["getfile"] = lambda *_: {"file_path": path}
+    with pytest.raises(SendRefused):
+        await channel.fetch(ROOM, Media("document", ref="f1"), 1000)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(500), SendTransient),
+        (Fault(429, "Too Many Requests", {"retry_after": 5}), SendLater),
+        (Fault(400, "Bad Request: file is too big"), SendRefused),
+    ],
+)
+async def test_a_fetch_that_fails_says_whether_to_try_again(fake, channel, fault, error):
+    fake.fail_next("getFile", fault)
+    with pytest.raises(error) as caught:
+        await channel.fetch(ROOM, Media("document", ref="f1"), 1000)
+    assert fake.token not in str(caught.value)
+
+
+async def test_a_download_that_breaks_off_says_no_token(fake, channel, monkeypatch):
+    fake.downloads["f1"] = b"x"
+    monkeypatch.setattr(channel._accounts["default"].fetcher, "_root", "http://127.0.0.1:9")
+    with pytest.raises(SendTransient) as caught:
+        await channel.fetch(ROOM, Media("document", ref="f1"), 1000)
+    assert fake.token not in repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+async def test_signs_go_below_messages(fake, channel):
+    number = fake.say(TEA, 7, "thanks")
+    await channel.react(ROOM, str(number), "👀")
+    assert fake.reactions[TEA, number] == ["👀"]
+    await channel.react(ROOM, f"{number}:e5", "❤️")
+    assert fake.reactions[TEA, number] == ["❤"]
+    await channel.react(ROOM, str(number), "")
+    assert fake.reactions[TEA, number] == []
+    calls = fake.counts["setmessagereaction"]
+    for message, sign in ((str(number), "🧦"), ("press-5", "👀"), ("", "👀")):
+        await channel.react(ROOM, message, sign)
+    assert fake.counts["setmessagereaction"] == calls
+    await channel.react(ROOM, "4711", "👀")
+    fake.drop_next("setMessageReaction")
+    await channel.react(ROOM, str(number), "👀")
+
+
+async def test_admins_are_those_telegram_names(fake, channel, monkeypatch):
+    fake.members |= {(TEA, 7): "creator", (TEA, 8): "administrator", (TEA, 9): "member"}
+    wanted = [("7", True), ("8", True), ("9", False), ("10", False), (str(TEA), True)]
+    for _ in range(2):
+        for person, is_admin in [*wanted, ("-1002", False), ("", False), ("x", False)]:
+            assert await channel.is_admin(ROOM, person) is is_admin
+    assert fake.counts["getchatmember"] == 4
+    assert await channel.is_admin(ADA, "7")
+    assert not await channel.is_admin(ADA, "8")
+    monkeypatch.setattr(members, "KEPT", -1)
+    fake.fail_next("getChatMember", Fault(500))
+    assert not await channel.is_admin(ROOM, "11")
+    fake.members[TEA, 11] = "administrator"
+    assert await channel.is_admin(ROOM, "11")
+    fake.members[TEA, 11] = "member"
+    channel._accounts["default"].members._known.clear()
+    assert not await channel.is_admin(ROOM, "11")
+
+
+# --- privacy mode ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reads_all", "values", "told"),
+    [
+        (False, {"group_policy": "open"}, True),
+        (False, {"groups": {str(TEA): {}}}, True),
+        (False, {}, False),
+        (False, {"groups": {str(TEA): {}}, "group_policy": "disabled"}, False),
+        (True, {"group_policy": "open"}, False),
+    ],
+)
+async def test_privacy_mode_is_told_where_groups_are_used(fake, engine, reads_all, values, told):
+    fake.reads_all = reads_all
+    with capture_logs() as logs:
+        async with running(engine, settings(fake, **values)):
+            await engine.wait_said(Health.UP)
+    health, detail = engine.health["telegram", "default"]
+    assert health is Health.UP
+    assert bool(re.search("Privacy mode", detail)) is told
+    assert ("telegram.privacy_mode.on" in [log["event"] for log in logs]) is told

@@ -1,0 +1,198 @@
+"""The fake servers as the crash proof uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+
+from adapters.discord.inbound import sent_at
+from tests.fakes.discord import FakeDiscord
+from tests.fakes.discord_parts import BOT_ID, TEXT_CHANNEL, bot_user
+from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud, free_port
+from tests.fakes.telegram import FakeTelegram
+from tests.proofs.crash import Said
+
+ARRIVING = 0.01  # seconds for what a dead program's sockets still hold
+
+
+class OverTelegram:
+    """Four people's direct chats; an update is offered again until it was acknowledged."""
+
+    chats = ("1", "2", "3", "4")
+    rooms = frozenset[str]()
+
+    def __init__(self, fake: FakeTelegram) -> None:
+        self.fake = fake
+
+    def settings(self) -> Mapping[str, str]:
+        section = "CONFIDANT_CHANNELS__TELEGRAM__"
+        return {
+            f"{section}API_ROOT": self.fake.url,
+            f"{section}TOKEN": self.fake.token,
+            f"{section}DM_POLICY": "open",
+            f"{section}ALLOW_FROM": "*",
+        }
+
+    async def up(self) -> None:
+        """It takes what is written at any time."""
+
+    async def say(self, chat: str, name: str, text: str, *, to_bot: bool = True) -> None:
+        self.fake.push_text(int(chat), text)
+
+    async def gone(self) -> None:
+        await asyncio.sleep(0)
+
+    def held(self, asked: Collection[str]) -> set[str]:
+        return {*asked}
+
+    def said(self) -> list[Said]:
+        return [Said(str(sent.chat_id), sent.text, sent.at) for sent in self.fake.sent]
+
+    async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
+        await self.fake.wait_for(ready, within)
+
+
+class OverDiscord:
+    """Two direct chats, a channel, a thread and a forum's post; a nonce makes one message once.
+
+    What is written while nobody is connected is not sent again: it has to be looked for.
+    """
+
+    rooms = frozenset({TEXT_CHANNEL, "601", "602"})
+
+    def __init__(self, fake: FakeDiscord) -> None:
+        self.fake = fake
+        self._people = itertools.cycle(("7", "9"))
+        self._direct = {fake.dm(person): person for person in ("7", "9")}
+        self.chats = (*self._direct, *sorted(self.rooms))
+
+    def settings(self) -> Mapping[str, str]:
+        section = "CONFIDANT_CHANNELS__DISCORD__"
+        return {
+            f"{section}API_ROOT": self.fake.api_root,
+            f"{section}GATEWAY_URL": self.fake.gateway_url,
+            f"{section}TOKEN": self.fake.token,
+            f"{section}DM_POLICY": "open",
+            f"{section}ALLOW_FROM": "*",
+            f"{section}GROUP_POLICY": "open",
+        }
+
+    async def up(self) -> None:
+        await self.fake.wait_online()
+
+    async def say(self, chat: str, name: str, text: str, *, to_bot: bool = True) -> None:
+        if chat in self._direct:
+            await self.fake.say(self._direct[chat], text)
+        elif to_bot:
+            words = f"<@{BOT_ID}> {text}"
+            await self.fake.say(next(self._people), words, chat, mentions=[bot_user()])
+        else:
+            await self.fake.say(next(self._people), text, chat)
+
+    async def gone(self) -> None:
+        await asyncio.sleep(ARRIVING)
+        sessions = self.fake.sessions.values()
+        await self.fake.wait_for(lambda: not any(session.socket for session in sessions))
+
+    def held(self, asked: Collection[str]) -> set[str]:
+        return {*asked}
+
+    def said(self) -> list[Said]:
+        return [
+            Said(sent["channel_id"], sent["content"], sent_at(sent["id"]) / 1000)
+            for sent in self.fake.sent
+        ]
+
+    async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
+        await self.fake.wait_for(ready, within)
+
+
+class OverNextcloud:
+    """Two direct chats and two rooms; a call that is not answered with 200 is never repeated."""
+
+    direct = ("direct1", "direct2")
+    rooms = frozenset({"room1", "room2"})
+    chats = (*direct, *sorted(rooms))
+
+    def __init__(self, fake: FakeNextcloud, folder: Path) -> None:
+        self.fake = fake
+        self.statuses: dict[str, int] = {}  # what each message's call was answered with, or 0
+        self._folder = folder
+        self._numbers: dict[str, str] = {}  # ids of messages, by name
+        self._calls: set[asyncio.Task[None]] = set()
+        self._port = free_port()
+        fake.kinds = dict.fromkeys(self.direct, 1) | dict.fromkeys(self.rooms, 2)
+        url = f"http://127.0.0.1:{self._port}/nextcloud-talk"
+        fake.bots = [FakeBot(SECRET, url, rooms={*self.chats})]
+
+    def settings(self) -> Mapping[str, str]:
+        section = "CONFIDANT_CHANNELS__NEXTCLOUD_TALK__"
+        return {
+            f"{section}BASE_URL": self.fake.url,
+            f"{section}BOT_SECRET": SECRET,
+            f"{section}API_USER": API_USER,
+            f"{section}API_PASSWORD": API_PASSWORD,
+            f"{section}WEBHOOK_PORT": str(self._port),
+            f"{section}DM_POLICY": "open",
+            f"{section}ALLOW_FROM": "*",
+            f"{section}GROUP_POLICY": "open",
+        }
+
+    async def up(self) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                except ConnectionError:
+                    await asyncio.sleep(0.005)
+                else:
+                    writer.close()
+                    await writer.wait_closed()
+                    return
+
+    async def say(self, chat: str, name: str, text: str, *, to_bot: bool = True) -> None:
+        person = f"users/person{1 + self.direct.index(chat) if chat in self.direct else 3}"
+        words = f"@Confidant {text}" if chat in self.rooms and to_bot else text
+        number = max(self.fake.messages) + 1
+        self.fake.messages.add(number)
+        if to_bot:
+            self._numbers[name] = str(number)
+        task = asyncio.create_task(self._call(name, words, room=chat, id=number, sender=person))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        await asyncio.sleep(0)
+
+    async def _call(self, name: str, words: str, **changes: object) -> None:
+        (status,) = await self.fake.say(words, **changes)
+        if name in self._numbers:
+            self.statuses[name] = status
+
+    async def gone(self) -> None:
+        await asyncio.gather(*self._calls)
+        await asyncio.sleep(ARRIVING)
+
+    def held(self, asked: Collection[str]) -> set[str]:
+        """Those that were stored: all whose call was answered, and no other one that was not."""
+        assert self.statuses.keys() == {*asked}
+        assert {*self.statuses.values()} <= {200, 0}
+        stored = self._stored()
+        held = {name for name in asked if self._numbers[name] in stored}
+        taken = {name for name, status in self.statuses.items() if status == 200}
+        assert taken <= held, "a call was answered with 200 before its message was stored"
+        return held
+
+    def _stored(self) -> set[str]:
+        with closing(apsw.Connection(str(self._folder / "confidant.db"))) as database:
+            return {row[0] for row in database.execute("SELECT message_id FROM inbox").fetchall()}
+
+    def said(self) -> list[Said]:
+        return [Said(posted.room, posted.text, posted.at) for posted in self.fake.posted]
+
+    async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
+        async with asyncio.timeout(within):
+            await self.fake.wait_for(ready)

@@ -1,0 +1,476 @@
+"""What Discord sends, from the plain to the odd, becomes what the engine takes, or is left out."""
+
+import random
+
+import pytest
+
+from adapters.discord.inbound import (
+    CREATED,
+    UPDATED,
+    Identity,
+    Ignored,
+    first_id_at,
+    normalise,
+    number_in,
+    sent_at,
+)
+from adapters.discord.places import EVENTS, Place, Places, Room
+from adapters.discord.presses import interaction_of
+from adapters.discord.presses import normalise as pressed
+from bot.channel import Inbound, Media
+from tests.fakes.discord_parts import BOT_ID, guild, message, snowflake, user
+
+ME = Identity(BOT_ID, "Confidant")
+DIRECT = Room(Place("direct"))
+ROOM = Room(
+    Place("channel", server="500"),
+    frozenset({"510"}),
+    {"510": "Confidant", "511": "Admins", "500": "@everyone"},
+    {"501": "general"},
+)
+BOT_USER = user(BOT_ID, bot=True)
+
+
+def read(text="hello", *, kind=CREATED, room=ROOM, **extra):
+    author = extra.pop("author", user("7"))
+    return normalise(kind, message("501", author, text, **extra), "default", ME, room)
+
+
+def words(text, **extra):
+    found = read(text, **extra)
+    assert isinstance(found, Inbound)
+    return found.text
+
+
+def test_a_message_has_everything_a_turn_needs():
+    number = snowflake(1_795_262_400.0)
+    found = read(id=number, member={"nick": "Ada"})
+    assert found == Inbound(
+        "discord",
+        "default",
+        "501",
+        "channel",
+        "7",
+        number,
+        "hello",
+        1_795_262_400_000,
+        sender_name="Ada",
+        server="500",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<@100> /status", "/status"),
+        ("<@!100>\n/status", "/status"),
+        ("<@&510> <@100> hi", "hi"),
+        ("hi <@100>", "hi"),
+        ("what does <@100> think", "what does @Confidant think"),
+        ("<@100> ask <@100> now", "ask @Confidant now"),
+        ("<@8> hi", "@User 8 hi"),
+        ("<@9> hi", "@someone hi"),
+        ("<@&511> <@&999> <@&500>", "@Admins @role @everyone"),
+        ("<#501> <#999>", "#general #channel"),
+        ("<:wave:123456> <a:dance:123456>", ":wave: :dance:"),
+        ("</memory search:123>", "/memory search"),
+        ("<t:1795262400:R>", "2026-11-21 12:00 UTC"),
+        ("<t:9999999999999>", "<t:9999999999999>"),
+        ("a < b <@> <@x> <#> <:a:> <@123456789012345678901>", None),
+        ("  kept as it is  ", None),
+    ],
+)
+def test_ids_become_names_and_the_bots_own_mention_goes(text, shown):
+    assert words(text, mentions=[user("8"), BOT_USER]) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "مرحبا بالعالم",
+        "\u202eabc\u202c",
+        "a\u200bb",
+        "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪",
+        "e\u0301" * 200,
+        "x" * 4000,
+        "中文，没有空格",
+        "\ufeffbom",
+        "```py\n<b>\n```",
+    ],
+)
+def test_any_script_stays_as_it_is(text):
+    assert words(text) == text
+
+
+def test_what_no_database_takes_is_replaced():
+    assert words("a\0b\ud800c") == "a\ufffdb\ufffdc"
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        ({"author": BOT_USER}, "own"),
+        ({"author": user("9", bot=True)}, "from_bot"),
+        ({"author": user("9", system=True)}, "from_bot"),
+        ({"webhook_id": "9"}, "webhook"),
+        ({"author": user("456226577798135808")}, "deleted_author"),
+        ({"author": None}, "malformed"),
+        ({"author": {"id": 7}}, "malformed"),
+        ({"type": 7}, "service"),
+        ({"type": 46}, "service"),
+        ({"type": 999}, "service"),
+        ({"text": ""}, "empty"),
+        ({"text": "\u200b\u2060 \u3164"}, "empty"),
+        ({"text": "<@100>"}, "empty"),
+    ],
+)
+def test_what_is_for_nobody_is_left_out_with_its_reason(extra, reason):
+    values = {"text": "hello", **extra}
+    assert read(values.pop("text"), **values) == Ignored(reason)
+
+
+@pytest.mark.parametrize(
+    ("extra", "mentioned"),
+    [
+        ({}, False),
+        ({"mentions": [user("8")]}, False),
+        ({"mentions": [BOT_USER]}, True),
+        ({"mention_roles": ["510"]}, True),
+        ({"mention_roles": ["511"]}, False),
+        ({"mention_everyone": True}, False),
+        ({"mention_roles": ["500"]}, False),
+    ],
+)
+def test_a_mention_is_one_of_the_bot_and_never_of_everyone(extra, mentioned):
+    assert read("x", **extra).mentions_bot is mentioned
+
+
+@pytest.mark.parametrize("author", [BOT_USER, user("8")])
+def test_a_reply_says_what_it_answers(author):
+    answered = message("501", author, "a <@8>" + "x" * 2000, mentions=[user("8")])
+    reference = {"message_id": answered["id"], "channel_id": "501"}
+    found = read("x", type=19, message_reference=reference, referenced_message=answered)
+    assert found.reply_to.message_id == answered["id"]
+    assert found.reply_to.text.startswith("a @User 8xx")
+    assert len(found.reply_to.text) == 1000
+    assert found.reply_to.from_bot is (author is BOT_USER)
+    assert found.mentions_bot is (author is BOT_USER)
+
+
+def test_a_reply_to_what_is_gone_knows_its_number():
+    found = read("x", type=19, message_reference={"message_id": "5"}, referenced_message=None)
+    assert (found.reply_to.message_id, found.reply_to.text) == ("5", "")
+    assert read("x", message_reference={"type": "odd"}).reply_to is None
+
+
+def test_a_forward_shows_what_was_forwarded():
+    snapshot = {
+        "content": "their words",
+        "attachments": [{"id": "1", "filename": "a.png", "content_type": "image/png", "url": "u"}],
+    }
+    found = read(
+        "",
+        message_reference={"type": 1, "message_id": "5"},
+        message_snapshots=[{"message": snapshot}],
+    )
+    assert found.text == "[forwarded]\ntheir words"
+    assert [m.kind for m in found.media] == ["photo"]
+    assert found.reply_to is None
+
+
+def test_polls_and_bare_embeds_are_told_in_a_line():
+    poll = {
+        "question": {"text": "Tea]\n or?"},
+        "answers": [{"poll_media": {"text": "tea"}}, {"poll_media": None}],
+    }
+    assert words("", poll=poll) == "[poll: Tea) or? — tea / ]"
+    embed = {"title": "Title", "description": "Words", "url": "https://example.org"}
+    assert words("", embeds=[embed]) == "[embed: Title — Words]"
+    assert words("https://example.org", embeds=[embed]) == "https://example.org"
+
+
+def test_files_stickers_and_voice_are_described():
+    attachments = [
+        {"filename": "a.png", "content_type": "image/png", "size": 5, "url": "https://x/a"},
+        {"filename": "b.mp4", "content_type": "video/mp4", "size": -1, "url": "y" * 3000},
+        {"filename": "c.txt", "content_type": "text/plain; charset=utf-8", "size": "x"},
+        {"filename": "d", "content_type": None},
+    ]
+    found = read("", attachments=attachments, sticker_items=[{"id": "5", "name": "hi"}])
+    assert found.media[0] == Media("photo", "a.png", "image/png", 5, "https://x/a")
+    assert [m.kind for m in found.media[1:]] == ["video", "document", "document", "sticker"]
+    assert (found.media[1].size, found.media[1].ref) == (0, "")
+    assert found.media[2].mime == "text/plain"
+    assert found.media[4].ref == "https://cdn.discordapp.com/stickers/5.png"
+    voice = {"filename": "voice.ogg", "content_type": "audio/ogg", "duration_secs": 2}
+    assert read("", attachments=[voice], flags=1 << 13).media[0].kind == "voice"
+    assert read("", attachments=[voice]).media[0].kind == "audio"
+    assert len(read("", attachments=attachments * 50).media) == 20
+
+
+def test_an_edit_corrects_the_message_before():
+    stamp = "2026-11-21T12:00:00.123000+00:00"
+    found = read("new", kind=UPDATED, id="5", edited_timestamp=stamp)
+    assert (found.edit_of, found.message_id) == ("5", "5:e1795262400123")
+    assert found.sent_at == 1_795_262_400_123
+    assert read("x", kind=UPDATED) == Ignored("unchanged")
+    assert read("x", kind=UPDATED, edited_timestamp="soon") == Ignored("unchanged")
+    assert normalise(
+        UPDATED,
+        {"id": "5", "channel_id": "1", "author": user("7"), "edited_timestamp": stamp},
+        "default",
+        ME,
+        ROOM,
+    ) == Ignored("unchanged")
+    # Read from the history it is the message as it stands now.
+    assert read("x", id="5", edited_timestamp=stamp).message_id == "5"
+
+
+def test_ids_and_times_are_told_from_each_other():
+    assert sent_at(first_id_at(1_795_262_400_000)) == 1_795_262_400_000
+    assert first_id_at(0) == "0"
+    for given, number in {"12": "12", "12:e5": "12", "interaction-7": "7", "x": "", "": ""}.items():
+        assert number_in(given) == number
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+def test_places_are_told_by_their_servers():
+    places = Places()
+    places.me = BOT_ID
+    places.connected({"guilds": [{"id": "500", "unavailable": True}]})
+    assert not places.settled
+    places.hear("GUILD_CREATE", guild())
+    assert places.settled
+    assert places.place("501") == Place("channel", "", "500")
+    assert places.place("601") == Place("thread", "501", "500")
+    assert places.room(Place("channel", "", "500")).ours == {"510"}
+    places.hear("THREAD_DELETE", {"id": "601", "guild_id": "500"})
+    assert places.place("601") is None
+    places.hear("GUILD_ROLE_DELETE", {"guild_id": "500", "role_id": "510"})
+    assert not places.room(Place("channel", "", "500")).ours
+    places.hear("GUILD_DELETE", {"id": "500", "unavailable": True})
+    assert places.place("501")
+    places.hear("GUILD_DELETE", {"id": "500"})
+    assert places.place("501") is None
+
+
+@pytest.mark.parametrize(
+    ("channel", "kind"),
+    [
+        ({"type": 1}, "direct"),
+        ({"type": 3}, "group"),
+        ({"type": 99}, "group"),
+        ({}, "group"),
+        ({"type": 1, "guild_id": "5"}, "channel"),
+        ({"type": 12, "guild_id": "5"}, "thread"),
+        ({"type": 2, "guild_id": "5"}, "channel"),
+        ({"type": 99, "guild_id": "5"}, "channel"),
+    ],
+)
+def test_only_a_direct_chat_is_one(channel, kind):
+    assert Places().learn({"id": "9", **channel}).kind == kind
+
+
+def test_places_met_one_by_one_are_bounded(monkeypatch):
+    monkeypatch.setattr("adapters.discord.places.MAX_UNLISTED", 10)
+    places = Places()
+    for number in range(1, 100):
+        places.learn({"id": str(number), "type": 1})
+    assert places.place("1") is None
+    assert places.place("99")
+
+
+# --- interactions --------------------------------------------------------------------------------
+
+
+ALONE = {"guild_id": None, "member": None, "user": user("7")}
+
+
+def interaction(**extra):
+    return {
+        "id": "1000000000000000",
+        "application_id": "900",
+        "type": 2,
+        "token": "t",
+        "channel_id": "501",
+        "guild_id": "500",
+        "channel": {"id": "501", "type": 0},
+        "member": {"user": user("7"), "nick": "Ada"},
+        "data": {"name": "status"},
+        "locale": "zh-CN",
+        **extra,
+    }
+
+
+@pytest.mark.parametrize(
+    ("extra", "text", "kind"),
+    [
+        ({}, "/status", "channel"),
+        ({"data": {"name": "new", "options": [{"name": "text", "value": " a b "}]}}, "/new a b", 0),
+        ({"data": {"name": "new", "options": [{"name": "odd", "value": "a"}, 5]}}, "/new", 0),
+        ({"type": 3, "data": {"custom_id": "/compact"}, "message": {"id": "5"}}, "/compact", 0),
+        (
+            {"guild_id": None, "member": None, "user": user("7"), "channel": {"type": 1}},
+            0,
+            "direct",
+        ),
+        ({**ALONE, "channel": None, "context": 1}, 0, "direct"),
+        ({**ALONE, "channel": None}, 0, "group"),
+        ({**ALONE, "channel": {"type": 3}}, 0, "group"),
+        ({**ALONE, "channel": {"type": 1}, "context": 2}, 0, "group"),
+    ],
+)
+def test_commands_and_presses_read_as_if_typed(extra, text, kind):
+    found = pressed(interaction(**extra), "default", ME)
+    assert found.text == (text or "/status")
+    assert found.chat_type == (kind or "channel")
+    assert (found.sender, found.locale, found.mentions_bot) == ("7", "zh-CN", True)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"type": 1},
+        {"type": 4},
+        {"id": 5},
+        {"token": ""},
+        {"data": None},
+        {"data": {"name": ""}},
+        {"member": None},
+        {"member": {"user": BOT_USER}},
+        {"type": 3, "data": {"custom_id": "no command"}},
+        {"type": 3, "data": {"custom_id": "/" + "x" * 100}},
+        {"channel_id": None, "channel": None},
+    ],
+)
+def test_anything_else_is_no_message(extra):
+    assert pressed(interaction(**extra), "default", ME) is None
+
+
+def test_only_answers_about_oneself_are_private():
+    for name in ("status", "whoami", "help", "context", "memory", "usage", "whosees", "reminders"):
+        assert interaction_of(interaction(data={"name": name})).is_private
+    for name in ("new", "undo", "compact"):
+        assert not interaction_of(interaction(data={"name": name})).is_private
+
+
+# --- anything at all -----------------------------------------------------------------------------
+
+ODD = [
+    None,
+    True,
+    -1,
+    1 << 80,
+    1.5,
+    float("nan"),
+    "",
+    "0",
+    "5",
+    "\0",
+    "\ud800",
+    "x" * 5000,
+    "<@100>" * 300,
+    "<t:1:R>" * 300,
+    "2026-99-99",
+    "0001-01-01T00:00:00+23:59",
+    [],
+    {},
+    [[]],
+    [{}],
+    [None, 1, "x", {}],
+    {"id": "7"},
+    {"type": 1},
+    {"message": {"content": 5}},
+]
+
+
+def _mutated(value, dice):
+    """A copy with some parts replaced by odd ones, dropped, or exchanged."""
+    if dice.random() < 0.03:
+        return dice.choice(ODD)
+    if isinstance(value, dict):
+        made = {k: _mutated(v, dice) for k, v in value.items() if dice.random() > 0.03}
+        if made and dice.random() < 0.1:
+            made[dice.choice([*made, "poll", "embeds", "sticker_items", "webhook_id"])] = (
+                dice.choice(ODD)
+            )
+        return made
+    if isinstance(value, list):
+        return [_mutated(item, dice) for item in value] * dice.choice([1, 1, 1, 0, 3])
+    return value
+
+
+def _seeds():
+    answered = message("501", BOT_USER, "before")
+    yield message("501", user("7"), "hello <@100> <@8>", mentions=[user("8"), BOT_USER])
+    yield message(
+        "501",
+        user("7"),
+        "<#501>",
+        type=19,
+        message_reference={"message_id": "5", "type": 0},
+        referenced_message=answered,
+        member={"nick": "n"},
+        guild_id="500",
+        mention_roles=["510"],
+    )
+    yield message(
+        "501",
+        user("7"),
+        "",
+        flags=1 << 13,
+        attachments=[{"filename": "a", "content_type": "audio/ogg", "size": 5, "url": "u"}],
+        sticker_items=[{"id": "5", "name": "s", "format_type": 4}],
+        poll={"question": {"text": "q"}, "answers": [{"poll_media": {"text": "a"}}]},
+        message_reference={"type": 1},
+        message_snapshots=[{"message": {"content": "c", "embeds": [{"title": "t"}]}}],
+        edited_timestamp="2026-11-21T12:00:00+00:00",
+    )
+    yield interaction(type=3, data={"custom_id": "/x"}, message={"id": "5"})
+    yield interaction(data={"name": "new", "options": [{"name": "text", "value": "x"}]})
+
+
+def _fuzz(count, seed):
+    dice, seeds = random.Random(seed), list(_seeds())  # noqa: S311  # the same each time
+    places = Places()
+    places.me = BOT_ID
+    dropped = {}
+    kept = 0
+    for _ in range(count):
+        data = _mutated(dice.choice(seeds), dice)
+        room = dice.choice((ROOM, DIRECT))
+        found = normalise(dice.choice((CREATED, UPDATED)), data, "default", ME, room)
+        if isinstance(found, Ignored):
+            dropped[found.reason] = dropped.get(found.reason, 0) + 1
+        else:
+            kept += 1
+            found.text.encode()
+            assert found.text or found.media
+            assert "\0" not in found.text + found.sender_name
+            assert found.chat.isdecimal()
+            assert found.sender.isdecimal()
+            assert found.sender != BOT_ID
+            assert len(found.message_id) < 64
+            assert 0 <= found.sent_at < 1 << 63
+            assert len(found.media) <= 20
+        interaction_of(data)
+        pressed(data, "default", ME)
+        described = _mutated(guild(), dice) if dice.random() < 0.1 else data
+        if isinstance(described, dict):
+            places.hear(dice.choice(EVENTS), described)
+    return kept, dropped
+
+
+def test_no_mutated_event_breaks_anything():
+    kept, dropped = _fuzz(3000, 1)
+    assert kept > 300
+    assert set(dropped) >= {"malformed", "unchanged", "empty"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_mutated_event_of_a_hundred_thousand_breaks_anything():
+    kept, dropped = _fuzz(100_000, 2)
+    assert kept + sum(dropped.values()) == 100_000

@@ -1,0 +1,83 @@
+"""Which entries hold some words, and what of them a model may still see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.scope import MemoryView
+from bot.sessions import hiding, search, store
+from bot.sessions.entries import Entry, NewEntry
+from bot.storage import Transaction
+from bot.storage.sqlite import SqliteDatabase
+
+PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
+VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
+NOBODY = MemoryView("people/eve", ("agent:main:web:dm:eve",), private=True, people=("eve",))
+
+
+def text(words: str, *, note: bool = False) -> Mapping[str, Any]:
+    return {"type": "text", "text": words, **({"note": True} if note else {})}
+
+
+def begin(tx: Transaction, *said: str) -> str:
+    session, _ = store.ensure(tx, PLACE, 1)
+    news = [NewEntry("message", "user", words, (text(words),)) for words in said]
+    store.append(tx, session.id, news, 1)
+    return session.id
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("She is Allergic\n  to peanuts", "allergic TO peanuts"),
+        ('He said "no way" \\o/ 100%_!', 'said "no way" \\o/ 100%_!'),
+        ("我女儿对花生过敏", "花生"),
+        ("ÉCLAIRS à gogo", "éclairs à"),
+        ("Straße", "STRASSE"),
+        ("> quoted\n> words", "quoted words"),
+        ("it is", "IT IS"),  # words a full text may not keep
+    ],
+)
+async def test_words_are_found_as_they_stand(tmp_path: Path, said: str, words: str):
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    await database.write(lambda tx: begin(tx, "something else", said))
+    found = await database.read(lambda tx: search.mentions(tx, VIEW, words))
+    assert [(mention.seq, mention.says, mention.blocks) for mention in found] == [(2, True, (0,))]
+    assert await database.read(lambda tx: search.mentions(tx, NOBODY, words)) == []
+    await database.write(lambda tx: search.forget(tx, VIEW, words, 2))
+    assert await database.read(lambda tx: search.mentions(tx, VIEW, words)) == []
+    await database.close()
+
+
+@pytest.mark.parametrize("words", ["", "  ", "nowhere", "%", "_"])
+async def test_words_that_are_nowhere_are_not_found(tmp_path: Path, words: str):
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    await database.write(lambda tx: begin(tx, "something else"))
+    assert await database.read(lambda tx: search.mentions(tx, VIEW, words)) == []
+    await database.close()
+
+
+def test_what_is_hidden_leaves_calls_and_answers_pairs():
+    content = (
+        text("recalled: tea", note=True),
+        text("Tea?"),
+        {"type": "thinking", "thinking": "tea", "signature": "x"},
+        {"type": "tool_use", "id": "1", "name": "memory_search", "input": {"query": "tea"}},
+        {"type": "tool_result", "tool_use_id": "0", "content": "tea"},
+    )
+    entry = Entry("s.1", None, "message", "user", 1, "Tea?", content, "")
+    beside = hiding.veil(entry, {0})
+    assert beside.text == "Tea?"
+    assert beside.content == (text(f"{hiding.GONE}\n", note=True), content[1], *content[3:])
+    whole = hiding.veil(entry, {0, 1, 2, 3, 4})
+    assert whole.text == ""
+    assert whole.content == (
+        text(f"{hiding.GONE}\n", note=True),
+        text(hiding.GONE),
+        {"type": "tool_use", "id": "1", "name": "memory_search", "input": {}},
+        {"type": "tool_result", "tool_use_id": "0", "content": hiding.GONE},
+    )

@@ -1,0 +1,267 @@
+"""The order of what was found: better matches first, in every mode, without repetition."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import apsw
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.config import MemoryConfig
+from bot.memory import ranking, vectors, words
+from bot.memory.index.connection import tokenizer
+from bot.memory.index.lookup import Place
+from bot.memory.index.search import Request, rank
+from bot.memory.matching import Statistics
+from bot.memory.ranking import Candidate, Scored, Weights
+from tests.support import make_config
+
+TOKENIZE = tokenizer(apsw.Connection(":memory:"))
+TODAY = date(2026, 11, 21)
+BOTH = Weights(text=0.75, vector=0.25)
+WORDS = st.lists(
+    st.sampled_from(["tea", "peanut", "daughter", "car", "the", "garage", "花生", "过敏", "x"])
+)
+
+
+def statistics(query: words.Query, texts: list[str]) -> Statistics:
+    seen = {
+        term.tokens: sum(
+            set(term.tokens) <= set(TOKENIZE(words.indexed(text))) for text in texts
+        )
+        for term in query.terms
+    }  # fmt: skip
+    lengths = [len(TOKENIZE(words.indexed(text))) for text in texts]
+    return Statistics(len(texts), sum(lengths) / max(1, len(texts)), seen)
+
+
+def scored(query: str, *texts: str, vector=None, rows=None, days=None) -> list[Scored]:
+    parsed = words.parse(query, TOKENIZE)
+    candidates = [
+        Candidate(
+            at,
+            text,
+            day=days[at] if days else None,
+            vectors=rows[at : at + 1] if rows is not None else None,
+        )
+        for at, text in enumerate(texts)
+    ]
+    known = statistics(parsed, list(texts))
+    return ranking.score(candidates, parsed, known, TOKENIZE, vector)
+
+
+def order(found: list[Scored]) -> list[int]:
+    return [each.candidate.key for each in found]
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+@given(WORDS, st.lists(WORDS, min_size=1, max_size=5))
+def test_scores_are_shares_and_no_match_is_nothing(query, texts):
+    joined = [" ".join(text) for text in texts]
+    asked = words.parse(" ".join(query), TOKENIZE)
+    for each in scored(" ".join(query), *joined):
+        assert 0 <= each.text <= 1.0001
+        has = set(TOKENIZE(words.indexed(each.candidate.text)))
+        matches = any(set(term.tokens) <= has for term in asked.terms)
+        assert (each.text > 0) == matches or "花" in each.candidate.text
+        assert len(each.unit_scores) == len(each.units)
+
+
+def test_a_match_never_scores_like_no_match():
+    """The reference system's text score was 1.0 for everything."""
+    found = scored("peanuts", "peanuts are out", "the car", "peanuts", "")
+    texts = [each.text for each in found]
+    assert texts[1] == texts[3] == 0
+    assert texts[0] > 0.3
+    assert len(set(texts)) > 2
+
+
+@pytest.mark.parametrize(
+    ("query", "better", "worse"),
+    [
+        ("peanut allergy", "peanut allergy", "peanut farm"),
+        ("peanut allergy", "an allergy to peanuts", "an allergy to dust"),
+        ("peanut butter", "peanut butter", "butter, then a peanut"),
+        ("peanut allergy", "peanut allergy\n" + "x\n" * 40, "peanut\n" + "x\n" * 40 + "allergy"),
+        ("peanut", "peanut peanut peanut", "peanut and other things"),
+        ("花生过敏", "女儿对花生过敏", "女儿喜欢花"),
+        ("café", "the cafe in Lyon", "the tea room"),
+    ],
+)
+def test_the_better_match_has_the_higher_text_score(query, better, worse):
+    first, second, _ = scored(query, better, worse, "something else altogether")
+    assert first.text > second.text
+
+
+@given(st.integers(1, 6))
+def test_each_more_of_the_queries_words_scores_higher(count):
+    said = ["daughter", "peanut", "garage", "brakes", "oolong", "lighthouse"]
+    texts = [" ".join(said[:n] + ["filler"] * (6 - n)) for n in range(count + 1)]
+    found = [each.text for each in scored(" ".join(said), *texts)]
+    assert found == sorted(found)
+    assert len(set(found)) == len(found)
+
+
+def test_a_rare_word_outweighs_a_common_one():
+    texts = ["tea " + "x " * n for n in range(9)] + ["lighthouse " + "x " * 4]
+    found = ranking.fuse(scored("tea lighthouse", *texts), "", BOTH, today=TODAY)
+    assert order(found)[0] == 9
+
+
+# --- fusion --------------------------------------------------------------------------------------
+
+
+def given_scores(*pairs: tuple[float, float], days=None) -> list[Scored]:
+    made = scored("", *("" for _ in pairs), days=days)
+    for each, (text, vector) in zip(made, pairs, strict=True):
+        each.text, each.vector = text, vector
+    return made
+
+
+SHARES = st.tuples(st.floats(0, 1), st.floats(0, 1))
+
+
+@given(st.lists(SHARES, max_size=8), st.floats(0, 1), st.floats(0, 1))
+def test_the_final_score_is_the_weighted_mean(pairs, text, vector):
+    weights = Weights(text=text, vector=vector)
+    for each in ranking.fuse(given_scores(*pairs), "", weights, today=TODAY):
+        mean = (text * each.text + vector * each.vector) / ((text + vector) or 1)
+        assert each.score == pytest.approx(min(1.0, mean))
+
+
+@given(SHARES, st.floats(0, 1), st.sampled_from(["text", "vector"]))
+def test_a_better_part_never_lowers_the_score(pair, more, part):
+    low, high = given_scores(pair, pair)
+    setattr(high, part, max(more, getattr(high, part)))
+    ranking.fuse([low, high], "", BOTH, today=TODAY)
+    assert high.score >= low.score
+
+
+def test_equal_scores_keep_one_order():
+    found = given_scores(*[(0.5, 0.5)] * 9)
+    assert order(ranking.fuse(found[::-1], "", BOTH, today=TODAY)) == list(range(9))
+
+
+@pytest.mark.parametrize("weights", [Weights(text=1, vector=0), Weights(text=0.1, vector=0)])
+def test_words_alone_reach_the_whole_score(weights):
+    """The reference system's keyword hits were 0.30 at best, and its least was 0.35."""
+    (only,) = ranking.fuse(given_scores((0.9, 0.0)), "", weights, today=TODAY)
+    assert only.score == pytest.approx(0.9)
+
+
+def test_meaning_alone_reaches_the_whole_score():
+    wanted = vectors.normalised(np.array([[1.0, 1.0]]))
+    rows = vectors.normalised(np.array([[1.0, 1.0], [1.0, 0.0], [-1.0, -1.0]]))
+    found = scored("no such words", "a", "b", "c", vector=wanted, rows=rows)
+    assert [each.vector for each in found] == pytest.approx([1.0, 0.7071, 0.0], abs=1e-3)
+    ranked = ranking.fuse(found, "", Weights(text=0, vector=1), today=TODAY)
+    assert order(ranked) == [0, 1, 2]
+    assert ranked[0].score == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_chunk_without_vectors_is_found_by_its_words_among_others_that_have_some():
+    wanted = vectors.normalised(np.array([[1.0, 0.0]]))
+    rows = vectors.normalised(np.array([[0.2, 1.0], [0.0, 1.0]]))
+    found = scored("peanuts", "x", "y", vector=wanted, rows=rows)
+    found += scored("peanuts", "peanuts here", "peanuts")[:1]
+    assert ranking.fuse(found, "", BOTH, today=TODAY)[0].candidate.text == "peanuts here"
+
+
+# --- days ----------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 5_000))
+def test_only_dated_notes_age_and_they_lose_half_of_their_head_start_in_thirty_days(age):
+    days = [None, TODAY, TODAY - timedelta(days=age), TODAY - timedelta(days=age + 30)]
+    found = given_scores(*[(0.8, 0.0)] * 4, days=days)
+    ranking.fuse(found, "", Weights(text=1, vector=0), today=TODAY)
+    undated, new, old, older = (each.score for each in found)
+    assert undated == new == pytest.approx(0.8)
+    least = 0.8 * (1 - BOTH.recency)
+    assert old - least == pytest.approx(2 * (older - least), abs=1e-9)  # what is left of it
+    assert least - 1e-9 <= older <= old
+
+
+def test_age_decides_between_equals_and_not_against_a_better_match():
+    days = [TODAY - timedelta(days=900), TODAY, TODAY]
+    found = given_scores((0.9, 0.0), (0.8, 0.0), (0.9, 0.0), days=days)
+    assert order(ranking.fuse(found, "", BOTH, today=TODAY)) == [2, 0, 1]
+
+
+def test_a_note_from_the_future_and_no_half_life_are_harmless():
+    days = [TODAY + timedelta(days=400), TODAY - timedelta(days=400)]
+    found = given_scores((0.5, 0.0), (0.5, 0.0), days=days)
+    ranking.fuse(found, "", Weights(1, 0, half_life_days=0), today=TODAY)
+    assert {each.score for each in found} == {0.5}
+    ranking.fuse(found, "", Weights(1, 0), today=TODAY)
+    assert found[0].score == 0.5
+
+
+def test_a_question_that_names_a_day_prefers_its_notes_among_those_that_match():
+    days = [date(2026, 5, 1), date(2026, 5, 2), date(2026, 6, 1), date(2026, 5, 1)]
+    found = given_scores((0.5, 0), (0.5, 0), (0.5, 0), (0.0, 0), days=days)
+    ranked = ranking.fuse(found, "what was on 2026-05-01?", BOTH, today=TODAY)
+    assert order(ranked) == [0, 1, 2, 3]
+    assert ranked[-1].score == 0  # the day alone finds nothing
+
+
+# --- not the same again --------------------------------------------------------------------------
+
+
+def ranked_texts(*texts: str, falling: float = 0.01) -> list[Scored]:
+    made = scored("", *texts)
+    for at, each in enumerate(made):
+        each.score = 0.9 - falling * at
+    return made
+
+
+def test_near_copies_make_room_for_something_else():
+    copy = "the daughter is allergic to peanuts since 2019"
+    texts = [copy, f"{copy} too", f"{copy}!", "a note about oolong tea", "the car has brakes"]
+    assert order(ranking.diversify(ranked_texts(*texts), 3, 0.7)) == [0, 3, 4]
+    assert order(ranking.diversify(ranked_texts(*texts), 3, 1.0)) == [0, 1, 2]
+
+
+def test_passages_about_one_thing_are_both_kept():
+    texts = ["daughter allergic to peanuts", "peanuts grow under the earth", "oolong tea"]
+    assert order(ranking.diversify(ranked_texts(*texts, falling=0.2), 2, 0.7)) == [0, 1]
+
+
+@given(st.lists(WORDS.map(" ".join), max_size=12), st.integers(1, 6), st.floats(0, 1))
+def test_diversity_chooses_each_once_and_the_best_first(texts, limit, trade_off):
+    found = ranking.diversify(ranked_texts(*texts), limit, trade_off)
+    assert len(found) == min(limit, len(texts))
+    assert len(set(order(found))) == len(found)
+    if found and trade_off > 0:
+        assert order(found)[0] == 0
+
+
+# --- what leaves the search ----------------------------------------------------------------------
+
+
+def answered(tmp_path, query: str, *texts: str, limit: int = 6, **memory: object):
+    config, _ = make_config(tmp_path, memory=memory)
+    found = scored(query, *texts)
+    places = {at: Place("memory", "main", f"{at}.md", 1, 1, 0) for at in range(len(texts))}
+    request = Request(query, ("main",), limit, None, TODAY, 0.0)
+    return rank(found, places, request, config.memory)
+
+
+def test_what_scores_less_than_wanted_is_left_out(tmp_path):
+    texts = ("peanuts", "peanuts " + "filler " * 300, "nothing")
+    every = answered(tmp_path, "peanuts tea", *texts, min_score=0)
+    assert [hit.path for hit in every] == ["0.md", "1.md"]  # no match is left out even so
+    between = (every[0].score + every[1].score) / 2
+    assert len(answered(tmp_path, "peanuts tea", *texts, min_score=between)) == 1
+    assert answered(tmp_path, "peanuts tea", *texts, min_score=1) == []
+
+
+def test_words_alone_are_found_with_the_usual_configuration(tmp_path):
+    hits = answered(tmp_path, "are peanuts allowed", "peanuts are out", "the car")
+    assert [hit.path for hit in hits] == ["0.md"]
+    assert hits[0].score > 5 * MemoryConfig().min_score

@@ -1,0 +1,319 @@
+"""Nextcloud Talk: configuration, signatures, replays, what is posted, what answers mean."""
+
+import hashlib
+import hmac
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from adapters.nextcloud_talk import (
+    AccountConfig,
+    NextcloudTalkConfig,
+    normal_url,
+    plugin,
+    webhook_url,
+)
+from adapters.nextcloud_talk.api import Answer
+from adapters.nextcloud_talk.replay import Seen
+from adapters.nextcloud_talk.send import NotAccepted, body_of, failure, reference_id
+from adapters.nextcloud_talk.signing import new_random, sign, verify, well_formed
+from bot import settings
+from bot.channel import Address, Outbound, reveal
+from bot.errors import SendLater, SendRefused, SendTransient
+
+SECRET = "s" * 40
+
+
+def config(**values):
+    return NextcloudTalkConfig.model_validate(values)
+
+
+READY = {"base_url": "https://cloud.example", "bot_secret": SECRET}
+
+# --- configuration -------------------------------------------------------------------------------
+
+
+def test_importing_the_plugin_does_not_import_aiohttp():
+    code = (
+        "import sys, adapters.nextcloud_talk; "
+        "sys.exit(any(m in sys.modules for m in ('aiohttp', 'orjson')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_field_has_a_default_and_a_description():
+    for model in (NextcloudTalkConfig, AccountConfig):
+        for name, field in model.model_fields.items():
+            assert field.description, name
+            assert not field.is_required(), name
+    assert plugin.config is NextcloudTalkConfig
+
+
+def test_what_an_account_can_set_the_section_can_set_alike():
+    for name, field in AccountConfig.model_fields.items():
+        assert NextcloudTalkConfig.model_fields[name].get_default(
+            call_default_factory=True
+        ) == field.get_default(call_default_factory=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "ready"),
+    [
+        ({}, False),
+        ({"base_url": "https://cloud.example"}, False),
+        ({"bot_secret": SECRET}, False),
+        ({"base_url": "https://cloud.example", "bot_secret": ""}, False),
+        (READY, True),
+        ({"accounts": {"work": READY}}, True),
+        ({"accounts": {"work": {"bot_secret": SECRET}}}, False),
+        (READY | {"accounts": {"work": {}}}, True),
+    ],
+)
+def test_the_channel_is_ready_once_any_bot_has_a_server_and_a_secret(values, ready):
+    assert plugin.ready(config(**values)) is ready
+
+
+def test_plain_variables_set_the_secrets(tmp_path):
+    environ = {"NEXTCLOUD_TALK_BOT_SECRET": SECRET, "NEXTCLOUD_TALK_API_PASSWORD": "p"}
+    found = settings.load(None, environ, tmp_path).config.channels.get("nextcloud_talk")
+    assert isinstance(found, NextcloudTalkConfig)
+    assert (reveal(found.bot_secret), reveal(found.api_password)) == (SECRET, "p")
+    assert SECRET not in repr(found)
+
+
+def test_a_second_bot_on_one_server_has_its_secret_and_shares_the_rest():
+    section = config(
+        **READY,
+        api_user="bot",
+        api_password="p",
+        public_url="https://bot.example",
+        groups={"abc": {}, "*": {}},
+        accounts={"work": {"bot_secret": "t" * 40, "bot_name": "Other"}, "idle": {}},
+    )
+    seats = section.seats()
+    assert set(seats) == {"default", "work"}
+    work = seats["work"]
+    assert (work.base_url, work.place, work.api_user) == ("https://cloud.example", "", "bot")
+    assert (work.bot_name, work.rooms) == ("Other", ("abc",))
+    assert work.webhook_url == "https://bot.example/nextcloud-talk"
+
+
+def test_another_server_never_gets_this_ones_password():
+    section = config(
+        **READY,
+        api_user="bot",
+        api_password="p",
+        accounts={"there": {"base_url": "http://other.example:8080/x/", "bot_secret": "t" * 40}},
+    )
+    there = section.seats()["there"]
+    assert (there.api_user, there.api_password) == ("", None)
+    assert there.place == "other.example:8080/x"
+    assert section.seats()["default"].place == ""
+
+
+def test_an_account_named_default_replaces_the_secret():
+    section = config(**READY, accounts={"default": {"bot_secret": "t" * 40}})
+    assert {name: reveal(seat.secret) for name, seat in section.seats().items()} == {
+        "default": "t" * 40
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"accounts": {"work": READY}}, "same bot_secret"),
+        ({"base_url": "cloud.example"}, "base_url must begin"),
+        ({"public_url": "ftp://x"}, "public_url must begin"),
+        ({"accounts": {"work": {"base_url": "x"}}}, 'account "work"'),
+        ({"webhook_path": "no-slash"}, "webhook_path"),
+        ({"webhook_path": "/a b"}, "webhook_path"),
+        ({"accounts": {"Work": {}}}, "accounts"),
+        ({"bot_name": "x" * 65}, "bot_name"),
+    ],
+)
+def test_mistakes_are_named_and_no_secret_is(values, message):
+    with pytest.raises(ValidationError, match=message) as caught:
+        config(**(READY | values))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "normal"),
+    [
+        ("https://Cloud.Example/", "https://cloud.example"),
+        ("HTTPS://cloud.example:443", "https://cloud.example"),
+        ("http://cloud.example:80/next/", "http://cloud.example/next"),
+        ("http://cloud.example:8080", "http://cloud.example:8080"),
+        (" https://cloud.example. ", "https://cloud.example"),
+        ("https://[::1]:8443/", "https://[::1]:8443"),
+        ("https://bücher.example/ü", "https://xn--bcher-kva.example/%C3%BC"),
+        ("", ""),
+        ("cloud.example", ""),
+        ("ftp://cloud.example", ""),
+        ("https://user:pw@cloud.example", ""),
+        ("https://cloud.example:99999", ""),
+        ("https://[::1", ""),
+        ("https://cloud.example/?x=1", ""),
+        ("https://cloud .example", ""),
+        ("https://cloud.example\\@evil.example", ""),
+    ],
+)
+def test_addresses_have_one_spelling(url, normal):
+    assert normal_url(url) == normal
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_an_address_or_none(text):
+    found = normal_url(text)
+    assert normal_url(found) == found
+
+
+def test_the_webhooks_address():
+    assert webhook_url("https://b.example/", "/talk") == "https://b.example/talk"
+    assert webhook_url("https://b.example/x/talk", "/talk") == "https://b.example/x/talk"
+    assert webhook_url("", "/talk") == ""
+
+
+# --- signatures ----------------------------------------------------------------------------------
+
+
+def test_a_vector_computed_elsewhere():
+    # printf '%s%s' RANDOM TEXT | openssl dgst -sha256 -hmac SECRET
+    random, text = "r" * 32, "hallo wörld"
+    command = ["openssl", "dgst", "-sha256", "-hmac", SECRET]
+    ran = subprocess.run(command, input=(random + text).encode(), capture_output=True, check=True)
+    assert sign(SECRET, random, text) == ran.stdout.decode().split()[-1]
+
+
+@given(st.text(min_size=1), st.text(), st.binary())
+def test_signing_is_hmac_of_random_and_text(secret, random, body):
+    key, start = (secret + "k").encode("utf-8", "ignore"), random.encode("utf-8", "ignore")
+    wanted = hmac.new(key, start + body, hashlib.sha256).hexdigest()
+    assert sign(key.decode(), start.decode(), body) == wanted
+    assert verify(key.decode(), start.decode(), body, wanted.upper())
+    assert not verify(key.decode(), start.decode(), body + b"x", wanted)
+
+
+def test_random_values_are_long_and_new():
+    found = {new_random() for _ in range(100)}
+    assert len(found) == 100
+    assert {len(each) for each in found} == {64}
+
+
+@pytest.mark.parametrize(
+    ("random", "signature", "good"),
+    [
+        ("r" * 64, "a" * 64, True),
+        ("r" * 32, "A" * 64, True),
+        ("r" * 31, "a" * 64, False),
+        ("r" * 257, "a" * 64, False),
+        ("", "a" * 64, False),
+        ("r" * 63 + "\n", "a" * 64, False),
+        ("ü" * 64, "a" * 64, False),
+        ("r" * 64, "a" * 63, False),
+        ("r" * 64, "g" * 64, False),
+        ("r" * 64, "", False),
+        ("r" * 64, "a" * 64 + "\n", False),
+    ],
+)
+def test_what_can_be_signed_at_all(random, signature, good):
+    assert well_formed(random, signature) is good
+
+
+# --- replays -------------------------------------------------------------------------------------
+
+
+def test_a_value_counts_once_for_an_hour():
+    now = [0.0]
+    seen = Seen(clock=lambda: now[0])
+    assert seen.add("a")
+    now[0] = 3599
+    assert not seen.add("a")
+    now[0] = 3600
+    assert seen.add("a")
+    seen.forget("a")
+    seen.forget("never there")
+    assert seen.add("a")
+
+
+def test_remembering_has_an_end():
+    seen = Seen(most=100)
+    for number in range(1000):
+        assert seen.add(str(number))
+    assert len(seen) == 100
+    assert not seen.add("999")
+
+
+# --- sending -------------------------------------------------------------------------------------
+
+
+def outbound(text="hi", **changes):
+    values = {"id": "o1", "address": Address("nextcloud_talk", "default", "tok"), "text": text}
+    return Outbound(**(values | changes))
+
+
+def test_what_is_posted():
+    assert body_of(outbound()) == {
+        "message": "hi",
+        "referenceId": hashlib.sha256(b"o1").hexdigest(),
+        "silent": False,
+    }
+    answer = outbound(reply_to="7", address=Address("nextcloud_talk", "default", "tok", "5"))
+    assert body_of(answer).items() >= {"replyTo": 7, "threadId": 5}.items()
+    assert "replyTo" not in body_of(outbound(reply_to="x"))
+    silent = {
+        k: body_of(outbound(kind=k))["silent"] for k in ("reply", "reminder", "notice", "receipt")
+    }
+    assert silent == {"reply": False, "reminder": False, "notice": True, "receipt": True}
+    assert reference_id("a") == reference_id("a") != reference_id("b")
+    reference_id("\ud800")
+
+
+@pytest.mark.parametrize(
+    "text", ["@all", "@ALL hi", '@"all"', '@"group/staff"', "x @here.", "@all" * 9]
+)
+def test_nobody_makes_the_bot_call_everybody(text):
+    said = body_of(outbound(text))["message"]
+    assert "@" not in said
+    assert len(said) == len(text)
+
+
+@pytest.mark.parametrize("text", ["@ada", "@alliance", "a@b.example", '@"guest/x"'])
+def test_other_names_stay_as_they_are(text):
+    assert body_of(outbound(text))["message"] == text
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, SendRefused),
+        (401, NotAccepted),
+        (403, SendRefused),
+        (404, SendRefused),
+        (413, SendRefused),
+        (301, SendRefused),
+        (408, SendTransient),
+        (429, SendLater),
+        (500, SendTransient),
+        (502, SendTransient),
+        (503, SendTransient),
+    ],
+)
+def test_every_answer_has_its_error(status, kind):
+    assert type(failure(Answer(status))) is kind
+
+
+def test_waiting_as_long_as_asked():
+    later = failure(Answer(429, retry_after=7))
+    assert isinstance(later, SendLater)
+    assert later.seconds == 7
+    assert isinstance(failure(Answer(503, retry_after=9)), SendLater)
+    assert failure(Answer(429)).seconds == 30
+
+
+def test_a_refused_signature_says_what_to_do():
+    assert "--feature response" in str(failure(Answer(401)))

@@ -1,0 +1,509 @@
+"""Reminders: kept, sent once, in order, and late when they are late; the commands and the tool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.agent.tools import ToolContext
+from bot.agent.tools.schedule_message import ScheduleMessage
+from bot.channel import Address, Inbound
+from bot.commands.base import Call
+from bot.commands.remind import RemindCommands, shown
+from bot.config import Config
+from bot.delivery import outbox
+from bot.errors import StorageFull, ToolError
+from bot.gateway.ledger import Ledger
+from bot.gateway.people import People
+from bot.gateway.reminders import BATCH, Reminders
+from bot.scheduler import Scheduler
+from bot.scope import MemoryView
+from bot.sessions import reminders, store
+from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
+from bot.sessions.store import Place
+from bot.storage import Transaction
+from tests.support import FakeClock
+from tests.unit.test_sweep import MemoryDatabase, Nobody
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+ADA = Address("memory", "default", "ada")
+PLACE = Place("agent:main:memory:dm:ada", "memory:ada", "memory", "default", "ada", "", "direct")
+ORIGIN = Origin(PLACE.key, "memory:ada", ADA, "en")
+VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("memory:ada",))
+
+
+class Desk:
+    """A program with reminders and no channels; `planned` are the wakes it asked for."""
+
+    def __init__(self, **session: Any) -> None:
+        self.clock = FakeClock()
+        self.database = MemoryDatabase()
+        self.tx: Transaction = self.database.tx
+        self.planned: list[int] = []
+        self.scheduler = Scheduler(self.clock)
+        self.scheduler.once = lambda _name, at, _job: self.planned.append(at)  # type: ignore[method-assign]
+        self.people = People(Config.model_validate({"session": session}), ZoneInfo("UTC"))
+        nobody: Any = Nobody()
+        self.reminders = Reminders(
+            people=self.people,
+            database=self.database,
+            ledger=Ledger(self.database, nobody, nobody, nobody),
+            scheduler=self.scheduler,
+            clock=self.clock,
+        )
+        self.commands = RemindCommands(self.reminders)
+
+    def add(self, text: str, due_in: int, origin: Origin = ORIGIN) -> reminders.Reminder | None:
+        now = self.clock()
+        return reminders.add(self.tx, origin, text, now + due_in, now)
+
+    async def command(self, name: str, rest: str, language: str = "en", **changes: Any) -> str:
+        inbound = Inbound("memory", "default", "ada", "direct", "ada", "1", f"/{name} {rest}", 0)
+        inbound = replace(inbound, **changes)
+        call = Call(
+            name=name,
+            rest=rest,
+            inbound=inbound,
+            place=self.people.place(inbound),
+            person=self.people.person(inbound),
+            is_owner=False,
+            language=language,
+            view=VIEW,
+            now=self.clock(),
+        )
+        apply = await getattr(self.commands, name)(call)
+        draft: Any = type("Draft", (), {"tx": self.tx})()
+        session, _ = store.ensure(self.tx, call.place, self.clock())
+        return apply(draft, session).text
+
+    def letters(self, address: Address = ADA) -> list[outbox.Letter]:
+        return outbox.waiting(self.tx, address, 1000)
+
+    def texts(self) -> list[str]:
+        return [letter.text for letter in self.letters()]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def test_what_waits_is_due_in_order_and_then_no_more(desk):
+    second, first = desk.add("second", 2 * HOUR), desk.add("first", HOUR)
+    now = desk.clock()
+    assert reminders.next_due(desk.tx) == now + HOUR
+    assert reminders.of_key(desk.tx, PLACE.key) == [first, second]
+    assert reminders.due(desk.tx, now + HOUR - 1, 10) == []
+    assert reminders.due(desk.tx, now + HOUR, 10) == [first]
+    assert reminders.due(desk.tx, now + 3 * HOUR, 1) == [first]
+    assert reminders.mark(desk.tx, first, "sent", now)
+    assert not reminders.mark(desk.tx, first, "cancelled", now)
+    assert reminders.due(desk.tx, now + 3 * HOUR, 10) == [second]
+
+
+def test_a_cancelled_one_is_never_due(desk):
+    added = desk.add("x", HOUR)
+    assert reminders.cancel(desk.tx, PLACE.key, 2, 0) is None
+    assert reminders.cancel(desk.tx, PLACE.key, 0, 0) is None
+    assert reminders.cancel(desk.tx, "agent:main:memory:dm:bob", 1, 0) is None
+    assert reminders.cancel(desk.tx, PLACE.key, 1, 0) == added
+    assert reminders.due(desk.tx, desk.clock() + DAY, 10) == []
+    assert reminders.next_due(desk.tx) is None
+
+
+def test_so_many_wait_for_one_person_and_no_more(desk):
+    for number in range(MAX_WAITING):
+        assert desk.add(f"n{number}", HOUR + number)
+    elsewhere = replace(ORIGIN, key="agent:main:memory:group:room")
+    assert desk.add("one more", HOUR, elsewhere) is None
+    assert desk.add("mine", HOUR, replace(ORIGIN, person="memory:bob"))
+    assert reminders.cancel(desk.tx, PLACE.key, 1, 0)
+    assert desk.add("one more", HOUR, elsewhere)
+
+
+def test_what_is_asked_for_twice_is_kept_once(desk):
+    first = desk.add("x", HOUR)
+    assert desk.add("x", HOUR + 59_999) == first
+    assert desk.add("x", HOUR + 60_000) != first
+    assert desk.add("y", HOUR) != first
+    assert desk.add("x", HOUR, replace(ORIGIN, key="other")) != first
+    assert len(reminders.of_key(desk.tx, PLACE.key)) == 3
+
+
+def test_half_a_character_can_be_kept(desk):
+    added = desk.add("a\ud800b", HOUR)
+    assert added is not None
+    assert added.text == "a�b"
+
+
+def test_the_searches_use_their_indexes(desk):
+    for question, index in (
+        ("SELECT * FROM reminders WHERE state = 'waiting' AND due_at <= 5", "reminders_due"),
+        ("SELECT min(due_at) FROM reminders WHERE state = 'waiting'", "reminders_due"),
+        ("SELECT count(*) FROM reminders WHERE person = 'a' AND state = 'waiting'", "by_person"),
+    ):
+        assert index in str(desk.tx.execute(f"EXPLAIN QUERY PLAN {question}"))
+
+
+# --- sending -------------------------------------------------------------------------------------
+
+
+async def test_a_reminder_is_sent_where_it_was_made_and_stands_in_the_history(desk):
+    session, _ = store.ensure(desk.tx, PLACE, desk.clock())
+    desk.add("water the plants", HOUR)
+    desk.clock.advance(hours=1)
+    with structlog.testing.capture_logs() as logs:
+        assert await desk.reminders.fire(desk.clock()) == 1
+        assert await desk.reminders.fire(desk.clock()) == 0
+    (letter,) = desk.letters()
+    assert (letter.kind, letter.text) == ("reminder", "⏰ water the plants")
+    (found,) = store.recent(desk.tx, PLACE.key, 10)
+    entry = found[1]
+    assert found[0] == session.id
+    assert (entry.kind, entry.role, entry.text) == ("notice", "assistant", letter.text)
+    assert letter.entry == entry.id
+    assert "plants" not in str(logs)
+    assert [each["event"] for each in logs] == ["reminder.sent"]
+
+
+async def test_it_goes_into_the_conversation_that_goes_on_now(desk):
+    first, _ = store.ensure(desk.tx, PLACE, desk.clock())
+    desk.add("x", HOUR)
+    second, _ = store.start(desk.tx, PLACE, desk.clock(), by="new", previous=first, model="")
+    desk.clock.advance(hours=1)
+    await desk.reminders.fire(desk.clock())
+    assert [each[0] for each in store.recent(desk.tx, PLACE.key, 10)] == [second.id]
+
+
+async def test_it_does_not_count_as_something_the_person_wrote(desk):
+    session, _ = store.ensure(desk.tx, PLACE, desk.clock())
+    desk.add("x", HOUR)
+    desk.clock.advance(hours=1)
+    await desk.reminders.fire(desk.clock())
+    found = store.get(desk.tx, session.id)
+    assert found is not None
+    assert found.last_user_at == session.last_user_at
+
+
+async def test_a_conversation_that_was_lost_loses_no_reminder(desk):
+    desk.add("x", HOUR)
+    desk.clock.advance(hours=1)
+    await desk.reminders.fire(desk.clock())
+    assert desk.texts() == ["⏰ x"]
+
+
+async def test_one_that_is_late_says_when_it_was_due():
+    desk = Desk(timezones={"memory:ada": "Asia/Shanghai"})
+    desk.add("on time", MINUTE)
+    desk.add("late", MINUTE - 1)
+    desk.add("迟到", 0, replace(ORIGIN, language="zh"))
+    desk.clock.advance(minutes=2)
+    await desk.reminders.fire(desk.clock())
+    assert desk.texts() == [
+        "⏰ 迟到\n\n（抱歉，晚了：原定时间是 周六 2026-11-21 20:00 (Asia/Shanghai)。）",
+        "⏰ late\n\n(Late, sorry: this was due Sat 2026-11-21 20:00:59 (Asia/Shanghai).)",
+        "⏰ on time",
+    ]
+
+
+async def test_many_are_sent_in_order(desk):
+    for number in reversed(range(BATCH)):
+        desk.add(f"a{number:02}", HOUR + number)
+    for number in range(BATCH):
+        desk.add(f"b{number:02}", 2 * HOUR + number, replace(ORIGIN, person="bob"))
+    desk.clock.advance(hours=3)
+    assert await desk.reminders.fire(desk.clock()) == 2 * BATCH
+    sent = [text.split()[1] for text in desk.texts()]
+    assert sent == [f"{kind}{number:02}" for kind in "ab" for number in range(BATCH)]
+
+
+async def test_a_full_disk_sends_nothing_and_loses_nothing(desk):
+    desk.add("x", HOUR)
+    desk.clock.advance(hours=1)
+    desk.database.full = True
+    with pytest.raises(StorageFull):
+        await desk.reminders.wake()
+    desk.database.full = False
+    await desk.reminders.wake()
+    assert desk.texts() == ["⏰ x"]
+
+
+async def test_a_crash_in_the_middle_leaves_all_or_nothing(desk, monkeypatch):
+    store.ensure(desk.tx, PLACE, desk.clock())
+    desk.add("x", HOUR)
+    desk.clock.advance(hours=1)
+    for name in ("add", "append"):
+        broken = outbox if name == "add" else store
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, name, _dies)
+            with pytest.raises(SystemError):
+                await desk.reminders.fire(desk.clock())
+        assert desk.texts() == []
+        assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
+    await desk.reminders.fire(desk.clock())
+    assert desk.texts() == ["⏰ x"]
+
+
+def _dies(*_args: object, **_named: object) -> None:
+    raise SystemError
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "fire", "cancel"]), st.integers(0, 300)), max_size=40
+    )
+)
+def test_whatever_happens_each_is_sent_once_or_cancelled(steps):
+    desk = Desk()
+    wanted: dict[str, int] = {}
+    cancelled: set[str] = set()
+
+    async def live() -> None:
+        for number, (step, minutes) in enumerate(steps):
+            if step == "add":
+                added = desk.add(f"r{number}", minutes * MINUTE)
+                assert added is not None
+                wanted[added.text] = added.due_at
+            elif step == "cancel":
+                gone = reminders.cancel(desk.tx, PLACE.key, minutes % 5 + 1, desk.clock())
+                cancelled.update([gone.text] if gone else [])
+            else:
+                desk.clock.advance(minutes=minutes)
+                await desk.reminders.wake()
+                due = reminders.next_due(desk.tx)
+                assert due is None or (due > desk.clock() and min(desk.planned) <= due)
+
+    asyncio.run(live())
+    asyncio.run(desk.reminders.fire(desk.clock() + DAY))
+    sent = [text.split()[1] for text in desk.texts()]
+    assert sorted(sent) == sorted(wanted.keys() - cancelled)
+
+
+# --- waking --------------------------------------------------------------------------------------
+
+
+async def test_the_next_one_is_planned_and_none_later_or_twice(desk):
+    now = desk.clock()
+    desk.reminders.expect(now + 2 * HOUR)
+    desk.reminders.expect(now + 3 * HOUR)
+    desk.reminders.expect(now + 2 * HOUR)
+    desk.reminders.expect(now + HOUR)
+    assert desk.planned == [now + 2 * HOUR, now + HOUR]
+
+
+async def test_after_a_wake_the_next_one_is_planned(desk):
+    desk.add("a", HOUR)
+    desk.add("b", 2 * HOUR)
+    await desk.reminders.wake()
+    assert desk.planned == [desk.clock() + HOUR]
+    desk.clock.advance(hours=1)
+    await desk.reminders._woken()
+    assert desk.texts() == ["⏰ a"]
+    assert desk.planned[1:] == [desk.clock() + HOUR]
+
+
+async def test_a_wake_before_the_time_plans_again(desk):
+    due_at = desk.clock() + HOUR
+    desk.add("a", HOUR)
+    desk.reminders.expect(due_at)
+    desk.clock.advance(minutes=59)
+    await desk.reminders._woken()
+    assert desk.texts() == []
+    assert desk.planned == [due_at, due_at]
+
+
+async def test_a_look_in_between_forgets_no_wake_that_is_still_to_be_stored(desk):
+    soon = desk.clock() + MINUTE
+    desk.add("later", HOUR)
+    desk.reminders.expect(soon)  # a command that is about to commit
+    await desk.reminders.wake()
+    assert desk.planned == [soon]
+
+
+# --- /remind, /reminders -------------------------------------------------------------------------
+
+
+async def test_remind_confirms_with_the_moment_in_the_person_s_zone():
+    desk = Desk(timezones={"memory:ada": "Asia/Shanghai"})
+    answer = await desk.command("remind", "tomorrow 9:00 to call Bob")
+    assert answer == "I will remind you on Sun 2026-11-22 09:00 (Asia/Shanghai): call Bob"
+    (kept,) = reminders.of_key(desk.tx, PLACE.key)
+    assert kept.due_at == int(datetime.fromisoformat("2026-11-22T01:00Z").timestamp() * 1000)
+    assert (kept.text, kept.made_by, kept.origin) == ("call Bob", "person", ORIGIN)
+    assert desk.planned == [kept.due_at]
+
+
+async def test_remind_speaks_chinese(desk):
+    answer = await desk.command("remind", "明天上午9点半提醒我开会", "zh")
+    assert answer == "我会在 周日 2026-11-22 09:30 (UTC) 提醒你：开会"
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        ("", "When should I remind you?"),
+        ("call Bob", "When should I remind you?"),
+        ("at 25:00 call Bob", "There is no such day or time."),
+        ("2020-01-01 call Bob", "That time is past."),
+        ("in 30 years call Bob", "That is more than five years away."),
+    ],
+)
+async def test_without_a_time_to_come_it_explains(desk, rest, words):
+    answer = await desk.command("remind", rest)
+    assert answer.startswith(words)
+    assert "/remind tomorrow 9:00" in answer
+    assert (reminders.next_due(desk.tx), desk.planned) == (None, [])
+
+
+async def test_without_words_it_asks_for_them(desk):
+    assert "what should I remind you of on Sat 2026-11-21 14:00" in await desk.command(
+        "remind", "in 2 hours"
+    )
+    assert reminders.next_due(desk.tx) is None
+
+
+async def test_words_have_their_limits(desk):
+    assert "in 2 hours" not in await desk.command("remind", f"in 2 hours {'x' * MAX_TEXT}")
+    assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
+    answer = await desk.command("remind", f"in 2 hours {'x' * (MAX_TEXT + 1)}")
+    assert answer == "That is too long: I can remember 1000 characters."
+    for number in range(MAX_WAITING):
+        desk.add(f"n{number}", HOUR)
+    assert "100 reminders waiting" in await desk.command("remind", "in 2 hours x")
+
+
+async def test_reminders_lists_and_cancels(desk):
+    assert "nothing to remind you of" in await desk.command("reminders", "")
+    await desk.command("remind", "in 2 hours second\nthing")
+    await desk.command("remind", f"in 1 hour {'long ' * 30}")
+    listed = (await desk.command("reminders", "")).splitlines()
+    assert listed[2].startswith("1. Sat 2026-11-21 13:00 (UTC): long long")
+    assert listed[2].endswith("…")
+    assert listed[3] == "2. Sat 2026-11-21 14:00 (UTC): second thing"
+    answer = await desk.command("reminders", "cancel 2")
+    assert answer == "Cancelled: second thing (Sat 2026-11-21 14:00 (UTC))"
+    assert "no reminder number 2" in await desk.command("reminders", "取消 2")
+    for rest in ("cancel", "cancel x", "cancel -1", "cancel 9999999999", "drop 1"):
+        assert "cancels the first" in await desk.command("reminders", rest)
+    assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
+
+
+async def test_a_long_list_says_how_much_more_there_is(desk):
+    for number in range(25):
+        desk.add(f"n{number}", HOUR + number)
+    assert "and 5 more" in await desk.command("reminders", "")
+
+
+async def test_what_waits_elsewhere_is_not_shown_and_not_cancelled(desk):
+    await desk.command("remind", "in 1 hour secret")
+    answer = await desk.command("reminders", "", sender="bob", chat="bob")
+    assert "secret" not in answer
+    await desk.command("reminders", "cancel 1", sender="bob", chat="bob")
+    assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
+
+
+async def test_in_a_room_it_goes_to_the_room(desk):
+    room = {"chat": "room", "chat_type": "group"}
+    await desk.command("remind", "in 1 hour stand up", **room)
+    desk.clock.advance(hours=1)
+    await desk.reminders.fire(desk.clock())
+    assert desk.texts() == []
+    (letter,) = desk.letters(Address("memory", "default", "room"))
+    assert letter.text == "⏰ stand up"
+
+
+# --- schedule_message ----------------------------------------------------------------------------
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(desk) -> Ask:
+    tool = ScheduleMessage(desk.reminders)
+
+    async def run(origin: Origin | None = ORIGIN, **arguments: Any) -> str:
+        now = datetime.fromtimestamp(desk.clock() / 1000, ZoneInfo("Europe/Berlin"))
+        return await tool.run(arguments, ToolContext(VIEW, "s", now, origin=origin))
+
+    return run
+
+
+async def test_the_model_schedules_at_a_local_time(desk, ask):
+    answer = await ask(text="Time to go!", at="2026-12-24T18:00")
+    assert answer.startswith("scheduled for Thursday 2026-12-24 18:00 (Europe/Berlin)")
+    (kept,) = reminders.of_key(desk.tx, PLACE.key)
+    assert kept.due_at == int(datetime.fromisoformat("2026-12-24T17:00Z").timestamp() * 1000)
+    assert (kept.text, kept.made_by, kept.origin) == ("Time to go!", "agent", ORIGIN)
+    assert desk.planned == [kept.due_at]
+
+
+async def test_the_model_schedules_in_minutes(desk, ask):
+    assert "14:30" in await ask(text="x", in_minutes=90)
+    assert reminders.next_due(desk.tx) == desk.clock() + 90 * MINUTE
+
+
+async def test_an_offset_is_understood(desk, ask):
+    assert "19:00 (Europe/Berlin)" in await ask(text="x", at="2026-12-24T18:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"text": "x"}, "give either"),
+        ({"text": "x", "at": "2026-12-24T18:00", "in_minutes": 5}, "give either"),
+        ({"text": " ", "in_minutes": 5}, "'text' is empty"),
+        ({"text": "x" * (MAX_TEXT + 1), "in_minutes": 5}, "at most 1000"),
+        ({"text": "x", "at": "tomorrow"}, "such as 2026-12-24T18:00"),
+        ({"text": "x", "at": "2026-13-24T18:00"}, "such as 2026-12-24T18:00"),
+        ({"text": "x", "at": "0001-01-01T00:00"}, "such as 2026-12-24T18:00"),
+        ({"text": "x", "at": "9999-12-31T23:59"}, "five years"),
+        ({"text": "x", "at": "2026-11-21T13:00"}, "it is 2026-11-21 13:00 now"),
+        ({"text": "x", "at": "2036-11-21T13:00"}, "five years"),
+        ({"text": "x", "in_minutes": 0}, "'in_minutes' must be"),
+        ({"text": "x", "in_minutes": 10**12}, "'in_minutes' must be"),
+        ({"text": "x", "in_minutes": 5, "when": "now"}, "unknown argument"),
+    ],
+)
+async def test_what_the_model_gets_wrong_is_explained(desk, ask, arguments, words):
+    with pytest.raises(ToolError, match=words):
+        await ask(**arguments)
+    assert reminders.next_due(desk.tx) is None
+
+
+async def test_there_must_be_somewhere_to_send_it(ask):
+    with pytest.raises(ToolError, match="nothing can be scheduled"):
+        await ask(origin=None, text="x", in_minutes=5)
+
+
+async def test_a_person_s_limit_is_the_model_s(desk, ask):
+    for number in range(MAX_WAITING):
+        desk.add(f"n{number}", HOUR)
+    with pytest.raises(ToolError, match="100 reminders wait"):
+        await ask(text="x", in_minutes=5)
+
+
+async def test_a_turn_that_is_run_again_schedules_once(desk, ask):
+    for _ in range(2):
+        await ask(text="x", at="2026-12-24T18:00")
+    assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
+
+
+def test_seconds_are_shown_when_there_are_any():
+    at = datetime(2026, 11, 21, 12, 0, 5, tzinfo=ZoneInfo("UTC"))
+    assert shown("en", at) == "Sat 2026-11-21 12:00:05 (UTC)"
+    assert shown("zh", at.replace(second=0)) == "周六 2026-11-21 12:00 (UTC)"
