@@ -161,6 +161,26 @@ async def test_a_search_that_finds_the_index_damaged_has_it_built_again(folder):
         await healthy(index)
 
 
+async def test_forgetting_mends_an_index_that_turns_out_damaged_only_then(folder):
+    for number in range(200):
+        folder.write(
+            f"memory/{number}.md", f"peanuts number {number}, and {number} more words\n" * 200
+        )
+    async with folder.index() as index:
+        await index.add_documents([Document("talk:ada", "s1", "a canary was said", 1)])
+        await index.forget(texts=["peanuts number 7,"], partitions=MAIN)  # all is in the file now
+        with folder.live.open("r+b") as file:
+            file.seek(folder.live.stat().st_size // 2)
+            file.write(b"\x07" * folder.live.stat().st_size)
+        (folder.workspace / "memory" / "8.md").unlink()
+        await index.forget(texts=["peanuts number 8,"], partitions=MAIN)
+        assert "memory/8.md" not in await search(index, "peanuts number 8")
+        assert "memory/9.md" in await search(index, "peanuts number 9")
+        await index.add_documents([Document("talk:ada", "s2", "a heron was said", 1)])
+        assert found(await index.search("heron", ("talk:ada",))) == ["s2"]
+        await healthy(index)
+
+
 @pytest.mark.parametrize("keep", [0, 1, 100, 4_096, 9_999])
 async def test_an_index_cut_off_between_two_starts_is_built_again(folder, keep):
     folder.write("memory/a.md", "peanuts are out\n" * 300)

@@ -32,12 +32,12 @@ from bot import app as composition
 from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, Inbound
-from bot.errors import StorageError
 from bot.gateway.feed import TranscriptFeed
 from bot.memory import disk, vectors
 from bot.messages import Text, ToolResult, ToolUse
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls, says
+from tests.fakes.brain import settled
 from tests.support import FakeClock, OpenConfig
 
 BLURTED = 12  # canaries in one reply; the prompt itself is scanned for all
@@ -576,6 +576,7 @@ class World:
 
     async def elsewhere(self, who: Who, kind: str, text: str) -> None:
         """Something said where nobody is answered: no file opened for it, and no word but one."""
+        await settled()  # what ended before is being saved still, and reads what it is saved to
         before = (len(self.model.requests), len(self._reads), self._outputs())
         more = {"chat": "closed", "chat_type": kind, "mentions_bot": True}
         await self._push(who, text, Plan(None), **more)
@@ -599,6 +600,7 @@ class World:
             await self._push(who, text, Plan(who), mentions_bot=False)
             await self._answered(who)
         else:
+            await settled()
             before = len(self.model.requests), self._outputs()
             await self._push(who, text, Plan(None), mentions_bot=False)
             if before != (len(self.model.requests), self._outputs()):
@@ -618,6 +620,7 @@ class World:
 
     async def join(self, who: Who, first: Who) -> None:
         """Let `who` type a code that `first` was given."""
+        await settled()  # what is being saved is saved for whoever it was said by until now
         setting = self.setting
         code = re.findall("/link ([A-Z2-9]{8})", await self.answer(first, "/link"))
         answer = await self.answer(who, f"/link {code[0]}")
@@ -632,6 +635,7 @@ class World:
 
     async def part(self, who: Who) -> None:
         """Let `who` be somebody of their own again."""
+        await settled()
         answer = await self.answer(who, "/unlink")
         mine = self.setting.persons(who)
         was = [id_ for id_, _ in self.setting.joined if id_ in mine and id_ not in self._named()]
@@ -696,35 +700,35 @@ class World:
             if message.role == "user" and message.text:
                 break
             done += any(isinstance(block, ToolResult) for block in message.blocks)
+        seen = sorted(set(TOKEN.findall(shown(request))))
+        if request.purpose == "flush":  # it is only done where there is a memory to save to
+            return "NO_REPLY" if done else self._keeps(seen, plan.who)
         if done < len(plan.tools):
             name, arguments = plan.tools[done]
             return calls(name, **arguments)
-        seen = sorted(set(TOKEN.findall(shown(request))))
         if plan.keeps and done == len(plan.tools):
-            if self.setting.sees_memory(plan.who):
-                for token in seen[:8]:
-                    self.canaries[token].spaces.add(self.setting.space(plan.who))
-            return calls("memory_write", text=f"kept {' '.join(seen[:8])} #{len(seen)}")
+            return self._keeps(seen, plan.who if self.setting.sees_memory(plan.who) else None)
         return says(f"I know {' '.join(seen[-BLURTED:])}" if plan.blurts else "Fine.")
+
+    def _keeps(self, seen: Sequence[str], who: Who | None) -> Any:
+        if who is not None:
+            for token in seen[:8]:
+                self.canaries[token].spaces.add(self.setting.space(who))
+        return calls("memory_write", text=f"kept {' '.join(seen[:8])} #{len(seen)}")
 
     def _plan(self, request: Request) -> Plan | None:
         for message in reversed(request.messages):
             if message.role == "user" and (found := STEP.findall(message.text)):
-                return self.plans.get(int(found[0]))
+                # A conversation that is saved is the last speaker's, whoever else spoke in it.
+                return self.plans.get(int(found[0 if request.purpose == "chat" else -1]))
         return None
 
     # --- what is looked at from outside -----------------------------------------------------------
 
     async def index_catches_up(self) -> None:
         await self.memory.index.sync("test")
-        try:
-            await self.feed.reconcile()
-            await self.feed.follow()
-        except StorageError:  # a damaged index, which is built anew; the feed tries again later
-            self.memory.index._keeper.broken = True
-            await self.memory.index.sync("test")
-            await self.feed.reconcile()
-            await self.feed.follow()
+        await self.feed.reconcile()
+        await self.feed.follow()
 
     async def probe(self) -> None:
         """The page that tells how things are, and nothing else."""

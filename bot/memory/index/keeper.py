@@ -30,7 +30,8 @@ CACHE = "embeddings.db"
 LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
 LOOKS = 200
 # What a rebuild mends: a file that is damaged, missing, or not what it should be.
-_DAMAGED = (
+_MENDED = (
+    DimsChanged,
     apsw.CorruptError,
     apsw.NotADBError,
     apsw.SQLError,
@@ -246,7 +247,7 @@ class Keeper:
             if await self._run(lambda: self._is_other(store)):
                 return await self._rebuild()
             return await self._builder.sync(store)
-        except (DimsChanged, *_DAMAGED) as error:
+        except _MENDED as error:
             log.warning("memory.index_rebuilt", reason=type(error).__name__)
             return await self._rebuild()
 
@@ -314,8 +315,13 @@ class Keeper:
         self.live = store.path
         self.broken = False
 
-    async def _change(self, work: Callable[[Store], asyncio.Future[T] | object]) -> T:
+    async def _change(
+        self, work: Callable[[Store], asyncio.Future[T] | object], *, again: bool = True
+    ) -> T:
         """Run a change on the store, which is built first if there is none.
+
+        A file that turns out to be damaged, or made for other vectors, is built anew, and the
+        change is made to the new one.
 
         Raises:
             StorageError: it cannot be written.
@@ -327,13 +333,11 @@ class Keeper:
             if store is None:
                 raise StorageError("The memory index cannot be opened.")
             return await work(store)  # type: ignore[misc]
-        except DimsChanged:
-            await self._rebuild()
-            return await self._change(work)
-        except (apsw.Error, OSError) as error:
+        except (DimsChanged, apsw.Error, OSError) as error:
+            self.broken |= isinstance(error, _MENDED)
+            if again and self.broken:
+                return await self._change(work, again=False)
             self._problem = _words(error)
-            if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-                self.broken = True  # the next change, search or sync builds it again
             raise StorageError(self._problem) from error
 
     async def _run(self, work: Callable[[], T]) -> T:
