@@ -1,8 +1,9 @@
 """How much is found in Chinese: `python -m bench chinese`.
 
-Each note is one day's and has one question; a search is right when that note comes first. A
-third of the questions have no word in common with their note, only its meaning (`OTHER_WORDS`); the
-last ones are single words of one or two characters (`SHORT`).
+Each note is one day's and has one question; a search is right when that note comes first. Some
+questions have no word in common with their note, only its meaning (`OTHER_WORDS`); some are single
+words of one or two characters (`SHORT`); some ask in Chinese for what was noted in English, or the
+other way round (`ACROSS`).
 """
 
 from __future__ import annotations
@@ -99,6 +100,25 @@ SHORT = (
     ("牙医约在本月二十号下午。", "牙医"),
 )
 
+ACROSS = (
+    ("The plumber comes on Tuesday to fix the kitchen sink.", "水管工哪天来?"),
+    ("My wife is expecting a baby in March.", "妻子什么时候生孩子?"),
+    ("The spare tyre is in the garage behind the bicycles.", "备胎放在哪里?"),
+    ("I am allergic to penicillin.", "我对哪种药物过敏?"),
+    ("Grandfather was a fisherman in Norway.", "祖父的职业是什么?"),
+    ("We booked a hotel in Lisbon for the summer holiday.", "暑假订了哪里的酒店?"),
+    ("My boss wants the quarterly budget by Friday.", "老板要的预算什么时候交?"),
+    ("The doctor said I should sleep more and drink less coffee.", "医生有什么建议?"),
+    ("律师的电话在绿色文件夹里。", "Where is the lawyer's phone number?"),
+    ("周六要带孩子去动物园看大象。", "When do we go to see the elephants?"),
+    ("我弟弟在部队当飞行员。", "What does my brother do in the army?"),
+    ("邻居家的樱桃树长到我们院子里了。", "Whose cherry tree grows into our yard?"),
+    ("数学考试不及格,要补考。", "Which exam do I have to take again?"),
+    ("我把护身符送给了最好的朋友。", "Who got my amulet?"),
+    ("妈妈每年秋天都腌黄瓜。", "What does mother pickle in autumn?"),
+    ("剧院的票是星期日晚上的。", "For which evening are the theatre tickets?"),
+)
+
 
 def write_notes(workspace: Path) -> list[tuple[str, str, str]]:
     """Write the notes; returns (kind, question, the path of its note)."""
@@ -106,7 +126,8 @@ def write_notes(workspace: Path) -> list[tuple[str, str, str]]:
     folder.mkdir(parents=True)
     asked: list[tuple[str, str, str]] = []
     day = FIRST_DAY
-    for kind, pairs in (("same", SAME_WORDS), ("other", OTHER_WORDS), ("short", SHORT)):
+    kinds = (("same", SAME_WORDS), ("other", OTHER_WORDS), ("short", SHORT), ("across", ACROSS))
+    for kind, pairs in kinds:
         for note, question in pairs:
             day += timedelta(days=1)
             path = f"memory/{day}.md"

@@ -1,7 +1,7 @@
 """WordLlama's word vectors, read from its installed package: no key, no download, no start-up cost.
 
-The mean of the vectors of a text's tokens is its vector, as WordLlama's own `embed` makes it, but
-for Chinese function words, which are left out.
+The mean of the vectors of a text's tokens is its vector, as WordLlama's own `embed` makes it; a
+Chinese word counts as one token, whose vector is the mean of its English meanings (`glosses`).
 Its weights are mapped, not loaded, so that only the words that are used take memory; and its Python
 package is not imported, because that configures logging for the whole program and takes 0.4 s.
 """
@@ -12,7 +12,7 @@ import asyncio
 import importlib.util
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.errors import EmbedderError
+from bot.memory.embed import glosses
+from bot.memory.embed.glosses import Glosses
 from bot.memory.vectors import Vectors, normalised
-from bot.storage import fulltext
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -32,9 +33,9 @@ MODEL = "l2_supercat_256"
 MAX_WORDS = 32_000  # kept with their vectors, at most 16 MB
 BATCH = 256  # texts; bounds the memory of one call
 
-# A Chinese sentence is so short that these would be half of its mean; measured in bench/chinese.
-_PUNCTUATION = "，。？！、；：“”‘’（）《》…"
-_LITTLE = str.maketrans("", "", "".join(fulltext.FUNCTION_CHARACTERS) + _PUNCTUATION)
+# Measured in bench/chinese and on questions of our own.
+WORD = 10.0  # the length of a Chinese word's vector: what an English word's mostly is
+CHARACTER = 0.6  # of that for a single character, which may mean many things
 
 _WEIGHTS = f"weights/{MODEL}.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -49,15 +50,12 @@ class LocalEmbedder:
     endpoint = ""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.model = f"{PACKAGE}/{MODEL}/content"
+        self.model = f"{PACKAGE}/{MODEL}/glosses"
         self._folder = folder
         self._thread: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._loaded: _Model | None = None
-        # Single words come again and again; rows that were never written take no memory.
-        self._places: dict[str, int] = {}
-        self._rows = np.zeros((0, 0), np.float16)
-        self._words_lock = threading.Lock()
+        self._words = _Words()
 
     @property
     def dims(self) -> int:
@@ -81,8 +79,7 @@ class LocalEmbedder:
         if thread is not None:
             await asyncio.to_thread(thread.shutdown)
         self._loaded = None
-        self._places.clear()
-        self._rows = np.zeros((0, 0), np.float16)
+        self._words = _Words()
 
     def word_vectors(self, texts: Sequence[str]) -> Vectors:
         """One vector of length one for each word, at once, in whatever thread.
@@ -90,21 +87,7 @@ class LocalEmbedder:
         Raises:
             EmbedderError: the package's files are missing or damaged.
         """
-        if len(texts) > MAX_WORDS:
-            return self._embed(list(texts))
-        with self._words_lock:
-            new = list(dict.fromkeys(text for text in texts if text not in self._places))
-            if len(self._places) + len(new) > MAX_WORDS:
-                self._places.clear()
-                new = list(dict.fromkeys(texts))
-            if new:
-                rows = self._model().embed(new)
-                if not len(self._rows):
-                    self._rows = np.zeros((MAX_WORDS, rows.shape[1]), np.float16)
-                first = len(self._places)
-                self._rows[first : first + len(new)] = rows
-                self._places.update(zip(new, range(first, first + len(new)), strict=True))
-            return self._rows[[self._places[text] for text in texts]].astype(np.float32)
+        return self._words.vectors(texts, self._embed)
 
     def _model(self) -> _Model:
         with self._lock:
@@ -125,11 +108,21 @@ class _Model:
         self._tokenizer = tokenizer
         self._weights = weights
         self.dims = int(weights.shape[1])
+        self._chinese = _Chinese(self)
 
     def embed(self, texts: list[str]) -> Vectors:
         """The mean of the vectors of each text's tokens, scaled to length one."""
-        said = [text if text.isascii() else text.translate(_LITTLE) or text for text in texts]
-        encoded = self._tokenizer.encode_batch_fast(said, add_special_tokens=False)
+        said = {at: text for at, text in enumerate(texts) if not text.isascii()}
+        han = {at: runs for at, text in said.items() if (runs := glosses.han_runs(text))}
+        rest = [glosses.without_han(text) if at in han else text for at, text in enumerate(texts)]
+        sums = self.sums(rest)
+        for at, runs in han.items():
+            sums[at] += self._chinese.sum(runs)
+        return normalised(sums)
+
+    def sums(self, texts: list[str]) -> Vectors:
+        """The sum of the vectors of each text's tokens."""
+        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids = [each.ids for each in encoded]
         sums = np.zeros((len(texts), self.dims), np.float32)
         # Only the rows that are used are widened, each once; then each text adds up its own.
@@ -142,7 +135,67 @@ class _Model:
             start, end = end, end + len(each)
             if each:
                 rows[places[start:end]].sum(axis=0, out=sums[at])
-        return normalised(sums)
+        return sums
+
+
+class _Chinese:
+    """Chinese words, each with a vector made of its meanings."""
+
+    def __init__(self, model: _Model) -> None:
+        self._model = model
+        self._words = _Words()
+        self._lock = threading.Lock()
+        self._loaded: Glosses | None = None
+
+    def sum(self, runs: list[str]) -> Vectors:
+        """The sum of the vectors of the words in some runs of Chinese characters."""
+        words = [word for run in runs for word in self._glosses().words_of(run)]
+        weights = [CHARACTER if len(word) == 1 else 1.0 for word in words]
+        return np.array(weights, np.float32) @ self._words.vectors(words, self._made)
+
+    def _glosses(self) -> Glosses:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = _dictionary()
+            return self._loaded
+
+    def _made(self, words: list[str]) -> Vectors:
+        meanings = [self._glosses().meanings(word) for word in words]
+        every = normalised(self._model.sums([each for some in meanings for each in some]))
+        made = np.zeros((len(words), self._model.dims), np.float32)
+        end = 0
+        for at, some in enumerate(meanings):
+            start, end = end, end + len(some)
+            if some:
+                made[at] = WORD * every[start:end].mean(axis=0)
+        return made
+
+
+class _Words:
+    """The vectors of single words, which come again and again: the last `MAX_WORDS` or fewer."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._rows = np.zeros((0, 0), np.float16)
+        self._lock = threading.Lock()
+
+    def vectors(self, words: Sequence[str], make: Callable[[list[str]], Vectors]) -> Vectors:
+        """One vector for each word; `make` gives those of the new ones."""
+        if len(words) > MAX_WORDS:
+            return make(list(words))
+        with self._lock:
+            new = list(dict.fromkeys(word for word in words if word not in self._places))
+            if len(self._places) + len(new) > MAX_WORDS:
+                self._places.clear()
+                new = list(dict.fromkeys(words))
+            if new:
+                rows = make(new)
+                if not len(self._rows):  # those that are never written take no memory
+                    self._rows = np.zeros((MAX_WORDS, rows.shape[1]), np.float16)
+                first = len(self._places)
+                self._rows[first : first + len(new)] = rows
+                self._places.update(zip(new, range(first, first + len(new)), strict=True))
+            return self._rows[[self._places[word] for word in words]].astype(np.float32)
 
 
 def _package_folder() -> Path:
@@ -150,6 +203,13 @@ def _package_folder() -> Path:
     if found is None or not found.submodule_search_locations:
         raise EmbedderError(f"the package {PACKAGE} is not installed")
     return Path(next(iter(found.submodule_search_locations)))
+
+
+def _dictionary() -> Glosses:
+    try:
+        return Glosses.installed()
+    except (OSError, ValueError) as error:
+        raise EmbedderError(f"the dictionary of Chinese words cannot be read: {error}") from error
 
 
 def _load(folder: Path) -> _Model:
