@@ -29,6 +29,7 @@ PAIR_SHARE = 0.1
 DATE_SHARE = 0.1
 NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one on the line itself
 UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
+SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
 
 
@@ -135,11 +136,16 @@ def snippet(scored: Scored) -> snippets.Snippet:
 
 
 def fuse(scored: Sequence[Scored], query: str, weights: Weights, *, today: date) -> list[Scored]:
-    """The candidates with their final scores, best first."""
+    """The candidates with their final scores, best first.
+
+    When even the best has hardly a word of what was asked, words are by chance, and count less.
+    """
     wanted = dates.named(query)
-    whole = (weights.text + weights.vector) or 1.0
+    best = max((each.text for each in scored), default=0.0)
+    by_words = weights.text * min(1.0, best / SURE) if weights.vector else weights.text
+    whole = (by_words + weights.vector) or 1.0
     for each in scored:
-        found = (weights.text * each.text + weights.vector * each.vector) / whole
+        found = (by_words * each.text + weights.vector * each.vector) / whole
         if found > 0 and wanted:
             found += DATE_SHARE * dates.nearness(wanted, each.candidate.day)
         each.score = min(1.0, found * _freshness(each.candidate.day, weights, today))

@@ -129,9 +129,25 @@ SHARES = st.tuples(st.floats(0, 1), st.floats(0, 1))
 @given(st.lists(SHARES, max_size=8), st.floats(0, 1), st.floats(0, 1))
 def test_the_final_score_is_the_weighted_mean(pairs, text, vector):
     weights = Weights(text=text, vector=vector)
-    for each in ranking.fuse(given_scores(*pairs), "", weights, today=TODAY):
+    sure = [(1.0, 0.0), *pairs]  # one of them has all the words
+    for each in ranking.fuse(given_scores(*sure), "", weights, today=TODAY):
         mean = (text * each.text + vector * each.vector) / ((text + vector) or 1)
         assert each.score == pytest.approx(min(1.0, mean))
+
+
+def test_words_by_chance_do_not_outweigh_meaning():
+    by_chance, meant = (0.1, 0.2), (0.0, 0.4)
+    found = given_scores(by_chance, meant)
+    assert order(ranking.fuse(found, "", Weights(0.75, 0.25), today=TODAY)) == [1, 0]
+    found = given_scores(by_chance, meant, (ranking.SURE, 0.0))  # words say something here
+    assert order(ranking.fuse(found, "", Weights(0.75, 0.25), today=TODAY))[1:] == [0, 1]
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=8))
+def test_how_sure_the_words_are_changes_no_order_by_words_alone(hundredths):
+    found = given_scores(*((each / 100, 0.5) for each in hundredths))
+    texts = [each.text for each in ranking.fuse(found, "", BOTH, today=TODAY)]
+    assert texts == sorted(texts, reverse=True)
 
 
 @given(SHARES, st.floats(0, 1), st.sampled_from(["text", "vector"]))
