@@ -37,7 +37,7 @@ from bot.storage import fulltext
 class RecordingEngine:
     """An engine that keeps what a channel gives it; `failures` makes `receive` fail so often.
 
-    `drops` counts what the channel left out, by reason.
+    `drops` counts what the channel left out, by reason; `notes` is what it keeps.
     """
 
     received: list[Inbound] = field(default_factory=list)
@@ -45,6 +45,7 @@ class RecordingEngine:
     lines: list[HistoryItem] = field(default_factory=list)
     moved: list[tuple[Address, str]] = field(default_factory=list)
     drops: Counter[str] = field(default_factory=Counter[str])
+    notes: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
     failures: int = 0
     attempts: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -77,6 +78,21 @@ class RecordingEngine:
         """The newest message received in each chat."""
         found = (inbound for inbound in self.received if inbound.channel == channel)
         return {inbound.chat: inbound.message_id for inbound in found if inbound.account == account}
+
+    async def keep(self, channel: str, account: str, name: str, text: str) -> None:
+        """Keep it, or fail like a full disk."""
+        async with self._changed:
+            self._changed.notify_all()
+            if self.failures > 0:
+                self.failures -= 1
+                raise StorageError("the disk is full")
+            self.notes.pop((channel, account, name), None)
+            if text:
+                self.notes[channel, account, name] = text
+
+    async def kept(self, channel: str, account: str) -> Mapping[str, str]:
+        """What is kept, by name."""
+        return {n: text for (c, a, n), text in self.notes.items() if (c, a) == (channel, account)}
 
     def commands(self, locale: str) -> Sequence[Command]:
         """Two commands, enough to fill a menu."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import structlog
-
+from adapters.accounts import Accounts
 from adapters.discord import DiscordConfig
 from adapters.discord.account import Account
 from adapters.discord.doctor import examine
@@ -20,14 +19,10 @@ from bot.channel import (
     Command,
     Engine,
     Finding,
-    Health,
     Media,
     Outbound,
     reveal,
 )
-from bot.errors import SendRefused, SendTransient
-
-_log = structlog.get_logger()
 
 
 class Discord:
@@ -49,15 +44,14 @@ class Discord:
     def __init__(self, config: DiscordConfig, pace: Pace | None = None) -> None:
         self._config = config
         self._pace = pace or Pace()
-        self._accounts: dict[str, Account] = {}
+        self._accounts: Accounts[Account] = Accounts(CHANNEL, "Discord")
         self._menus: dict[str, Sequence[Command]] = {}
 
     async def start(self, engine: Engine) -> None:
         """Begin to receive with every account that has a token."""
         tokens = self._config.tokens()
-        for name in self._config.accounts.keys() - tokens.keys():
-            _log.error("discord.token.missing", account=name)
-            engine.report(CHANNEL, name, Health.DOWN, "This account has no token.")
+        missing = self._config.accounts.keys() - tokens.keys()
+        self._accounts.lack(engine, missing, "This account has no token.")
         for name, token in tokens.items():
             section = self._config.account(name)
             if not isinstance(section, DiscordConfig):
@@ -75,35 +69,35 @@ class Discord:
 
     async def send(self, outbound: Outbound) -> str:
         """Send one piece of text; see `Channel.send`."""
-        return await self._of(outbound.address).sender.send(outbound)
+        return await self._accounts.named(outbound.address).sender.send(outbound)
 
     async def typing(self, address: Address) -> None:
         """Show "is typing…" in a chat, if that works."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         if account is not None and is_id(address.chat):
             await account.typing(address.chat)
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply while it is being written; an empty text takes it away."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         if account is not None and is_id(address.chat) and not account.stopping.is_set():
             answers = number_in(account.intake.triggers.get(address.chat, ""))
             await account.drafts.show(address.chat, draft_id, text, answers)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a sign below a message, if that works."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         number = number_in(message_id) if message_id[:1].isdecimal() else ""
         if account is not None and number and is_id(address.chat):
             await account.react(address.chat, number, emoji)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of what came with a message; see `Files.fetch`."""
-        return await self._of(address).shelf.fetch(media, most)
+        return await self._accounts.named(address).shelf.fetch(media, most)
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person may manage the server a room belongs to."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         known = account is not None and is_id(address.chat) and is_id(sender)
         return known and account is not None and await account.is_admin(address, sender)
 
@@ -119,13 +113,4 @@ class Discord:
 
     async def stop(self) -> None:
         """Stop receiving, wait for what is being stored, close the connections."""
-        accounts, self._accounts = list(self._accounts.values()), {}
-        await asyncio.gather(*(account.stop() for account in accounts))
-
-    def _of(self, address: Address) -> Account:
-        account = self._accounts.get(address.account)
-        if account is None:
-            if not self._accounts:
-                raise SendTransient("Discord is not connected")
-            raise SendRefused("this Discord account is not configured")
-        return account
+        await asyncio.gather(*(account.stop() for account in self._accounts.take()))

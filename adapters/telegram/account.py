@@ -23,9 +23,9 @@ from adapters.telegram.members import Members
 from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.presses import Presses
 from adapters.telegram.send import Sender, failure
-from adapters.waits import Backoff, pause
+from adapters.waits import Backoff, Stopped, pause
 from bot.channel import Command, Engine, Health, Outbound
-from bot.errors import SendLater
+from bot.errors import SendLater, StorageError
 
 MAX_COMMANDS = 100  # Telegram's limits of a menu
 MAX_DESCRIPTION = 256
@@ -38,10 +38,6 @@ _LANGUAGE = re.compile(r"[a-z]{2}")
 
 _log = structlog.get_logger()
 T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """The channel stops, so this call to Telegram was given up."""
 
 
 class Account(ABC):
@@ -64,7 +60,14 @@ class Account(ABC):
         self.sender = Sender(self.bot, allowance)
         self.fetcher = Fetcher(self.bot, config.api_root, session)
         self.members = Members(name, self._call)
-        self.drafts = Drafts(name, self._call, self._spawn, allowance, pace)
+        self.drafts = Drafts(
+            account=name,
+            engine=engine,
+            call=self._call,
+            spawn=self._spawn,
+            allowance=allowance,
+            pace=pace,
+        )
         self.stopping = asyncio.Event()
         # A token begins with the bot's id; the username comes with the first answer.
         own = token.partition(":")[0]
@@ -77,6 +80,7 @@ class Account(ABC):
             report=self.report,
             hear=self.drafts.hear,
             member=self._member,
+            spawn=self._spawn,
             pace=pace,
             stopping=self.stopping,
         )
@@ -100,6 +104,7 @@ class Account(ABC):
         """Give up what waits for Telegram, and wait for what is being stored."""
         self.stopping.set()
         self.drafts.close()
+        self.intake.close()
         for call in tuple(self._calls):
             call.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -114,8 +119,8 @@ class Account(ABC):
     async def send(self, outbound: Outbound) -> str:
         """Send one piece; a reply takes the place of what showed of it. See `Channel.send`."""
         standing = None
-        if outbound.kind == "reply" and not self.sender.knows(outbound.id):
-            standing = await self.drafts.take(outbound.address)
+        if outbound.draft and not self.sender.knows(outbound.id):
+            standing = await self.drafts.take(outbound.address, outbound.draft)
         return await self.sender.send(outbound, standing)
 
     def report(self, health: Health, detail: str = "") -> None:
@@ -177,6 +182,11 @@ class Account(ABC):
                 return
             except TelegramError as error:
                 delay = self._failed(error)
+            except StorageError as error:
+                delay = self.backoff.next()
+                _log.error("telegram.resume.failed", error=type(error).__name__, retry_in=delay)
+                again = f"Trying again in {delay:g} s."
+                self.report(Health.DEGRADED, f"What is stored cannot be read. {again}")
             except Exception as error:  # noqa: BLE001
                 # A fault of ours; without this the bot would go deaf and nobody would know.
                 _log.exception("telegram.fault", account=self.name)
@@ -198,6 +208,7 @@ class Account(ABC):
         self._hint = PRIVACY if is_deaf and self.config.group_policy != "disabled" else ""
         if self._hint:
             _log.info("telegram.privacy_mode.on", account=self.name)
+        await self.intake.resume()
         self._online = True
         if not self._published:
             self._spawn(self._publish())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import structlog
 from telegram.constants import ReactionEmoji
 from telegram.error import TelegramError
 
+from adapters.accounts import Accounts
 from adapters.telegram import TelegramConfig
 from adapters.telegram.account import Account
 from adapters.telegram.api import new_session
@@ -25,12 +25,10 @@ from bot.channel import (
     Command,
     Engine,
     Finding,
-    Health,
     Media,
     Outbound,
     reveal,
 )
-from bot.errors import SendRefused, SendTransient
 
 if TYPE_CHECKING:
     from adapters.telegram.webhook import WebhookServer
@@ -61,7 +59,7 @@ class Telegram:
     def __init__(self, config: TelegramConfig, pace: Pace | None = None) -> None:
         self._config = config
         self._pace = pace or Pace()
-        self._accounts: dict[str, Account] = {}
+        self._accounts: Accounts[Account] = Accounts(CHANNEL, "Telegram")
         self._menus: dict[str, Sequence[Command]] = {}
         self._session: aiohttp.ClientSession | None = None
         self._webhooks: WebhookServer | None = None
@@ -70,31 +68,23 @@ class Telegram:
         """Begin to receive with every account that has a token."""
         self._session = new_session()
         tokens = self._config.tokens()
-        for name in self._config.accounts.keys() - tokens.keys():
-            _log.error("telegram.token.missing", account=name)
-            engine.report(CHANNEL, name, Health.DOWN, "This account has no token.")
+        missing = self._config.accounts.keys() - tokens.keys()
+        self._accounts.lack(engine, missing, "This account has no token.")
         for name, token in tokens.items():
             self._accounts[name] = self._account(name, reveal(token), engine)
         self._serve()
         for account in self._accounts.values():
+            await account.drafts.recall()
             account.publish(self._menus)
             account.start()
 
-    @property
-    def dropped(self) -> Counter[str]:
-        """How many updates became no message since the start, by reason."""
-        total: Counter[str] = Counter()
-        for account in self._accounts.values():
-            total.update(account.intake.dropped)
-        return total
-
     async def send(self, outbound: Outbound) -> str:
         """Send one piece of text; see `Channel.send`."""
-        return await self._named(outbound.address).send(outbound)
+        return await self._accounts.named(outbound.address).send(outbound)
 
     async def typing(self, address: Address) -> None:
         """Show "typing…" in a chat, if that works."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         if account is None:
             return
         try:
@@ -104,13 +94,13 @@ class Telegram:
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply that is being written, as far as it has come; see `Drafts.draft`."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         if account is not None and not account.stopping.is_set():
             await account.drafts.show(address, draft_id, text)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put one of the signs Telegram allows below a message, if that works."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         number = message_id.partition(":")[0]
         sign = _REACTIONS.get(emoji.replace(_SELECTOR, ""), "")
         if account is None or not number.isdecimal() or (emoji and not sign):
@@ -122,11 +112,11 @@ class Telegram:
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of what came with a message; see `Files.fetch`."""
-        return await self._named(address).fetcher.fetch(media, most)
+        return await self._accounts.named(address).fetcher.fetch(media, most)
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person is an admin of a group; see `Admins.is_admin`."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         return account is not None and await account.members.is_admin(address, sender)
 
     async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
@@ -145,23 +135,9 @@ class Telegram:
         """Stop receiving, wait for what is being stored, close the connections."""
         if self._webhooks is not None:
             await self._webhooks.stop()
-        await asyncio.gather(*(account.stop() for account in self._accounts.values()))
+        await asyncio.gather(*(account.stop() for account in self._accounts.take()))
         if self._session is not None:
             await self._session.close()
-
-    def _named(self, address: Address) -> Account:
-        """The account of an address.
-
-        Raises:
-            SendTransient: the channel is not started.
-            SendRefused: there is no such account.
-        """
-        account = self._accounts.get(address.account)
-        if account is not None:
-            return account
-        if self._session is None:
-            raise SendTransient("Telegram is not connected")
-        raise SendRefused("this Telegram account is not configured")
 
     def _account(self, name: str, token: str, engine: Engine) -> Account:
         section = self._config.account(name)

@@ -1,12 +1,15 @@
 """Replies while they are being written.
 
 In a direct chat Telegram has a place for that (sendMessageDraft), which the reply's own message
-replaces. In groups it is one message that is edited until it is the reply.
+replaces. In groups it is one message that is edited until it is the reply. Which one that is is
+kept on disk, once for each, so that the reply finds it after a restart too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -17,17 +20,20 @@ import structlog
 from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter, TelegramError
 
 from adapters.telegram.api import Json, reason
+from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.markup import LIMIT, pieces
 from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.send import Standing, failure, place
 from adapters.telegram.shapes import integer, mapping
 from adapters.waits import pause
-from bot.channel import Address, Inbound
-from bot.errors import SendLater
+from bot.channel import Address, Engine, Inbound
+from bot.errors import SendLater, StorageError
 
 MARK = " ▍"  # ends a reply in a group that is being written
 SPARE = 8  # of a group's messages a minute, kept for what is finished
 REMEMBERED = 1024  # conversations whose latest question is known
+KEPT_FOR = 24 * 3600  # seconds; a reply that was not finished for so long never will be
+_KEPT = "draft "  # what the names of kept drafts begin with; one for each place
 
 _log = structlog.get_logger()
 
@@ -56,24 +62,30 @@ class Drafts:
     """The unfinished replies of one account, at most one in a place.
 
     Args:
+        engine: keeps which messages are drafts.
         call: calls a method of the Bot API.
         spawn: runs something in a task that ends with the channel.
     """
 
     def __init__(
         self,
+        *,
         account: str,
+        engine: Engine,
         call: Callable[[str, Json], Awaitable[Any]],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         allowance: Allowance,
         pace: Pace,
     ) -> None:
         self._account = account
+        self._engine = engine
         self._call = call
         self._spawn = spawn
         self._allowance = allowance
         self._pace = pace
         self._open: dict[Spot, _Draft] = {}
+        # What showed when the program ended, by place and id of the draft.
+        self._left: dict[tuple[Spot, str], Standing] = {}
         self._asked: OrderedDict[Spot, str] = OrderedDict()
         self._has_own_place = True  # until Telegram's server says it knows no drafts
 
@@ -87,18 +99,37 @@ class Drafts:
         if len(self._asked) > REMEMBERED:
             self._asked.popitem(last=False)
 
+    async def recall(self) -> None:
+        """Know what an earlier run of the program left unfinished."""
+        oldest = time.time() - KEPT_FOR
+        try:
+            kept = await self._engine.kept(CHANNEL, self._account)
+            for name in (name for name in kept if name.startswith(_KEPT)):
+                chat, thread, draft_id, message, answers, at = json.loads(kept[name])
+                if at < oldest:
+                    await self._engine.keep(CHANNEL, self._account, name, "")
+                else:
+                    self._left[(chat, thread), draft_id] = Standing(message, answers)
+        except StorageError as error:
+            said = type(error).__name__
+            _log.error("telegram.drafts.unread", account=self._account, error=said)
+
     async def show(self, address: Address, draft_id: str, text: str) -> None:
         """Show the text so far as soon as it may change; an empty one takes it away."""
         spot = address.chat, address.thread
         draft = self._open.get(spot)
         if draft is not None and (draft.id != draft_id or not text):
-            await self.drop(address, await self.take(address))
+            await self.drop(address, await self.take(address, draft.id))
             draft = None
         if not text:
+            await self.drop(address, self._left.pop((spot, draft_id), None))
             return
         if draft is None:
             start = asyncio.get_running_loop().time() + self._pace.draft_first
             draft = _Draft(address, draft_id, self._asked.get(spot, ""), start)
+            left = self._left.pop((spot, draft_id), None)
+            if left is not None:
+                draft.message, draft.answers = left.message, left.answers
             self._open[spot] = draft
         draft.text = text
         if draft.worker is None or draft.worker.done():
@@ -106,11 +137,13 @@ class Drafts:
         # Whoever gives up waiting here does not break off a call to Telegram.
         await asyncio.wait({draft.worker})
 
-    async def take(self, address: Address) -> Standing | None:
-        """End a place's draft, for the reply to replace it; None when no message shows it."""
-        draft = self._open.pop((address.chat, address.thread), None)
-        if draft is None:
-            return None
+    async def take(self, address: Address, draft_id: str) -> Standing | None:
+        """End a draft, for the reply to replace it; None when no message shows it."""
+        spot = address.chat, address.thread
+        draft = self._open.get(spot)
+        if draft is None or draft.id != draft_id:
+            return self._left.pop((spot, draft_id), None)
+        del self._open[spot]
         draft.closing.set()
         if draft.worker is not None:
             await asyncio.wait({draft.worker})
@@ -189,6 +222,20 @@ class Drafts:
             }
         sent = await self._call("sendMessage", parameters)
         draft.message = integer(mapping(sent) or {}, "message_id") or 0
+        await self._keep(draft)
+
+    async def _keep(self, draft: _Draft) -> None:
+        """Note which message a draft is; the next one in its place overwrites that.
+
+        Nothing is noted when it is finished: nobody else will ever ask for it by its id.
+        """
+        spot = draft.address.chat, draft.address.thread
+        text = json.dumps([*spot, draft.id, draft.message, draft.answers, int(time.time())])
+        name = f"{_KEPT}{' '.join(spot)}"
+        try:
+            await self._engine.keep(CHANNEL, self._account, name, text)
+        except StorageError as error:
+            _log.info("telegram.draft.unkept", account=self._account, error=type(error).__name__)
 
 
 def _number(draft_id: str) -> int:

@@ -1,32 +1,32 @@
 """From raw updates to the engine: normalise, join, store in order, retry, count what is left out.
 
-What belongs together is held until it is whole. Nothing that is held is acknowledged, so a crash
-costs none of it.
+What belongs together is held until it is whole. What is held is either not acknowledged or kept on
+disk, so a crash costs none of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from adapters.telegram.bundles import Bundle, put
+from adapters.telegram.holding import Holding
 from adapters.telegram.inbound import (
     CHANNEL,
     Identity,
     Ignored,
     Membership,
     Moved,
-    Press,
     album_of,
     normalise,
     press_of,
     update_id,
 )
-from adapters.telegram.joining import Part, goes_on, patience, whole
+from adapters.telegram.joining import Part
 from adapters.telegram.pace import Pace
 from adapters.telegram.presses import Presses
 from adapters.waits import Backoff, pause
@@ -38,17 +38,6 @@ from bot.errors import StorageError
 MAX_FAULTS = 5
 
 _log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class _Bundle:
-    """What is stored at once: a message with all its parts, a press, or a chat's new id."""
-
-    numbers: list[int]  # of its updates
-    parts: list[Part]
-    press: Press | None = None
-    moved: Moved | None = None
-    is_closed: bool = False  # nothing can follow any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +54,7 @@ class Intake:
     Args:
         hear: hears of every message before the engine does.
         member: hears that the bot's place in a chat changed.
+        spawn: runs something in a task that ends with the channel.
     """
 
     def __init__(
@@ -77,11 +67,11 @@ class Intake:
         report: Callable[[Health, str], None],
         hear: Callable[[Inbound], None],
         member: Callable[[Membership], None],
+        spawn: Callable[[Coroutine[object, object, None]], object],
         pace: Pace,
         stopping: asyncio.Event,
     ) -> None:
         self.me = me
-        self.dropped: Counter[str] = Counter()  # updates that became no message, by reason
         self._account = account
         self._engine = engine
         self._presses = presses
@@ -93,16 +83,47 @@ class Intake:
         # Of the updates Telegram still keeps: those that are stored, and when the others came.
         self._done: set[int] = set()
         self._seen: dict[int, float] = {}
+        self._holding = Holding(
+            account=account,
+            engine=engine,
+            store=self._insist,
+            spawn=spawn,
+            pace=pace,
+            stopping=stopping,
+        )
 
     async def offer(self, update: object) -> None:
-        """Store one update, or leave it out if it is nothing for the engine.
+        """Take one update that was brought; when this returns its words are on disk.
 
         Raises:
             StorageError: it could not be stored; offer it again later.
         """
-        bundle = self._read(update, update_id(update) or 0)
-        if bundle is not None:
+        number = update_id(update)
+        bundle = self._read(update, number or 0, time.monotonic())
+        if bundle is None:
+            return
+        if number is not None and self._holding.wants(bundle):
+            await self._holding.hold(update, bundle)
+        else:
             await self._perform(bundle)
+
+    async def resume(self) -> None:
+        """Go on with what an earlier run of the program was brought and could not store whole.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        now = time.monotonic()
+        for number, update in (await self._holding.kept()).items():
+            bundle = self._read(update, number, now)
+            if bundle is None:
+                await self._holding.forget([number])
+            else:
+                self._holding.resume(bundle)
+
+    def close(self) -> None:
+        """The channel stops."""
+        self._holding.close()
 
     async def take(self, updates: Iterable[object]) -> Taken | None:
         """Store a batch: in order within a chat, side by side across chats.
@@ -114,7 +135,7 @@ class Intake:
             None if the channel stopped before everything was stored.
         """
         now = time.monotonic()
-        lanes: dict[str, list[_Bundle]] = {}
+        lanes: dict[str, list[Bundle]] = {}
         numbers: list[int] = []
         is_moving = False
         for update in updates:
@@ -125,14 +146,13 @@ class Intake:
             numbers.append(number)
             if number in self._done:
                 continue
-            bundle = self._read(update, number)
+            bundle = self._read(update, number, self._seen.get(number, now))
             if bundle is None:
                 self._done.add(number)
                 continue
-            self._seen.setdefault(number, now)
+            self._seen[number] = bundle.began
             is_moving |= bundle.moved is not None
-            chat = bundle.moved.chat if bundle.moved else bundle.parts[0].inbound.chat
-            _put(lanes.setdefault(chat, []), bundle)
+            put(lanes.setdefault(bundle.chat, []), bundle)
         todo = list(lanes.values())
         if is_moving:  # two chats are becoming one, so their order counts as well
             todo = [sorted((b for lane in todo for b in lane), key=lambda b: b.numbers[0])]
@@ -151,14 +171,14 @@ class Intake:
         self._seen = {number: self._seen[number] for number in kept if number in self._seen}
         return Taken(offset, wait)
 
-    async def _store(self, bundles: Sequence[_Bundle], now: float) -> float | None:
+    async def _store(self, bundles: Sequence[Bundle], now: float) -> float | None:
         """Store the messages of one chat in order, up to the first that may not be whole.
 
         Returns:
             How long that one may take in seconds, or None if the channel stopped before the end.
         """
         for bundle in bundles:
-            wait = self._patience(bundle, now)
+            wait = bundle.waits(now, self._pace)
             if wait > 0:
                 return wait
             if not await self._insist(bundle):
@@ -166,16 +186,9 @@ class Intake:
             self._done.update(bundle.numbers)
         return 0.0
 
-    def _patience(self, bundle: _Bundle, now: float) -> float:
-        if bundle.is_closed or not bundle.parts:
-            return 0.0
-        waits = patience(bundle.parts, self._pace)
-        first, last = self._seen[bundle.numbers[0]], self._seen[bundle.numbers[-1]]
-        return min(last + waits, first + self._pace.together) - now if waits else 0.0
-
-    async def _insist(self, bundle: _Bundle) -> bool:
+    async def _insist(self, bundle: Bundle) -> bool:
         """Store one message, however long that takes; False if the channel stopped before."""
-        backoff, faults = Backoff(self._pace.first, self._pace.longest), 0
+        backoff, faults, delay = Backoff(self._pace.first, self._pace.longest), 0, 0.0
         while True:
             try:
                 await self._perform(bundle)
@@ -190,11 +203,13 @@ class Intake:
                     return True
                 delay = backoff.next()
             else:
+                if delay:
+                    self._report(Health.UP, "")
                 return True
             if await pause(delay, self._stopping):
                 return False
 
-    async def _perform(self, bundle: _Bundle) -> None:
+    async def _perform(self, bundle: Bundle) -> None:
         """Store one message; what a press needs besides is done once it is stored."""
         if bundle.moved is not None:
             old = Address(CHANNEL, self._account, bundle.moved.chat)
@@ -202,7 +217,7 @@ class Intake:
             moved = bundle.moved
             _log.info("telegram.chat.moved", account=self._account, chat=moved.chat, to=moved.to)
             return
-        inbound, press = whole(bundle.parts), bundle.press
+        inbound, press = bundle.message, bundle.press
         if press is not None and self._presses.repeated(press):
             self._drop("repeated_press")
             self._presses.answer(press)
@@ -220,7 +235,7 @@ class Intake:
         )
         self._report(Health.DEGRADED, detail)
 
-    def _read(self, update: object, number: int) -> _Bundle | None:
+    def _read(self, update: object, number: int, came: float) -> Bundle | None:
         """The message in an update, or None after saying in the log why there is none."""
         try:
             press = press_of(update)
@@ -237,9 +252,10 @@ class Intake:
         match result:
             case Inbound():
                 album = album_of(update) if press is None else ""
-                return _Bundle([number], [Part(result, album)], press, is_closed=press is not None)
+                part, is_press = Part(result, album), press is not None
+                return Bundle([number], [part], came, came, press, is_closed=is_press)
             case Moved():
-                return _Bundle([number], [], moved=result)
+                return Bundle([number], [], came, came, moved=result)
             case Membership():
                 self._drop("membership")
                 self._member(result)
@@ -250,7 +266,6 @@ class Intake:
         return None
 
     def _drop(self, reason: str) -> None:
-        self.dropped[reason] += 1
         self._engine.dropped(CHANNEL, reason)
 
     def _leave_out(self, ignored: Ignored, update: object) -> None:
@@ -263,25 +278,3 @@ class Intake:
             reason=ignored.reason,
             update_id=update_id(update),
         )
-
-
-def _put(lane: list[_Bundle], bundle: _Bundle) -> None:
-    """Add a message to its chat's, or to the parts of the message it goes on."""
-    if bundle.parts:
-        who = bundle.parts[0].inbound
-        before = next((b for b in reversed(lane) if _is_of(b, who)), None)
-        if before is not None and not before.is_closed:
-            if bundle.press is None and goes_on(before.parts, bundle.parts[0]):
-                before.numbers += bundle.numbers
-                before.parts += bundle.parts
-                return
-            before.is_closed = True
-    lane.append(bundle)
-
-
-def _is_of(bundle: _Bundle, who: Inbound) -> bool:
-    """Whether the same person said it in the same place."""
-    if not bundle.parts:
-        return False
-    other = bundle.parts[0].inbound
-    return (other.thread, other.sender) == (who.thread, who.sender)

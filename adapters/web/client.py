@@ -123,6 +123,13 @@ class RemoteEngine:
     async def chat_moved(self, address: Address, chat: str) -> None:
         """A terminal stays where it is."""
 
+    async def keep(self, channel: str, account: str, name: str, text: str) -> None:
+        """A terminal keeps nothing."""
+
+    async def kept(self, channel: str, account: str) -> Mapping[str, str]:
+        """A terminal keeps nothing."""
+        return {}
+
     def commands(self, locale: str) -> Sequence[Command]:
         """A terminal has no menu."""
         return ()

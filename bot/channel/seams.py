@@ -46,6 +46,22 @@ class Engine(Protocol):
         """
         ...
 
+    async def keep(self, channel: str, account: str, name: str, text: str) -> None:
+        """Keep a small text of the channel's own on disk, until an empty one takes its place.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        ...
+
+    async def kept(self, channel: str, account: str) -> Mapping[str, str]:
+        """What an account keeps, by name; an earlier run of the program may have left it.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        ...
+
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""
         ...
@@ -115,7 +131,10 @@ class Drafts(Protocol):
     """A channel that can show a reply while it is being written (`Capabilities.drafts`)."""
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """Show the text so far; an empty text takes the draft away. Never raises."""
+        """Show the text so far; an empty text takes the draft away. Never raises.
+
+        A reply that is written anew after a restart has the same `draft_id`.
+        """
         ...
 
 

@@ -103,6 +103,7 @@ class Delivery:
                 at=letter.created_at,
                 buttons=letter.extra.buttons if is_last and able.buttons else (),
                 attachments=letter.extra.attachments if is_last and able.attachments else (),
+                draft=letter.extra.draft if index == 0 else "",
             )
             await self._try(channel, piece)
             if not is_last:

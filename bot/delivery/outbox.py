@@ -20,10 +20,11 @@ _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What comes with a text, to a channel that takes it."""
+    """What comes with a text, to a channel that takes it; `draft` as in `Outbound`."""
 
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    draft: str = ""
 
 
 NOTHING = Extra()
@@ -151,7 +152,8 @@ def _to_json(extra: Extra | None) -> str:
         return ""
     buttons = [(button.label, button.command) for button in extra.buttons]
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
-    return orjson.dumps({"buttons": buttons, "attachments": files}).decode()
+    found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
+    return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
 def _from_json(text: str) -> Extra:
@@ -159,6 +161,7 @@ def _from_json(text: str) -> Extra:
         return NOTHING
     raw = orjson.loads(text)
     return Extra(
-        tuple(Button(*each) for each in raw["buttons"]),
-        tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw["attachments"]),
+        tuple(Button(*each) for each in raw.get("buttons", ())),
+        tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw.get("attachments", ())),
+        raw.get("draft", ""),
     )

@@ -34,6 +34,7 @@ from bot.metrics import Metrics
 from bot.sessions import reset, rooms, store
 from bot.sessions.store import Place, Session
 from bot.storage import Database
+from bot.storage.meta import MetaStore
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +73,7 @@ class Gateway:
         self._clock = clock
         self._metrics = metrics
         self._drops = Drops(metrics)
+        self._kept = MetaStore(database, clock)
 
     async def receive(self, inbound: Inbound) -> None:
         """Store a message; when this returns it is on disk and may be acknowledged.
@@ -142,6 +144,19 @@ class Gateway:
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest stored message id of each chat, to catch up after a downtime."""
         return await self._database.read(lambda tx: inbox.last_seen(tx, channel, account))
+
+    async def keep(self, channel: str, account: str, name: str, text: str) -> None:
+        """Keep a small text of a channel's own, until an empty one takes its place.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        key = f"channel/{channel}/{account}/{name}"
+        await (self._kept.set(key, text) if text else self._kept.forget(key))
+
+    async def kept(self, channel: str, account: str) -> Mapping[str, str]:
+        """What an account of a channel keeps, by name."""
+        return await self._kept.under(f"channel/{channel}/{account}/")
 
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""

@@ -57,6 +57,11 @@ class Presence:
         """Whether the channel shows a reply while it is being written."""
         return self._drafts is not None
 
+    @property
+    def draft(self) -> str:
+        """The id under which a reply may have been shown, now or before a restart; or empty."""
+        return self._draft_id if self.shows_text else ""
+
     def show(self, text: str) -> None:
         """Show the text so far, as soon as the one before has been shown."""
         self._text = text
@@ -64,8 +69,8 @@ class Presence:
             self._draft_task = asyncio.create_task(self._show_drafts(self._drafts))
 
     async def clear(self) -> None:
-        """Take the text so far away: no reply will replace it."""
-        if self._drafts is not None and self._shown:
+        """Take the text so far away, also that of an earlier run: no reply will replace it."""
+        if self._drafts is not None:
             await self._drafts.draft(self._address, self._draft_id, "")
 
     def _begin_typing(self) -> None:

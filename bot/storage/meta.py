@@ -20,6 +20,24 @@ class MetaStore:
         )
         return str(rows[0][0]) if rows else None
 
+    async def under(self, prefix: str) -> dict[str, str]:
+        """The texts of all keys that begin like this, by what follows in the key."""
+        size = len(prefix)
+        rows = await self._database.read(
+            lambda tx: tx.execute(
+                "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (size, prefix)
+            )
+        )
+        return {str(key)[size:]: str(value) for key, value in rows}
+
+    async def forget(self, key: str) -> None:
+        """Keep nothing under a key.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        await self._database.write(lambda tx: tx.execute("DELETE FROM meta WHERE key = ?", (key,)))
+
     async def set(self, key: str, text: str) -> None:
         """Keep a text.
 

@@ -85,7 +85,7 @@ async def test_own_messages_and_those_of_other_bots_never_come_back(fake, engine
     await fake.say("7", "again")
     await engine.wait_until(lambda e: len(e.received) == 2)
     assert texts(engine) == ["hello", "again"]
-    assert account(channel).intake.dropped == {"own": 1, "from_bot": 1}
+    assert engine.drops == {"own": 1, "from_bot": 1}
 
 
 async def test_an_edit_corrects_the_message_and_a_preview_does_not(fake, engine, channel):
@@ -246,7 +246,7 @@ async def test_what_finds_no_room_to_wait_is_read_again(fake, engine, channel, m
     for number in range(9):
         await fake.say("7", str(number))
     await engine.wait_said(Health.DEGRADED)
-    await eventually(lambda: account(channel).intake.dropped["overflow"] == 6)
+    await eventually(lambda: engine.drops["overflow"] == 6)
     engine.failures = 0
     await engine.wait_until(lambda e: len(e.received) == 9)
     assert texts(engine) == list("012345678")

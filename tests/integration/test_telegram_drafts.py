@@ -7,7 +7,7 @@ import pytest
 from adapters.telegram.drafts import MARK
 from adapters.telegram.pace import Allowance
 from bot.channel import Address, Attachment, Button, Outbound
-from bot.errors import SendLater, SendTransient
+from bot.errors import SendLater, SendTransient, StorageError
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
 
@@ -38,8 +38,8 @@ async def channel(fake, engine):
         yield running_channel
 
 
-def reply(text, address=ROOM, outbound_id="o1", **fields):
-    return Outbound(outbound_id, address, text, **fields)
+def reply(text, address=ROOM, outbound_id="o1", draft="d1", **fields):
+    return Outbound(outbound_id, address, text, draft=draft, **fields)
 
 
 async def test_in_a_group_one_message_grows_until_it_is_the_reply(fake, channel):
@@ -95,7 +95,7 @@ async def test_a_draft_that_comes_to_nothing_is_taken_away(fake, channel):
 
 async def test_a_notice_leaves_the_draft_alone(fake, channel):
     await channel.draft(ROOM, "d1", "One")
-    await channel.send(reply("Nearly full.", kind="notice"))
+    await channel.send(reply("Nearly full.", kind="notice", draft=""))
     await channel.send(reply("One, two.", outbound_id="o2"))
     assert fake.texts(TEA) == ["One, two.", "Nearly full."]
 
@@ -217,3 +217,125 @@ async def test_a_draft_whoever_shows_it_no_longer_waits_for_goes_on(fake, channe
     async with asyncio.timeout(5):
         await channel.send(reply("One, two."))
     assert "One, two." in fake.texts(TEA)
+
+
+# --- over a restart -------------------------------------------------------------------------------
+
+
+class Noted(WatchingEngine):
+    """An engine that counts what it is asked to keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept_texts: list[str] = []
+
+    async def keep(self, channel, account, name, text):
+        self.kept_texts.append(text)
+        await super().keep(channel, account, name, text)
+
+
+async def left(fake: FakeTelegram, engine: WatchingEngine, *texts: str) -> int:
+    """Run until a draft shows these texts one after the other, and stop; its message id."""
+    async with running(engine, settings(fake)) as channel:
+        for text in texts:
+            await channel.draft(ROOM, "d1", text)
+    assert fake.texts(TEA) == [f"{texts[-1]}{MARK}"]
+    return fake.sent[0].message_id
+
+
+async def test_after_a_restart_the_reply_goes_on_where_it_stood(fake, engine):
+    number = await left(fake, engine, "One")
+    async with running(engine, settings(fake)) as channel:
+        await channel.draft(ROOM, "d1", "One, two")
+        assert fake.texts(TEA) == [f"One, two{MARK}"]
+        await channel.send(reply("One, two, three."))
+    assert [(s.text, s.message_id) for s in fake.sent] == [("One, two, three.", number)]
+
+
+async def test_after_a_restart_a_reply_that_is_only_to_be_sent_ends_its_draft(fake, engine):
+    number = await left(fake, engine, "One")
+    async with running(engine, settings(fake)) as channel:
+        await channel.send(reply("Nearly full.", kind="notice", draft="", outbound_id="o0"))
+        await channel.draft(ROOM, "d2", "The next")
+        await channel.send(reply("One, two.", outbound_id="o1"))
+        await channel.send(reply("The next one.", outbound_id="o2", draft="d2"))
+    assert fake.texts(TEA) == ["One, two.", "Nearly full.", "The next one."]
+    assert fake.sent[0].message_id == number
+
+
+async def test_a_reply_that_was_finished_and_not_noted_is_not_sent_twice(fake, engine):
+    await left(fake, engine, "One")
+    for _ in range(2):
+        async with running(engine, settings(fake)) as channel:
+            await channel.send(reply("One, two."))
+    assert fake.texts(TEA) == ["One, two."]
+
+
+async def test_after_a_restart_a_finished_reply_is_left_alone(fake, engine):
+    async with running(engine, settings(fake)) as channel:
+        await channel.draft(ROOM, "d1", "One")
+        await channel.send(reply("One, two."))
+    async with running(engine, settings(fake)) as channel:
+        await channel.draft(ROOM, "d2", "Three")
+        await channel.send(reply("Three, four.", outbound_id="o2", draft="d2"))
+        await channel.draft(ROOM, "d2", "")
+        await channel.send(reply("Five.", outbound_id="o3", draft=""))
+    assert fake.texts(TEA) == ["One, two.", "Three, four.", "Five."]
+    assert fake.deleted == []
+
+
+async def test_after_a_restart_a_draft_no_reply_comes_of_is_taken_away(fake, engine):
+    await left(fake, engine, "One")
+    async with running(engine, settings(fake)) as channel:
+        await channel.draft(ROOM, "d1", "")
+    assert fake.texts(TEA) == []
+
+
+async def test_a_draft_costs_one_write_and_in_a_direct_chat_none(fake):
+    engine = Noted()
+    await left(fake, engine, "One", "One, two", "One, two, three")
+    assert len(engine.kept_texts) == 1
+    async with running(engine, settings(fake)) as channel:
+        await channel.send(reply("One, two, three, four."))
+        await channel.draft(ADA, "d2", "Five")
+        await channel.send(reply("Five, six.", ADA, "o2", "d2"))
+    assert len(engine.kept_texts) == 1
+    assert "One" not in engine.kept_texts[0]
+
+
+async def test_drafts_of_each_place_are_kept_and_old_ones_forgotten(fake, engine, monkeypatch):
+    inside = Address("telegram", "default", str(TEA), "8")
+    async with running(engine, settings(fake)) as channel:
+        for number in range(3):
+            await channel.draft(ROOM, f"d{number}", "One")
+        await channel.draft(inside, "d9", "Two")
+    assert len(engine.notes) == 2
+    monkeypatch.setattr("adapters.telegram.drafts.KEPT_FOR", -1)
+    async with running(engine, settings(fake)) as channel:
+        assert engine.notes == {}
+        await channel.send(reply("Three.", outbound_id="o9", draft="d9"))
+    assert "Three." in fake.texts(TEA)
+
+
+async def test_a_full_disk_disturbs_no_reply(fake, engine):
+    engine.failures = 1
+    async with running(engine, settings(fake)) as channel:
+        await channel.draft(ROOM, "d1", "One")
+        await channel.send(reply("One, two."))
+    assert fake.texts(TEA) == ["One, two."]
+    assert engine.notes == {}
+
+
+async def test_notes_that_cannot_be_read_do_not_keep_it_from_starting(fake):
+    class Unreadable(WatchingEngine):
+        reads = 0
+
+        async def kept(self, channel, account):
+            self.reads += 1
+            if self.reads == 1:
+                raise StorageError("the disk is broken")
+            return await super().kept(channel, account)
+
+    async with running(Unreadable(), settings(fake)) as channel:
+        await channel.send(reply("One."))
+    assert fake.texts(TEA) == ["One."]

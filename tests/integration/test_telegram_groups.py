@@ -110,7 +110,7 @@ async def test_what_is_dropped_is_counted_and_groups_do_not_fill_the_log(fake, e
         await received(engine, 1)
         await fake.wait_acknowledged()
     reasons = ("other_bot", "service", "from_bot", "reaction", "membership")
-    assert channel.dropped == dict.fromkeys(reasons, 1)
+    assert engine.drops == dict.fromkeys(reasons, 1)
     assert len(engine.received) == 1
     change = next(log for log in logs if log["event"] == "telegram.membership")
     assert (change["chat"], change["status"]) == (str(TEA), "kicked")

@@ -261,15 +261,15 @@ async def test_polling_after_a_webhook_takes_over_what_was_not_delivered(fake, e
         await fake.wait_acknowledged()
 
 
-async def test_groups_arrive_and_the_parts_of_an_album_one_by_one(fake, engine, config):
+async def test_groups_arrive_and_their_move_is_told(fake, engine, config):
     fake.room(-1001)
     fake.room(-5, "group")
     async with running(engine, config):
         await fake.wait_called("setWebhook")
-        fake.album(-1001, 7, 2, "@confidant_bot look")
+        fake.say(-1001, 7, "@confidant_bot look")
         fake.migrate(-5, -1001)
         await fake.wait_acknowledged()
-    assert [(len(i.media), i.mentions_bot) for i in engine.received] == [(1, True), (1, False)]
+    assert [(i.text, i.mentions_bot) for i in engine.received] == [("look", True)]
     assert engine.moved == [(Address("telegram", "default", "-5"), "-1001")] * 2
 
 

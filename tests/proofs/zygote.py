@@ -1,15 +1,18 @@
 """Starts the program again and again in a moment: everything is imported once, then forked.
 
 A child is the program itself, from the composition root down, with the real channels and the
-real storage; only the model is scripted, so that every answer names its question. Commands on
-standard input: `start` forks a child and prints its process id, `reap PID` waits for it.
+real storage; only the model is scripted, so that every answer names its question; it takes its
+time when the question has the word SLOWLY. Commands on standard input: `start` forks a child and
+prints its process id, `reap PID` waits for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import uvloop
@@ -19,17 +22,31 @@ from adapters.discord import channel as discord  # noqa: F401
 from adapters.nextcloud_talk import channel as nextcloud_talk  # noqa: F401
 from adapters.telegram import channel as telegram  # noqa: F401
 from bot import logs
+from bot.agent.models import Reply, Request, TextDelta
 from bot.app import App, Parts
 from bot.settings import Loaded, load
 from bot.testing import ScriptedModel
 
+SLOWLY = "slowly"
+PER_WORD = 0.02  # seconds
+
+
+class Model(ScriptedModel):
+    """It repeats what it is told, as fast as it was asked to."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Stream the answer word by word."""
+        is_slow = SLOWLY in request.messages[-1].text
+        async for event in super().stream(request):
+            if is_slow:
+                await asyncio.sleep(PER_WORD)
+            yield event
+
 
 async def _serve(loaded: Loaded) -> None:
-    import asyncio
-
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    parts = Parts(remote=ScriptedModel(), dashboard=False)
+    parts = Parts(remote=Model(), dashboard=False)
     async with App(loaded.config, loaded.plugins, parts):
         await stop.wait()
 

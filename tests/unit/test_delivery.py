@@ -203,3 +203,22 @@ async def test_buttons_and_files_come_with_the_last_piece_where_they_are_taken(p
     assert last.attachments == ((PICTURE,) if able else ())
     rows = await post.database.read(lambda tx: tx.execute("SELECT text, extra FROM outbox"))
     assert list(rows) == [("", "")]
+
+
+async def test_a_reply_names_its_draft_in_its_first_piece_also_after_a_restart(post: Post):
+    for again in (False, True):
+        post.channel.sent.clear()
+
+        def work(tx: Transaction) -> outbox.Letter:
+            extra = outbox.Extra(draft="7")
+            return outbox.add(tx, ADA, "word " * 30, post.clock(), extra=extra)
+
+        letter = await post.database.write(work)
+        if again:
+            assert await post.database.read(lambda tx: outbox.waiting(tx, ADA, 1)) == [letter]
+            await post.restart()
+        else:
+            post.delivery.post([letter])
+        sent = await post.channel.wait_sent(3)
+        assert [piece.draft for piece in sent] == ["7", "", ""]
+        await post.until(lambda states: set(states) == {"sent"})

@@ -130,6 +130,7 @@ async def test_the_whole_intake_takes_any_batch_and_counts_what_it_drops(seed):
         report=lambda *_: None,
         hear=heard.append,
         member=lambda *_: None,
+        spawn=lambda work: work.close(),
         pace=Pace(album=0, paste=0, first=0),
         stopping=asyncio.Event(),
     )
@@ -142,7 +143,7 @@ async def test_the_whole_intake_takes_any_batch_and_counts_what_it_drops(seed):
         assert (taken.offset, taken.wait) == (pushed, 0), batch
         assert len(intake._done) == len(intake._seen) == 0
     assert heard == engine.received
-    dropped, taken_in = sum(intake.dropped.values()), len(engine.received) + len(engine.moved)
+    dropped, taken_in = sum(engine.drops.values()), len(engine.received) + len(engine.moved)
     # The rest are parts that were put together.
     assert pushed * 0.6 < dropped + taken_in <= pushed
-    assert not intake.dropped["unreadable"] + intake.dropped["fault"]
+    assert not engine.drops["unreadable"] + engine.drops["fault"]
