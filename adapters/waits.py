@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 
 
+class Stopped(Exception):
+    """What waits is given up: its account stops."""
+
+
 class Backoff:
     """Doubling waits in seconds, from `first` to `longest`, until something succeeds."""
 

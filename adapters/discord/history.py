@@ -17,21 +17,14 @@ from adapters.discord.pace import Pace
 from adapters.discord.places import Place, Places
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import Json, child, children, identity, text
-from adapters.waits import Backoff, pause
+from adapters.missed import AT_ONCE, MAX_AGE, MAX_MISSED, listens, newest_chats
+from adapters.waits import Backoff, Stopped, pause
 from bot.channel import Inbound
 
-MAX_MISSED = 100  # messages of one chat, the newest ones …
-MAX_AGE = 24 * 3600 * 1000  # … that are not older, in ms
-MAX_CHATS = 500  # looked through after a downtime, those of the newest messages
 PAGE = 100
-AT_ONCE = 4  # requests
 
 _log = structlog.get_logger()
 T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """The account stops."""
 
 
 class History:
@@ -109,18 +102,14 @@ class History:
     def chats(self, last_seen: Mapping[str, str]) -> dict[str, str]:
         """The chats to look through: the newest ones, with the newest message seen in each."""
         seen = {chat: number_in(message) for chat, message in last_seen.items()}
-        known = [(chat, after) for chat, after in seen.items() if after and chat.isdecimal()]
-        known.sort(key=lambda item: int(item[1]), reverse=True)
-        if len(known) > MAX_CHATS:
+        known = {chat: int(after) for chat, after in seen.items() if after and chat.isdecimal()}
+        found = newest_chats(known)
+        if len(found) < len(known):
             _log.warning("discord.history.chats_cut", account=self._account, chats=len(known))
-        return dict(known[:MAX_CHATS])
+        return {chat: str(after) for chat, after in found.items()}
 
     def _listens(self, chat: str, place: Place) -> bool:
         """Whether the bot reads here at all: a direct chat, or a room it listens in."""
-        if place.kind == "direct":
-            return self._config.dm_policy != "disabled"
-        if self._config.group_policy == "disabled":
-            return False
         somewhere = Inbound(
             channel=CHANNEL,
             account=self._account,
@@ -133,8 +122,7 @@ class History:
             parent=place.parent,
             server=place.server,
         )
-        listed = self._config.listed(somewhere)
-        return listed.enabled if listed is not None else self._config.group_policy == "open"
+        return listens(self._config, somewhere)
 
     async def _clean(self, chat: str, message: Json) -> None:
         number = identity(message, "id")

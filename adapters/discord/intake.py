@@ -7,7 +7,7 @@ it is on disk, and what finds no room to wait is read again from the chat's hist
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +15,14 @@ from typing import Any
 import structlog
 
 from adapters.discord import presses
-from adapters.discord.history import History, Stopped
+from adapters.discord.history import History
 from adapters.discord.inbound import CHANNEL, CREATED, Identity, Ignored, normalise
 from adapters.discord.pace import Pace
 from adapters.discord.places import Place, Places, Room
 from adapters.discord.presses import Interaction, interaction_of
 from adapters.discord.replies import Replies
 from adapters.discord.shapes import Json, identity, integer
-from adapters.waits import Backoff, pause
+from adapters.waits import Backoff, Stopped, pause
 from bot.channel import Engine, Health, Inbound
 from bot.errors import StorageError
 
@@ -62,7 +62,6 @@ class Intake:
         stopping: asyncio.Event,
     ) -> None:
         self.me = Identity("")
-        self.dropped: Counter[str] = Counter()  # what was left out, by reason
         self.triggers: OrderedDict[str, str] = OrderedDict()  # rooms → what the bot answers there
         self._account = account
         self._engine = engine
@@ -285,6 +284,5 @@ class Intake:
 
     def leave_out(self, why: str) -> None:
         """Count something that becomes no message."""
-        self.dropped[why] += 1
         self._engine.dropped(CHANNEL, why)
         _log.debug("discord.event.ignored", account=self._account, reason=why)

@@ -48,7 +48,7 @@ class Seat:
     webhook_url: str  # what Talk calls, or empty when it is not known
     api_user: str
     api_password: SecretStr | None
-    rooms: tuple[str, ...]  # tokens of the rooms the configuration names
+    rooms: tuple[str, ...]  # tokens of the rooms the configuration lets it into by name
 
 
 class AccountConfig(BaseModel):
@@ -107,8 +107,8 @@ class NextcloudTalkConfig(ChannelConfig):
     )
     api_user: str = Field(
         default="",
-        description="An account of the bot's own, to tell direct chats from rooms and to fetch "
-        "files; without it every chat is a room.",
+        description="An account of the bot's own, to tell direct chats from rooms, to fetch files "
+        "and to find what was said while it was down; without it every chat is a room.",
     )
     api_password: SecretStr | None = Field(
         default=None,
@@ -160,7 +160,11 @@ class NextcloudTalkConfig(ChannelConfig):
             webhook_url=webhook_url(section.public_url, section.webhook_path),
             api_user=api.api_user if api is not None else "",
             api_password=api.api_password if api is not None else None,
-            rooms=tuple(each.rpartition("/")[2] for each in section.groups if each != "*"),
+            rooms=tuple(
+                each.rpartition("/")[2]
+                for each, room in section.groups.items()
+                if each != "*" and room.enabled
+            ),
         )
 
     @model_validator(mode="after")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypeVar, get_args
 
 import aiohttp
 import structlog
 from yarl import URL
 
+from adapters.missed import listens
 from adapters.nextcloud_talk import Seat, normal_url
 from adapters.nextcloud_talk.api import TalkApi
+from adapters.nextcloud_talk.catchup import CatchUp
 from adapters.nextcloud_talk.files import Fetcher
+from adapters.nextcloud_talk.history import History
 from adapters.nextcloud_talk.inbound import (
     CHANNEL,
     Identity,
@@ -25,38 +28,38 @@ from adapters.nextcloud_talk.inbound import (
     normalise,
     room_token,
 )
+from adapters.nextcloud_talk.pace import Pace
+from adapters.nextcloud_talk.record import Entry, read
 from adapters.nextcloud_talk.rich import file_ref
-from adapters.nextcloud_talk.rooms import Rooms
+from adapters.nextcloud_talk.rooms import DIRECT, Rooms
 from adapters.nextcloud_talk.send import NotAccepted, Sender
+from adapters.nextcloud_talk.shapes import number
 from adapters.nextcloud_talk.share import Sharer
-from bot.channel import Address, Engine, Health, Inbound, Media, Outbound
+from bot.channel import Address, ChannelConfig, Engine, Health, Inbound, Media, Outbound
 from bot.errors import SendRefused, SendTransient, StorageError
 
 REMEMBERED = 10_000  # rooms, and people in rooms
 
 # What can be in trouble, the worst first.
-Part = Literal["listening", "receiving", "sending"]
+Part = Literal["listening", "receiving", "storing", "sending"]
 
 _log = structlog.get_logger()
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Waits in seconds; tests make them short."""
-
-    # After storing failed. Talk brings a message once and waits 5 s, so it is tried again at once.
-    store: Sequence[float] = (0.2, 0.5, 1.0)
-    port: float = 5.0  # until a port that is taken is tried again
-
-
 class Account:
-    """One bot of the channel."""
+    """One bot of the channel; `config` is its section."""
 
     def __init__(
-        self, seat: Seat, engine: Engine, session: aiohttp.ClientSession, pace: Pace
+        self,
+        seat: Seat,
+        config: ChannelConfig,
+        engine: Engine,
+        session: aiohttp.ClientSession,
+        pace: Pace,
     ) -> None:
         self.seat = seat
+        self._config = config
         self.me = Identity(seat.account, seat.bot_name, place=seat.place)
         self._dropped: Counter[str] = Counter()
         self._engine = engine
@@ -70,6 +73,23 @@ class Account:
         self._moderators: OrderedDict[tuple[str, str], bool] = OrderedDict()
         self._health: tuple[Health, str] | None = None
         self._troubles: dict[Part, tuple[Health, str]] = {}
+        self._stopping = asyncio.Event()
+        self._catch_up = self._reader(api) if api.has_login else None
+
+    def start(self) -> None:
+        """Begin to look for what was missed, if there is an account that can."""
+        if self._catch_up is not None:
+            self._catch_up.start()
+
+    def close(self) -> None:
+        """Let nothing wait any longer for what was missed."""
+        self._stopping.set()
+
+    async def stop(self) -> None:
+        """Wait for what is being stored."""
+        self.close()
+        if self._catch_up is not None:
+            await self._catch_up.stop()
 
     # --- what comes in ---------------------------------------------------------------------------
 
@@ -78,6 +98,7 @@ class Account:
 
         Raises:
             StorageError: it could not be stored.
+            Stopped: the account stops before that.
         """
         result = normalise(payload, self.me, time.time_ns() // 1_000_000)
         if isinstance(result, Membership):
@@ -86,8 +107,7 @@ class Account:
             if self._is_echo(result):
                 self.drop("from_bot")
                 return True
-            await self._store(await self._placed(result, payload))
-            return True
+            await self._arrived(result, is_moderator=moderates(payload))
         else:
             self.drop(result.reason)
             return result.reason != "malformed"
@@ -97,15 +117,29 @@ class Account:
         """Whether this is a file we showed ourselves, as the API user."""
         return any(self._sharer.is_own(file_ref(media.ref)[0]) for media in inbound.media)
 
-    async def _placed(self, inbound: Inbound, payload: object) -> Inbound:
-        """The message with what only its server knows."""
+    async def _arrived(self, inbound: Inbound, *, is_moderator: bool) -> None:
+        """Store a message that a call brought, after what was missed before it."""
         room = room_token(inbound.chat)
         _keep(self._present, room, value=True)
-        _keep(self._moderators, (inbound.chat, inbound.sender), value=moderates(payload))
-        sender = inbound.sender.removeprefix(f"{self.seat.place}/") if self.seat.place else ""
-        if await self._rooms.is_direct(room, sender or inbound.sender):
-            return replace(inbound, chat_type="direct")
-        return inbound
+        _keep(self._moderators, (inbound.chat, inbound.sender), value=is_moderator)
+        if self._catch_up is not None:
+            await self._catch_up.settled(room)
+        try:
+            await self._store(await self._placed(inbound))
+        except StorageError as error:
+            self._unstored(error)
+            if self._catch_up is not None:
+                self._catch_up.read(room, int(inbound.message_id) - 1, self._pace.first)
+            raise
+
+    async def _placed(self, inbound: Inbound) -> Inbound:
+        """The message with what only its server knows."""
+        is_direct = await self._rooms.is_direct(room_token(inbound.chat), self._user(inbound))
+        return replace(inbound, chat_type="direct") if is_direct else inbound
+
+    def _user(self, inbound: Inbound) -> str:
+        """The sender's id as their own server has it."""
+        return inbound.sender.removeprefix(f"{self.seat.place}/" if self.seat.place else "")
 
     async def _store(self, inbound: Inbound) -> None:
         for delay in self._pace.store:
@@ -116,8 +150,80 @@ class Account:
                 _log.error("nextcloud_talk.store.failed", account=self.seat.account, error=name)
                 await asyncio.sleep(delay)
             else:
-                return
-        await self._engine.receive(inbound)
+                break
+        else:
+            await self._engine.receive(inbound)
+        self.well("storing")
+
+    def _unstored(self, error: StorageError) -> None:
+        name, account = type(error).__name__, self.seat.account
+        if self._catch_up is not None:
+            _log.error("nextcloud_talk.message.late", account=account, error=name)
+            then = "it is read from its conversation once that works."
+        else:
+            _log.error("nextcloud_talk.message.lost", account=account, error=name)
+            then = "Talk brings it only once, so its writer has to send it again."
+        self.trouble("storing", Health.DEGRADED, f"A new message could not be stored; {then}")
+
+    # --- what was missed -------------------------------------------------------------------------
+
+    def _reader(self, api: TalkApi) -> CatchUp:
+        account, pace, stopping = self.seat.account, self._pace, self._stopping
+        return CatchUp(
+            account=account,
+            engine=self._engine,
+            history=History(
+                account=account, api=api, rooms=self._rooms, pace=pace, stopping=stopping
+            ),
+            listens=self._listens,
+            entry=self._entry,
+            keep=self._keep_missed,
+            rooms=self._known,
+            drop=self.drop,
+            pace=pace,
+            stopping=stopping,
+        )
+
+    def _known(self, seen: Mapping[str, str]) -> dict[str, int]:
+        """The rooms of this account's server, with the newest message seen in each."""
+        known = dict(seen)
+        here = {room_token(chat): number(known, chat) for chat in known if self._is_here(chat)}
+        return {room: after for room, after in here.items() if after}
+
+    def _is_here(self, chat: str) -> bool:
+        return chat == chat_id(self.me, room_token(chat))
+
+    def _listens(self, room: str, kind: int) -> bool:
+        somewhere = Inbound(
+            channel=CHANNEL,
+            account=self.seat.account,
+            chat=chat_id(self.me, room),
+            chat_type="direct" if kind in DIRECT else "group",
+            sender="",
+            message_id="",
+            text="",
+            sent_at=0,
+        )
+        return listens(self._config, somewhere)
+
+    def _entry(self, room: str, said: object) -> Entry:
+        return read(said, room, self.me, time.time_ns() // 1_000_000)
+
+    async def _keep_missed(self, inbound: Inbound) -> None:
+        """Store a message that was found in its room's record.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        # Which files we showed ourselves is not known any more, but who did that for us.
+        if self._is_echo(inbound) or (inbound.media and self._user(inbound) == self.seat.api_user):
+            self.drop("from_bot")
+            return
+        try:
+            await self._store(await self._placed(inbound))
+        except StorageError as error:
+            self._unstored(error)
+            raise
 
     def _moved(self, change: Membership) -> None:
         if change.actor.startswith("bots/"):
@@ -146,7 +252,7 @@ class Account:
     async def send(self, outbound: Outbound) -> str:
         """Send one piece of text; see `Channel.send`."""
         room = room_token(outbound.address.chat)
-        if outbound.address.chat != chat_id(self.me, room):
+        if not self._is_here(outbound.address.chat):
             raise SendRefused("this is no conversation on this account's server")
         if self._present.get(room) is False:
             raise SendRefused("the bot was removed from this conversation")

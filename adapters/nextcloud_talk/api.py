@@ -18,7 +18,10 @@ SEND_TIMEOUT = 20.0  # seconds until a server answers
 CONNECT_TIMEOUT = 10.0  # seconds
 CONNECTIONS = 128  # at once, for all accounts together
 MAX_ANSWER = 4 << 20  # bytes of an answer that are read
+PAGE = 100  # messages of one answer; Talk gives 200 at most
 _TALK = "/ocs/v2.php/apps/spreed/api"
+_UNNOTICED = "setReadMarker=0&noStatusUpdate=1&markNotificationsAsRead=0"
+_LONGEST_NUMBER = 20  # digits
 
 
 class Unreachable(Exception):
@@ -40,6 +43,7 @@ class Answer:
     body: bytes = field(repr=False, default=b"")
     retry_after: float = 0.0  # seconds, 0 when the server does not say
     file: str = ""  # what the server calls a file it was just given
+    last: int = 0  # the message up to which a page of a room's record goes, 0 when not told
 
     @property
     def data(self) -> object:
@@ -91,6 +95,10 @@ class TalkApi:
         """Which features an admin gave this bot; Talk 25 and newer know."""
         return await self._as_bot("POST", "ask-features", room, {"token": room})
 
+    async def touch(self, room: str) -> Answer:
+        """Take away a reaction that is not there: 404 to a bot that may answer, 401 to others."""
+        return await self.react(room, "0", "👍", add=False)
+
     async def _as_bot(self, method: str, path: str, signed: str, body: Json) -> Answer:
         random = new_random()
         headers = {
@@ -109,10 +117,16 @@ class TalkApi:
         """Every room the API user is in."""
         return await self.as_user("GET", f"{_TALK}/v4/room")
 
-    async def newest(self, token: str) -> Answer:
-        """The newest messages of a room, without marking them as read."""
-        query = "lookIntoFuture=0&limit=100&setReadMarker=0&includeLastKnown=0"
-        return await self.as_user("GET", f"{_TALK}/v1/chat/{token}?{query}")
+    async def chat(
+        self, token: str, limit: int, after: int | None, patience: float = SEND_TIMEOUT
+    ) -> Answer:
+        """Messages of a room, the oldest first after one, or the newest; nobody sees us read.
+
+        Status 304 is that there are none.
+        """
+        since = "0" if after is None else f"1&timeout=0&lastKnownMessageId={after}"
+        query = f"lookIntoFuture={since}&limit={limit}&includeLastKnown=0&{_UNNOTICED}"
+        return await self.as_user("GET", f"{_TALK}/v1/chat/{token}?{query}", patience=patience)
 
     async def as_user(
         self,
@@ -168,7 +182,8 @@ class TalkApi:
             ) as response:
                 body = await _read(response, most)
                 file = response.headers.get("OC-FileId", "")
-                return Answer(response.status, body, _retry_after(response), file)
+                last = _number(response.headers.get("X-Chat-Last-Given", ""), _LONGEST_NUMBER)
+                return Answer(response.status, body, _retry_after(response), file, last)
         except aiohttp.ClientConnectorError as error:
             raise Unreachable(type(error).__name__, sent=False) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -198,8 +213,12 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:
-    value = response.headers.get("Retry-After", "")
-    return float(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0.0
+    return float(_number(response.headers.get("Retry-After", ""), 5))
+
+
+def _number(value: str, digits: int) -> int:
+    is_one = value.isascii() and value.isdecimal() and len(value) <= digits
+    return int(value) if is_one else 0
 
 
 def escaped(name: str) -> str:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import aiohttp
-import structlog
 
+from adapters.accounts import Accounts
 from adapters.nextcloud_talk import NextcloudTalkConfig
-from adapters.nextcloud_talk.account import Account, Pace
+from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.doctor import examine
 from adapters.nextcloud_talk.inbound import CHANNEL
+from adapters.nextcloud_talk.pace import Pace
 from adapters.nextcloud_talk.send import LIMIT
 from adapters.nextcloud_talk.webhook import WebhookServer
 from bot.channel import Address, Capabilities, Engine, Finding, Health, Media, Outbound
-from bot.errors import SendRefused, SendTransient
-
-_log = structlog.get_logger()
 
 
 class NextcloudTalk:
@@ -29,7 +27,7 @@ class NextcloudTalk:
         self._config = config
         self._pace = pace or Pace()
         self._seats = config.seats()
-        self._accounts: dict[str, Account] = {}
+        self._accounts: Accounts[Account] = Accounts(CHANNEL, "Nextcloud Talk")
         self._session: aiohttp.ClientSession | None = None
         self._server: WebhookServer | None = None
         # Bots can neither fetch nor show files; the accounts beside them can.
@@ -44,34 +42,36 @@ class NextcloudTalk:
     async def start(self, engine: Engine) -> None:
         """Begin to listen for every account that has a server and a secret."""
         self._session = new_session()
-        for name in self._config.accounts.keys() - self._seats.keys():
-            _log.error("nextcloud_talk.account.incomplete", account=name)
-            detail = "This account lacks base_url or a bot_secret of its own."
-            engine.report(CHANNEL, name, Health.DOWN, detail)
+        missing = self._config.accounts.keys() - self._seats.keys()
+        detail = "This account lacks base_url or a bot_secret of its own."
+        self._accounts.lack(engine, missing, detail)
         for name, seat in self._seats.items():
-            self._accounts[name] = Account(seat, engine, self._session, self._pace)
-            self._accounts[name].trouble("listening", Health.STARTING, "")
+            section = self._config.account(name)
+            account = Account(seat, section, engine, self._session, self._pace)
+            self._accounts[name] = account
+            account.trouble("listening", Health.STARTING, "")
+            account.start()
         host, port = self._config.webhook_host, self._config.webhook_port
         self._server = WebhookServer(self._accounts, engine, host, port, self._pace)
         self._server.start()
 
     async def send(self, outbound: Outbound) -> str:
         """Send one piece of text; see `Channel.send`."""
-        return await self._account(outbound.address).send(outbound)
+        return await self._accounts.named(outbound.address).send(outbound)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a reaction below a message, if that works."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         if account is not None:
             await account.react(address, message_id, emoji)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of a file that came with a message; see `Files.fetch`."""
-        return await self._account(address).fetch(media, most)
+        return await self._accounts.named(address).fetch(media, most)
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person looks after a room; Talk tells with what they write."""
-        account = self._accounts.get(address.account)
+        account = self._accounts.at(address)
         return account is not None and account.is_admin(address, sender)
 
     async def examine(self) -> Sequence[Finding]:
@@ -80,22 +80,13 @@ class NextcloudTalk:
 
     async def stop(self) -> None:
         """Stop listening, wait for what is being stored, close the connections."""
+        for account in self._accounts.values():
+            account.close()
         if self._server is not None:
             await self._server.stop()
+        for account in self._accounts.values():
+            await account.stop()
         if self._session is not None:
             await self._session.close()
-        self._accounts, self._session = {}, None
-
-    def _account(self, address: Address) -> Account:
-        """The account of an address.
-
-        Raises:
-            SendTransient: the channel is not started.
-            SendRefused: there is no such account.
-        """
-        account = self._accounts.get(address.account)
-        if account is not None:
-            return account
-        if self._session is None:
-            raise SendTransient("Nextcloud Talk is not connected")
-        raise SendRefused("this Nextcloud Talk account is not configured")
+        self._accounts.take()
+        self._session = None

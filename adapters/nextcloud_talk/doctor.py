@@ -117,7 +117,8 @@ class _Visit:
         if not user:
             yield self._say(
                 "warning",
-                "without api_user every chat counts as a room, also direct ones",
+                "without api_user every chat counts as a room, also direct ones, and what is said "
+                "while Confidant is down is lost",
                 "Make an account for the bot, set api_user and an app password of it.",
             )
             return
@@ -135,8 +136,17 @@ class _Visit:
             )
             return
         listed = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
-        rooms += [token for each in listed if (token := text(node(each), "token"))]
+        seen = [token for each in listed if (token := text(node(each), "token"))]
+        rooms += seen
         yield self._say("ok", f"api_user {user} is let in and sees {len(listed)} conversations")
+        missing = ", ".join(room for room in self._seat.rooms if room not in seen)
+        if missing:
+            yield self._say(
+                "warning",
+                f"api_user {user} is not in {missing}: what is said there while Confidant is down "
+                "is lost, and files cannot be fetched",
+                "Add that account to the conversation as a participant.",
+            )
 
     async def features(self, rooms: Sequence[str], *, askable: bool) -> AsyncIterator[Finding]:
         """Whether the bot may answer, tried in the first rooms that are known."""
@@ -177,8 +187,7 @@ class _Visit:
             if askable:
                 answer = await self._api.features(room)
                 return number(node(answer.data), "features") if answer.status == 200 else None
-            # Taking away a reaction that is not there: only who may answer is told so.
-            answer = await self._api.react(room, "0", "👍", add=False)
+            answer = await self._api.touch(room)
         except (Unreachable, TooLarge):
             return None
         return sum(_FEATURES.values()) if answer.status in {200, 404} else None

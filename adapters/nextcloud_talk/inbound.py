@@ -162,12 +162,13 @@ def _sender(author: str, me: Identity) -> str:
 
 
 def _content(note: Json) -> Json | None:
-    """What is inside a note: JSON again, with a message and its parameters."""
-    try:
-        content = parse_json(text(note, "content"))
-    except ValueError:
-        return None
-    found = node(content)
+    """What is inside a note: a message and its parameters, which Talk writes as JSON again."""
+    found = child(note, "content")
+    if not found:
+        try:
+            found = node(parse_json(text(note, "content")))
+        except ValueError:
+            return None
     return found if isinstance(found.get("message"), str) else None
 
 

@@ -18,6 +18,7 @@ RETRY = 30.0  # seconds until a room is asked for again that could not be looked
 MOST = 10_000  # rooms
 
 ONE_TO_ONE, FORMER_ONE_TO_ONE, NOTE_TO_SELF = 1, 5, 6
+DIRECT = (ONE_TO_ONE, FORMER_ONE_TO_ONE, NOTE_TO_SELF)
 
 _log = structlog.get_logger()
 
@@ -53,7 +54,11 @@ class Rooms:
         if kind == ONE_TO_ONE:
             # What that account's own user writes there, another person reads.
             return sender != self._api_user
-        return kind in {FORMER_ONE_TO_ONE, NOTE_TO_SELF}
+        return kind in DIRECT
+
+    def keep(self, token: str, kind: int) -> None:
+        """Remember what kind a room is, as Talk's own number."""
+        self._remember(token, _Room(kind, self._clock() + KEPT))
 
     def forget(self, token: str) -> None:
         """Ask again next time."""
@@ -71,11 +76,14 @@ class Rooms:
         else:
             # What was known stays true: Talk does not turn a direct chat into a group.
             found = _Room(known.kind if known is not None else 0, now + RETRY)
+        self._remember(token, found)
+        return found.kind
+
+    def _remember(self, token: str, found: _Room) -> None:
         self._rooms[token] = found
         self._rooms.move_to_end(token)
         if len(self._rooms) > MOST:
             self._rooms.popitem(last=False)
-        return found.kind
 
     async def _ask(self, token: str) -> int:
         try:

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 import structlog
 
-from adapters.nextcloud_talk.api import Answer, TalkApi, TooLarge, Unreachable
+from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
 from adapters.nextcloud_talk.inbound import room_token
 from adapters.nextcloud_talk.shapes import Json, blank, clean, node
 from adapters.nextcloud_talk.share import Sharer
@@ -128,7 +128,7 @@ class Sender:
         if not self._api.has_login:
             return False
         try:
-            answer = await self._api.newest(room)
+            answer = await self._api.chat(room, PAGE, None)
         except (Unreachable, TooLarge) as error:
             raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
         said = cast("list[object]", answer.data) if isinstance(answer.data, list) else []

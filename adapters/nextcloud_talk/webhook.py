@@ -12,11 +12,13 @@ import structlog
 from aiohttp import web
 
 from adapters.nextcloud_talk import normal_url
-from adapters.nextcloud_talk.account import Account, Pace
+from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.inbound import CHANNEL
+from adapters.nextcloud_talk.pace import Pace
 from adapters.nextcloud_talk.replay import Seen
 from adapters.nextcloud_talk.shapes import parse_json
 from adapters.nextcloud_talk.signing import verify, well_formed
+from adapters.waits import Stopped
 from bot.channel import Engine, Health, reveal
 from bot.errors import StorageError
 
@@ -115,17 +117,11 @@ class WebhookServer:
             return web.Response(status=400)
         try:
             understood = await account.take(payload)
-        except StorageError as error:
+        except StorageError:
             self._seen.forget(call.random)  # it may be brought again
-            name = type(error).__name__
-            _log.error("nextcloud_talk.message.lost", account=account.seat.account, error=name)
-            account.trouble(
-                "receiving",
-                Health.DEGRADED,
-                "A new message could not be stored; Talk brings it only once, so its writer has "
-                "to send it again.",
-            )
             return web.Response(status=500)
+        except Stopped:
+            return web.Response(status=503)  # it is found the next time
         except Exception:  # noqa: BLE001  # a fault of ours must not silence the next call
             self._seen.forget(call.random)
             account.drop("fault")

@@ -24,8 +24,8 @@ import aiohttp
 from aiohttp import web
 
 from adapters.nextcloud_talk import NextcloudTalkConfig
-from adapters.nextcloud_talk.account import Pace
 from adapters.nextcloud_talk.channel import NextcloudTalk
+from adapters.nextcloud_talk.pace import Pace
 from bot.channel import Health
 from bot.testing import RecordingEngine
 from tests.support import until
@@ -35,7 +35,7 @@ WEBHOOK, RESPONSE, REACTION = 1, 2, 8
 ALL_FEATURES = WEBHOOK | RESPONSE | REACTION
 MAX_LENGTH = 32_000
 API_USER, API_PASSWORD = "confidant", "app-password-1"
-QUICK = Pace(store=(0.01, 0.01), port=0.02)
+QUICK = Pace(store=(0.01, 0.01), port=0.02, first=0.01, longest=0.02, hold=4.0)
 
 
 def signed(secret: str, random: str, text: str | bytes) -> str:
@@ -67,6 +67,46 @@ def payload(text: str, **changes: Any) -> dict[str, Any]:
         "object": note,
         "target": {"type": "Collection", "id": room, "name": "world"},
     }
+
+
+def record(text: str, **changes: Any) -> dict[str, Any]:
+    """An entry of a room's own record, as Talk's chat API shows it; `changes` as in `payload`.
+
+    They may also set at (seconds since the epoch), system, kind, reference and deleted.
+    """
+    kind, _, actor = changes.get("sender", "users/ada").partition("/")
+    number, system = int(changes.get("id", 1567)), changes.get("system", "")
+    found: dict[str, Any] = {
+        "id": number,
+        "token": changes.get("room", "n3xtc10ud"),
+        "actorType": kind,
+        "actorId": actor,
+        "actorDisplayName": changes.get("name", "Ada Lovelace"),
+        "timestamp": int(changes.get("at", time.time())),
+        "message": text,
+        "messageParameters": changes.get("parameters", []),
+        "systemMessage": system,
+        "messageType": changes.get("kind", "system" if system else "comment"),
+        "isReplyable": not system,
+        "referenceId": changes.get("reference", ""),
+        "reactions": {},
+        "expirationTimestamp": 0,
+        "markdown": not system,
+        "threadId": changes.get("thread", number),
+    }
+    if changes.get("deleted"):
+        found |= {"deleted": True, "messageType": "comment_deleted"}
+    if "reply" in changes:
+        answered = changes["reply"]
+        inner = json.loads(answered["object"]["content"])
+        found["parent"] = record(
+            inner["message"],
+            id=answered["object"]["id"],
+            sender=answered["actor"]["id"],
+            name=answered["actor"]["name"],
+            parameters=inner["parameters"],
+        )
+    return found
 
 
 @dataclass
@@ -123,9 +163,15 @@ class FakeNextcloud:
     shared: set[tuple[str, str]] = field(default_factory=set)
     abilities: list[str] = field(default_factory=lambda: ["bots-v1", "bot-features-api"])
     messages: set[int] = field(default_factory=lambda: {1567})
+    records: list[dict[str, Any]] = field(default_factory=list)  # of all rooms, oldest first
+    strangers: set[str] = field(default_factory=set)  # rooms the API user is not in
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # records: room, query
+    read: int = 0  # how often a record was read to its end
+    chat: Callable[[str, dict[str, str]], web.Response] | None = None  # in place of the real one
     requests: list[tuple[str, str]] = field(default_factory=list)
     backend: str = ""  # overwrite.cli.url, when it differs
     url: str = ""
+    _written: set[int] = field(default_factory=set)  # ids of the records
     _faults: dict[str, deque[Fault]] = field(default_factory=dict)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -174,9 +220,17 @@ class FakeNextcloud:
 
     async def say(self, text: str, **changes: Any) -> list[int]:
         """A person writes; the statuses the bots of the room answered with."""
-        changes.setdefault("id", max(self.messages) + 1)
-        self.messages.add(int(changes["id"]))
-        return await self.bring(payload(text, **changes))
+        number = self.write(text, **changes)
+        return await self.bring(payload(text, **(changes | {"id": number})))
+
+    def write(self, text: str, **changes: Any) -> int:
+        """A person writes, and the bots are not told; the message's id."""
+        number = int(changes.setdefault("id", max(self.messages) + 1))
+        if number not in self._written:
+            self._written.add(number)
+            self.messages.add(number)
+            self.records.append(record(text, **changes))
+        return number
 
     async def bring(self, body: dict[str, Any]) -> list[int]:
         """Send an activity to the bots of its room."""
@@ -245,6 +299,13 @@ class FakeNextcloud:
                     bot.actor,
                 )
             )
+            self.write(
+                text,
+                room=token,
+                sender=bot.actor,
+                name=bot.name,
+                reference=body.get("referenceId", ""),
+            )
             self._changed.notify_all()
         return ocs(None, 201)
 
@@ -277,19 +338,37 @@ class FakeNextcloud:
 
     async def _rooms(self, request: web.Request) -> web.Response:
         self._user(request)
-        return ocs([{"token": token, "type": kind} for token, kind in self.kinds.items()])
+        rooms = [token for token in self.kinds if token not in self.strangers]
+        return ocs([{"token": token, "type": self.kinds[token]} for token in rooms])
 
     async def _room(self, request: web.Request) -> web.Response:
         self._user(request)
         token = request.match_info["token"]
-        if token not in self.kinds:
+        if token not in self.kinds or token in self.strangers:
             raise web.HTTPNotFound
         return ocs({"token": token, "type": self.kinds[token]})
 
     async def _chat(self, request: web.Request) -> web.Response:
+        """A room's record, forwards or backwards, as ChatController.php gives it."""
         self._user(request)
-        said = [each for each in self.posted if each.room == request.match_info["token"]]
-        return ocs([{"message": e.text, "referenceId": e.reference} for e in reversed(said)])
+        token, query = request.match_info["token"], dict(request.query)
+        self.asked.append((token, query))
+        if self.chat is not None:
+            return self.chat(token, query)
+        if token not in self.kinds or token in self.strangers:
+            raise web.HTTPNotFound
+        known, limit = int(query.get("lastKnownMessageId", 0)), int(query.get("limit", 100))
+        said = sorted((e for e in self.records if e["token"] == token), key=lambda e: e["id"])
+        if query["lookIntoFuture"] == "1":
+            assert query["timeout"] == "0", "nobody waits for what is to come"
+            found = [e for e in said if e["id"] > known]
+        else:
+            found = [e for e in reversed(said) if not known or e["id"] < known]
+        found = found[: min(limit, 200)]
+        if not found:
+            self.read += 1
+            return web.Response(status=304)
+        return ocs(found, headers={"X-Chat-Last-Given": str(found[-1]["id"])})
 
     async def _capabilities(self, request: web.Request) -> web.Response:
         spreed = {"spreed": {"features": self.abilities}} if self.abilities else {}
@@ -350,6 +429,7 @@ class FakeNextcloud:
             room=room,
             sender=f"users/{API_USER}",
             parameters={"file": file},
+            reference=body["referenceId"],
             type="Activity",
         )
         return ocs({"id": 1})
@@ -378,9 +458,10 @@ class FakeNextcloud:
         return await handler(request)
 
 
-def ocs(data: Any, status: int = 200) -> web.Response:
+def ocs(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     meta = {"status": "ok", "statuscode": status, "message": "OK"}
-    return web.json_response({"ocs": {"meta": meta, "data": data}}, status=status)
+    body = {"ocs": {"meta": meta, "data": data}}
+    return web.json_response(body, status=status, headers=headers)
 
 
 def settings(fake: FakeNextcloud, port: int, **values: Any) -> NextcloudTalkConfig:
@@ -410,10 +491,15 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def running(
-    engine: RecordingEngine, config: NextcloudTalkConfig, *, wait: bool = True
+    engine: RecordingEngine,
+    config: NextcloudTalkConfig,
+    *,
+    wait: bool = True,
+    pace: Pace = QUICK,
 ) -> AsyncIterator[NextcloudTalk]:
     """The channel, started and listening; stopped at the end."""
-    channel = NextcloudTalk(config, QUICK)
+    engine.health.clear()
+    channel = NextcloudTalk(config, pace)
     await channel.start(engine)
     try:
         if wait:

@@ -61,6 +61,25 @@ async def test_the_missing_response_feature_is_found_and_mended(fake, abilities)
     assert "response" in found[0].text + found[0].fix
 
 
+async def test_a_room_the_api_user_is_not_in_is_told(fake):
+    fake.kinds["other"] = 2
+    fake.strangers.add("other")
+    groups = {"other": {}, "n3xtc10ud": {}, "closed": {"enabled": False}, "*": {}}
+    config = settings(fake, free_port(), groups=groups, **WITH_API_USER)
+    async with running(RecordingEngine(), config):
+        ((level, words),) = problems(await examine(config))
+    assert level == "warning"
+    assert words.startswith("api_user confidant is not in other: what is said there while")
+
+
+async def test_without_an_api_user_it_says_what_is_lost(fake):
+    config = settings(fake, free_port(), groups={"n3xtc10ud": {}})
+    async with running(RecordingEngine(), config):
+        ((level, words),) = problems(await examine(config))
+    assert level == "warning"
+    assert "what is said while Confidant is down is lost" in words
+
+
 async def test_a_feature_one_can_do_without_is_a_warning(fake):
     config = settings(fake, free_port(), **WITH_API_USER)
     fake.bots[0].features = ALL_FEATURES & ~REACTION

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-
 import pytest
 
-from adapters.nextcloud_talk import plugin
-from adapters.nextcloud_talk.channel import NextcloudTalk
-from bot.app import App, Parts
-from bot.settings import config_model
 from bot.testing import ScriptedModel
-from tests.fakes.nextcloud import QUICK, WITH_API_USER, FakeNextcloud, Fault, free_port, settings
-from tests.support import FakeClock, until
+from tests.fakes.nextcloud import FakeNextcloud, Fault, free_port
+from tests.fakes.nextcloud_program import confidant
 
 
 @pytest.fixture
 async def fake():
     async with FakeNextcloud() as server:
         yield server
-
-
-@asynccontextmanager
-async def confidant(folder, fake, port, model):
-    section = settings(fake, port, dm_policy="open", allow_from=["*"], **WITH_API_USER)
-    data = {
-        "agent": {"timezone": "UTC"},
-        "storage": {"dir": folder, "backup_hours": 0},
-        "memory": {"embedder": {"provider": "none"}, "watch": False},
-    }
-    config = config_model({plugin.name: plugin}).model_validate(data)
-    channel = NextcloudTalk(section, QUICK)
-    object.__setattr__(config.channels, plugin.name, section)
-    parts = Parts(clock=FakeClock(), remote=model, channels={plugin.name: channel}, dashboard=False)
-    async with App(config, {plugin.name: plugin}, parts):
-        await until(lambda: channel._server._runner.addresses)
-        yield channel
 
 
 async def test_a_direct_chat_is_answered_once(tmp_path, fake):

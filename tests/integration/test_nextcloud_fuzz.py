@@ -107,8 +107,8 @@ async def test_what_is_remembered_has_an_end(monkeypatch):
     monkeypatch.setattr(account, "REMEMBERED", 50)
     monkeypatch.setattr(replay, "MOST", 50)
     async with FakeNextcloud() as fake, new_session() as session:
-        seat = settings(fake, free_port()).seats()["default"]
-        subject = Account(seat, RecordingEngine(), session, QUICK)
+        config = settings(fake, free_port())
+        subject = Account(config.seats()["default"], config, RecordingEngine(), session, QUICK)
         for number in range(500):
             room = f"room{number}"
             assert await subject.take(payload("hi", room=room, sender=f"users/u{number}", rank=1))

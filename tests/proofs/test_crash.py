@@ -59,21 +59,21 @@ async def test_kills_lose_nothing_on_discord_and_its_nonces_leave_nothing_to_rep
         )
 
 
-async def test_kills_lose_nothing_that_nextcloud_was_told_is_stored(tmp_path, capsys):
+async def test_kills_lose_nothing_on_nextcloud_where_no_call_is_repeated(tmp_path, capsys):
     async with FakeNextcloud() as fake:
         platform = OverNextcloud(fake, tmp_path / "data")
         async with Proof(platform, tmp_path / "data") as proof:
-            await proof.greet()
+            await proof.greet()  # only the records of rooms it knows are read
             await proof.kill_often(30)
             answers = await proof.finish()
+    assert answers.keys() == proof.asked.keys()
     repeats = proof.repeats(answers)
     references = Counter(posted.reference for posted in fake.posted)
     assert sum(count - 1 for count in references.values()) == repeats
-    taken = {name for name, status in platform.statuses.items() if status == 200}
-    assert taken <= answers.keys()
+    met_nobody = sum(status != 200 for status in platform.statuses.values())
+    assert met_nobody
     with capsys.disabled():
         print(
-            f"\nNextcloud Talk: {len(proof.kills)} kills, {len(proof.asked)} messages, "
-            f"{len(taken)} accepted, 0 of them lost, {len(answers.keys() - taken)} others stored "
-            f"before a call's answer and answered, {repeats} sends in flight repeated"
+            f"\nNextcloud Talk: {len(proof.kills)} kills, {len(proof.asked)} messages, 0 lost, "
+            f"{met_nobody} of their calls not answered, {repeats} sends in flight repeated"
         )

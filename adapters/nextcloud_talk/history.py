@@ -1,0 +1,189 @@
+"""What was said in a room while nobody listened: asked of its server as the API user, patiently.
+
+Patience has an end, because replies wait for it: a server that is not there is asked for some
+minutes, an answer that makes no sense a few times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import cast
+
+import structlog
+
+from adapters.missed import MAX_AGE
+from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
+from adapters.nextcloud_talk.pace import Pace
+from adapters.nextcloud_talk.record import OVERLAP, Entry, Missed
+from adapters.nextcloud_talk.rooms import Rooms
+from adapters.nextcloud_talk.shapes import node, number
+from adapters.waits import Backoff, Stopped, pause
+
+MAX_PAGES = 20  # of one room, before only the newest is looked at
+PATIENCE = 10.0  # seconds for one answer
+MAX_TRIES = 12  # of a call, while the server is not there
+SENSELESS = 4  # of these tries an answer that makes no sense costs
+CLOSED = 600.0  # seconds in which a server that was given up, or refused us, is left alone
+WEBHOOK = 1  # the feature of a bot that is told what is said
+
+_BUSY = (408, 425, 429, 502, 503, 504)
+
+_log = structlog.get_logger()
+
+
+class Unreadable(Exception):
+    """A room cannot be read; `reason` is one word for counting."""
+
+    def __init__(self, why: str, reason: str = "unread") -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+class History:
+    """Reads what one account missed."""
+
+    def __init__(
+        self, *, account: str, api: TalkApi, rooms: Rooms, pace: Pace, stopping: asyncio.Event
+    ) -> None:
+        self._account = account
+        self._api = api
+        self._rooms = rooms
+        self._pace = pace
+        self._stopping = stopping
+        self._closed_until = 0.0
+
+    async def kind(self, room: str) -> int:
+        """What kind of chat a room is, as Talk's own number; the account remembers it.
+
+        Raises:
+            Unreadable: the API user is not in it, or there is no answer.
+            Stopped: the account stops first.
+        """
+        answer = await self._ask(
+            partial(self._api.room, room, PATIENCE), lambda answer: bool(_kind(answer))
+        )
+        self._rooms.keep(room, _kind(answer))
+        return _kind(answer)
+
+    async def missed(self, room: str, after: int, entry: Callable[[object], Entry]) -> Missed:
+        """What was said in a room after the message with this id.
+
+        Raises:
+            Unreadable: the API user is not in it, or there is no answer.
+            Stopped: the account stops first.
+        """
+        found = Missed(after, time.time_ns() // 1_000_000 - MAX_AGE)
+        since = max(after - OVERLAP, 0)
+        for _ in range(MAX_PAGES):
+            page, last = await self._page(room, since)
+            for message in page:
+                found.add(entry(message))
+            if last <= since:  # nothing newer, or a server that leads us round in circles
+                return found
+            since = last
+        page, _ = await self._page(room, None)
+        for message in page:
+            found.add(entry(message))
+        found.cut = True
+        return found
+
+    async def is_told(self, room: str) -> bool:
+        """Whether the bot is switched on in a room, so that it would have been told.
+
+        Raises:
+            Unreadable: there is no answer.
+            Stopped: the account stops first.
+        """
+        known = await self._ask(
+            partial(self._api.features, room), lambda answer: answer.status in {200, 401, 404, 405}
+        )
+        if known.status == 200:
+            return bool(number(node(known.data), "features") & WEBHOOK)
+        if known.status == 401:
+            return False
+        tried = await self._ask(  # before Talk 25
+            partial(self._api.touch, room), lambda answer: answer.status in {200, 401, 404}
+        )
+        return tried.status != 401
+
+    async def _page(self, room: str, since: int | None) -> tuple[list[object], int]:
+        """One page of a room's record, and the id up to which it goes."""
+        for limit in (PAGE, PAGE // 10, 1):
+            try:
+                answer = await self._ask(
+                    partial(self._api.chat, room, limit, since, PATIENCE), _is_page
+                )
+            except TooLarge:
+                continue
+            page = cast("list[object]", answer.data) if answer.status == 200 else []
+            newest = max((number(node(message), "id") for message in page[:limit]), default=0)
+            return page[:limit], answer.last or newest
+        raise Unreadable("TooLarge")
+
+    async def _ask(
+        self, call: Callable[[], Awaitable[Answer]], makes_sense: Callable[[Answer], bool]
+    ) -> Answer:
+        """The answer to a call, asked again a few times until there is one that makes sense.
+
+        Raises:
+            Unreadable: the server says no, or nothing.
+            TooLarge: the answer is longer than what can be read.
+            Stopped: the account stops first.
+        """
+        backoff = Backoff(self._pace.first, self._pace.longest)
+        tries, why = 0, ""
+        while tries < MAX_TRIES:
+            if self._stopping.is_set():
+                raise Stopped
+            if self._closed_until > time.monotonic():
+                raise Unreadable("closed")
+            answer: Answer | None = None
+            try:
+                answer = await call()
+            except Unreachable as error:
+                why = str(error)
+            if answer is not None and makes_sense(answer):
+                return answer
+            asked_to_wait = 0.0
+            if answer is not None:
+                why, asked_to_wait = f"HTTP {answer.status}", answer.retry_after
+                self._give_up_if_refused(answer.status)
+            busy = answer is None or answer.status in _BUSY
+            tries += 1 if busy else SENSELESS
+            if tries >= MAX_TRIES and busy:
+                self._close(why)
+            if tries < MAX_TRIES:
+                delay = min(asked_to_wait, self._pace.longest) or backoff.next()
+                if await pause(delay, self._stopping):
+                    raise Stopped
+        raise Unreadable(why)
+
+    def _give_up_if_refused(self, status: int) -> None:
+        """Leave alone what the server will not give.
+
+        Raises:
+            Unreadable: that is so.
+        """
+        if status == 401:
+            # Whoever is refused often gets slow answers, or none, to everything.
+            self._close("HTTP 401")
+            raise Unreadable("HTTP 401", "login")
+        if status in {403, 404, 412}:
+            raise Unreadable(f"HTTP {status}", "not_a_member")
+        if status < 500 and status != 200 and status not in _BUSY:
+            raise Unreadable(f"HTTP {status}")
+
+    def _close(self, why: str) -> None:
+        self._closed_until = time.monotonic() + CLOSED
+        _log.warning("nextcloud_talk.history.closed", account=self._account, error=why)
+
+
+def _kind(answer: Answer) -> int:
+    return number(node(answer.data), "type") if answer.status == 200 else 0
+
+
+def _is_page(answer: Answer) -> bool:
+    return answer.status == 304 or (answer.status == 200 and isinstance(answer.data, list))
