@@ -9,16 +9,18 @@ import asyncio
 import contextlib
 import importlib
 import io
+import os
 import select
 import sys
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Literal, TextIO
 
 from pydantic import Field
 
-from adapters.screen import PROMPT, WAITING, below, display_for
+from adapters.screen import PROMPT, WAITING, below, display_for, hint
 from bot.channel import (
     DEFAULT_ACCOUNT,
     Address,
@@ -35,6 +37,7 @@ from bot.errors import SendTransient, StorageError
 OWNER = "owner"
 QUIET_SECONDS = 30.0  # without a sign of life a line counts as answered with silence
 RETRY_SECONDS = 2.0  # between tries to store a line
+LEAVING = frozenset({"/exit", "/quit", "/bye", "/退出"})  # end the chat, as the end of input does
 POLL_SECONDS = 0.1  # how often the reader looks whether the prompt may be shown again
 
 
@@ -89,6 +92,8 @@ class Console:
 
     async def start(self, engine: Engine) -> None:
         """Begin reading lines."""
+        if self._typed:
+            self._display.hint(hint(self._locale))
         self._free.set()
         self._pump = asyncio.create_task(self._send_lines(engine))
         loop = asyncio.get_running_loop()
@@ -200,6 +205,9 @@ class Console:
     async def _send_lines(self, engine: Engine) -> None:
         while (line := await self._lines.get()) is not None:
             text = line.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
+            if text.lower() in LEAVING:
+                self._closed.set()  # the reader asks for nothing more
+                break
             if text:
                 await self._store(engine, text)
                 await self._wait_for_reply()
@@ -253,6 +261,14 @@ def _below(outbound: Outbound) -> str:
     )
 
 
+def locale_of(environment: Mapping[str, str]) -> str:
+    """The language the terminal is set to, such as "zh-CN"; empty when it says none."""
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    first = next((value for name in names if (value := environment.get(name, ""))), "")
+    language = first.split(".")[0].split("@")[0].replace("_", "-")
+    return "" if language in {"C", "POSIX"} else language
+
+
 def _readable(stream: TextIO) -> bool:
     try:
         return bool(select.select([stream], [], [], 0)[0])
@@ -261,7 +277,7 @@ def _readable(stream: TextIO) -> bool:
 
 
 def _create(_config: ConsoleConfig) -> Console:
-    return Console()
+    return Console(locale=locale_of(os.environ))
 
 
 plugin = ChannelPlugin(name="console", config=ConsoleConfig, create=_create)

@@ -10,6 +10,10 @@ from typing import Any, Protocol, TextIO
 PROMPT = "› "
 DRAFTS_PER_SECOND = 10
 WAITING = "…"
+HINTS = {
+    "en": "/help shows what it understands, /exit or Ctrl-D ends.",
+    "zh": "/help 列出它能听懂的命令，/exit 或 Ctrl-D 结束。",
+}
 
 # Everything a text could command a terminal with; newline and tab stay.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -25,6 +29,11 @@ def below(buttons: Iterable[tuple[str, str]], files: Iterable[tuple[str, int]]) 
     choices = " · ".join(f"{label}: {command}" for label, command in buttons)
     names = [f"📎 {name} ({size_text(size)})" for name, size in files]
     return "".join(f"\n\n{line}" for line in (*names, f"▸ {choices}" if choices else "") if line)
+
+
+def hint(locale: str) -> str:
+    """How to get along here, in the person's language."""
+    return HINTS["zh" if locale.lower().startswith("zh") else "en"]
 
 
 def size_text(size: int) -> str:
@@ -43,6 +52,10 @@ class Display(Protocol):
 
     def draft(self, text: str) -> None:
         """Show a text that still grows, in place of the one before; empty takes it away."""
+        ...
+
+    def hint(self, text: str) -> None:
+        """Show something that is no part of the conversation."""
         ...
 
 
@@ -69,6 +82,9 @@ class Plain:
 
     def draft(self, text: str) -> None:
         """A pipe has no place for what may still change."""
+
+    def hint(self, text: str) -> None:
+        """A pipe holds the conversation and nothing else."""
 
 
 class Screen:
@@ -116,6 +132,12 @@ class Screen:
             self._live.start()
         whole = Text(text, style="dim") if text == WAITING else Markdown(harmless(text))
         self._live.update(_Tail(whole))
+
+    def hint(self, text: str) -> None:
+        """Print it dimly."""
+        from rich.text import Text  # noqa: PLC0415
+
+        self._rich.print(Text(text, style="dim"))
 
 
 class _Tail:

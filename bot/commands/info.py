@@ -82,4 +82,5 @@ class InfoCommands:
 def _connection(language: str, channel: str, account: str, health: Health, detail: str) -> str:
     name = channel if account == "default" else f"{channel}/{account}"
     state = text(language, f"health.{health.value}")
-    return f"{name}: {state}{f' ({detail})' if detail else ''}"
+    shown = f"{state} ({detail})" if detail else state
+    return text(language, "command.status.connection", name=name, state=shown)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from bot.channel import Inbound
-from bot.commands import when
 from bot.commands.base import Answer, Apply, Call, Draft, saying
-from bot.commands.when import Problem, When
 from bot.i18n import text
-from bot.sessions import reminders
+from bot.sessions import reminders, when
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
 from bot.sessions.store import Session
+from bot.sessions.when import Problem, When, shown
 
 MAX_SHOWN = 20  # reminders of one list
 MAX_QUOTE = 80  # characters of a reminder in a list
 
-CANCEL = frozenset({"cancel", "delete", "取消", "删除"})
+_CANCEL = re.compile(
+    r"(?:cancel|delete|remove|取消|删除)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE
+)
 
 
 class ReminderDesk(Protocol):
@@ -64,17 +66,17 @@ class RemindCommands:
 
     async def reminders(self, call: Call) -> Apply:
         """List what waits in this conversation, or cancel one of it by its number."""
-        word, _, number = call.rest.partition(" ")
-        if not word:
+        if not call.rest:
             return lambda draft, _session: Answer(self._list(draft, call))
-        wanted = number.strip()
-        if word.lower() not in CANCEL or not (wanted.isdecimal() and len(wanted) <= 3):
+        asked = _CANCEL.fullmatch(call.rest)
+        if asked is None:
             return saying(text(call.language, "reminder.usage"))
+        number = int(asked[1])
 
         def apply(draft: Draft, session: Session) -> Answer:
-            gone = reminders.cancel(draft.tx, call.place.key, int(wanted), call.now)
+            gone = reminders.cancel(draft.tx, call.place.key, number, call.now)
             if gone is None:
-                return Answer(text(call.language, "reminder.no_such", number=int(wanted)))
+                return Answer(text(call.language, "reminder.no_such", number=number))
             moment = self._shown(call, gone.due_at)
             words = text(call.language, "reminder.cancelled", when=moment, text=_quote(gone.text))
             return Answer(words)
@@ -87,7 +89,13 @@ class RemindCommands:
             return text(call.language, "reminder.none")
         lines = [text(call.language, "reminder.list"), ""]
         lines += [
-            f"{number}. {self._shown(call, each.due_at)}: {_quote(each.text)}"
+            text(
+                call.language,
+                "reminder.item",
+                number=number,
+                when=self._shown(call, each.due_at),
+                text=_quote(each.text),
+            )
             for number, each in enumerate(waiting[:MAX_SHOWN], start=1)
         ]
         if len(waiting) > MAX_SHOWN:
@@ -97,13 +105,6 @@ class RemindCommands:
     def _shown(self, call: Call, at: int) -> str:
         zone = self._desk.zone_of(call.inbound)
         return shown(call.language, datetime.fromtimestamp(at / 1000, zone))
-
-
-def shown(language: str, at: datetime) -> str:
-    """A moment as people read it: day of the week, date, time and time zone."""
-    days = text(language, "reminder.days").split()
-    clock = f"{at:%H:%M:%S}" if at.second else f"{at:%H:%M}"
-    return f"{days[at.weekday()]} {at:%Y-%m-%d} {clock} ({at.tzinfo})"
 
 
 def _explained(call: Call, problem: Problem) -> str:

@@ -9,13 +9,13 @@ import structlog
 
 from bot.channel import Inbound
 from bot.clock import Clock
-from bot.commands.remind import shown
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.people import People
 from bot.i18n import text
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
 from bot.sessions.reminders import Origin, Reminder
+from bot.sessions.when import shown
 from bot.storage import Database
 
 JOB = "reminders"

@@ -12,7 +12,7 @@ from typing import TextIO
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.console import Console, ConsoleConfig, plugin
+from adapters.console import Console, ConsoleConfig, locale_of, plugin
 from adapters.web.channel import Web
 from adapters.web.client import attach
 from bot.channel import (
@@ -80,6 +80,23 @@ def test_the_plugin_stays_off_by_itself() -> None:
     assert isinstance(plugin.create(ConsoleConfig()), Console)
 
 
+@pytest.mark.parametrize(
+    ("environment", "locale"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh-CN"),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "zh_TW.UTF-8@x"}, "zh-TW"),
+        ({"LANG": "de_DE", "LC_MESSAGES": "zh", "LC_ALL": ""}, "zh"),
+        ({"LANG": "C.UTF-8"}, ""),
+        ({"LC_ALL": "POSIX", "LANG": "zh_CN"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_terminal_says_which_language_it_is_set_to(
+    environment: dict[str, str], locale: str
+) -> None:
+    assert locale_of(environment) == locale
+
+
 # --- through a pipe -------------------------------------------------------------------------------
 
 
@@ -98,6 +115,13 @@ async def test_every_line_is_answered_in_order_before_the_end() -> None:
 
 async def test_no_input_ends_at_once() -> None:
     assert await piped("", AnsweringEngine()) == ""
+
+
+@pytest.mark.parametrize("leaving", ["/exit", "/Quit", "/bye", "/退出"])
+async def test_whoever_leaves_is_not_asked_further(leaving: str) -> None:
+    engine = AnsweringEngine()
+    assert await piped(f"one\n{leaving}\ntwo\n", engine) == "You said: one\n"
+    assert [inbound.text for inbound in engine.received] == ["one"]
 
 
 async def test_a_notice_is_not_the_reply() -> None:
@@ -258,6 +282,19 @@ async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal: Terminal)
     await terminal.until("bold text")
     assert "**" not in terminal.text
     terminal.type("\x04")
+    await console.finished()
+    await console.stop()
+
+
+@pytest.mark.parametrize(("locale", "hint"), [("en-US", "Ctrl-D ends"), ("zh-CN", "Ctrl-D 结束")])
+async def test_a_screen_says_how_to_get_along(terminal: Terminal, locale: str, hint: str) -> None:
+    console = Console(terminal.input, terminal.output, locale=locale)
+    await console.start(RecordingEngine())
+    await terminal.until("› ")
+    before, _, _ = terminal.text.partition("› ")
+    assert "/help" in before
+    assert hint in before
+    terminal.type("/exit\n")
     await console.finished()
     await console.stop()
 

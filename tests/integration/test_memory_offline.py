@@ -92,3 +92,31 @@ async def test_nobody_else_finds_it(tmp_path: Path):
     async with offline(tmp_path, {"child": "daughter"}) as engine:
         await engine.ask("Remember that my daughter is allergic to peanuts")
         assert "peanuts" not in await engine.ask("what can't my child eat?", sender="eve")
+
+
+@pytest.mark.parametrize(
+    ("locale", "asked", "confirmed", "due"),
+    [
+        (
+            "en",
+            "remind me in 2 hours to call mum",
+            "I will remind you on Sat 2026-11-21 14:00 (UTC): call mum",
+            "⏰ call mum",
+        ),
+        (
+            "zh",
+            "两小时后提醒我开会",
+            "我会在 周六 2026-11-21 14:00 (UTC) 提醒你：开会",
+            "⏰ 开会",
+        ),
+    ],
+)
+async def test_it_reminds_when_it_was_asked_to_in_plain_words(
+    tmp_path: Path, locale: str, asked: str, confirmed: str, due: str
+):
+    async with offline(tmp_path, {}) as engine:
+        assert await engine.ask(asked, locale=locale) == confirmed
+        assert due.removeprefix("⏰ ") in await engine.ask("/reminders", locale=locale)
+        engine.clock.advance(hours=2)
+        await engine.app.reminders.wake()
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == due)

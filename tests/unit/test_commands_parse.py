@@ -14,6 +14,11 @@ from bot.commands.parse import Parsed, is_abort, parse
         ("/new\nfirst line\nsecond", Parsed("new", "first line\nsecond")),
         ("/model   claude-opus", Parsed("model", "claude-opus")),
         ("/Start x", Parsed("start", "x")),
+        ("／help", Parsed("help")),
+        ("/帮助", Parsed("help")),
+        ("/提醒 明天9点 开会", Parsed("remind", "明天9点 开会")),
+        ("/提醒列表", Parsed("reminders")),
+        ("／停止", Parsed("stop")),
     ],
 )
 def test_commands_are_recognised(text, command):
@@ -23,7 +28,20 @@ def test_commands_are_recognised(text, command):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "/", "//", "/etc/passwd", "/etc/passwd?", "new", "a /new", "/new!", "/新", "/né"),
+        *(
+            "",
+            "/",
+            "//",
+            "/etc/passwd",
+            "/etc/passwd?",
+            "new",
+            "a /new",
+            "/new!",
+            "/新",
+            "/né",
+            "/帮助我",
+            "/吃饭了吗",
+        ),
         *("/a-b", "/" + "x" * 33, "/new@", "/ new"),
     ],
 )
@@ -35,7 +53,7 @@ def test_what_only_looks_like_a_command_is_a_message(text):
 def test_any_text_is_parsed_and_nothing_after_the_name_is_lost(text):
     found = parse(text)
     if found is not None:
-        assert text.strip().startswith("/")
+        assert text.strip().startswith(("/", "／"))
         assert found.name == found.name.lower()
         assert text.strip().endswith(found.rest)
 

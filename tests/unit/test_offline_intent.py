@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models.intent import MAX_QUERY, Recall, Remember, understand
+from bot.agent.models.intent import (
+    MAX_QUERY,
+    About,
+    Recall,
+    Remember,
+    Remind,
+    Reminders,
+    understand,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,6 @@ def test_a_wish_to_keep(text: str, what: str):
         ("我女儿几岁", "女儿"),
         ("还记得我说过的花生", "花生"),
         ("查一下柏林", "柏林"),
-        ("how are you?", "how are you?"),
         ("？", "？"),
     ],
 )
@@ -110,10 +117,23 @@ def test_a_question_about_a_thing_is_looked_for(text: str):
         "thanks!",
         "谢谢",
         "今天天气很好",
+        *("how are you?", "Hi, how are you doing today?", "what's up", "are you there?"),
+        *("你好吗？", "你好，最近怎么样", "在吗"),
     ],
 )
 def test_anything_else(text: str):
     assert understand(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("who are you?", "What can you do", "help", "hi, what is this?", "are you a bot?"),
+        *("你是谁？", "你能做什么", "你会什么？", "帮助", "你好，怎么用"),
+    ],
+)
+def test_a_question_about_the_bot(text: str):
+    assert understand(text) == About()
 
 
 @given(st.text())
@@ -124,13 +144,20 @@ def test_any_text_is_understood_one_way_or_another(text: str):
         case Recall(query):
             assert query.strip()
             assert len(query) <= MAX_QUERY
-        case None:
+        case Remind():
+            assert "remind" in text.lower() or "提醒" in text
+        case Reminders() | About() | None:
             pass
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(
-    "text", ["please " * 5000, "请" * 9000, "a" * 20000 + "?", "remember " * 3000]
+    "text",
+    [
+        *("please " * 5000, "请" * 9000, "a" * 20000 + "?", "remember " * 3000),
+        *("请你" * 40, "你好" * 4000, "好的你要" * 4000, "remind me " * 3000, "提醒我" * 6000),
+        *("a" + " " * 20000, "你能" * 4000 + "提醒", "tomorrow " * 3000, "please remind " * 3000),
+    ],
 )
 def test_long_texts_take_no_time(text: str):
     understand(text)

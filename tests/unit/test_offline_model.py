@@ -27,6 +27,7 @@ from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.scope import MAIN_SPACE, MemoryView
 
+INTRODUCTION = ("intro", "can", "key")
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
 CONTEXT = ToolContext(MemoryView(MAIN_SPACE, ("agent:main",), private=True), "s9", NOW)
 BLIND = ToolContext(MemoryView("", (), private=False), "s9", NOW)
@@ -59,12 +60,17 @@ class Conversation:
         self.messages: list[Message] = []
         self.results: list[str] = []
 
-    async def say(self, text: str, *notes: str) -> str:
+    async def say(self, text: str, *notes: str, begins: int | None = None) -> str:
         blocks = (*(Text(note, note=True) for note in notes), Text(text))
         self.messages.append(Message("user", blocks))
         while True:
             request = Request(
-                "offline", "", tuple(self.messages), self.toolbox.specs, language=self.language
+                "offline",
+                "",
+                tuple(self.messages),
+                self.toolbox.specs,
+                language=self.language,
+                begins=begins,
             )
             reply = await run(request)
             self.messages.append(reply.message)
@@ -244,6 +250,22 @@ async def test_several_lines_of_notes_are_quoted_as_lines_without_their_headings
     assert "#" not in answer
 
 
+async def test_of_a_long_note_the_lines_that_answer_are_quoted():
+    note = "- milk\n- tea at five\n- eggs\n- bread\n- no tea for Bob"
+    answer = await after_search(
+        render([Quote(("memory/a.md:1-5", "memory"), note)]), "memory_search"
+    )
+    assert answer.endswith("In memory/a.md:1-5:\n\n> - tea at five\n> - no tea for Bob")
+
+
+async def test_a_long_note_in_other_words_is_quoted_as_it_is():
+    note = "- milk\n- juice\n- eggs\n- bread"
+    answer = await after_search(
+        render([Quote(("memory/a.md:1-4", "memory"), note)]), "memory_search"
+    )
+    assert all(f"> {line}" in answer for line in note.splitlines())
+
+
 async def test_the_best_few_and_no_more(tmp_path: Path):
     talking = talk(tmp_path, *(f"tea number {n} {'x' * 400}" for n in range(9)))
     answer = await talking.say("tea?")
@@ -312,6 +334,67 @@ async def test_an_old_result_is_not_an_answer_to_a_new_question(tmp_path: Path):
     assert "tea at five" not in await talking.say("hello")
 
 
+@pytest.mark.parametrize(
+    ("question", "said", "shown"),
+    [
+        ("What is the capital of France?", "hello there", False),
+        ("What is she allergic to?", "Mia has allergies", True),
+        ("你住在哪里？", "hello there", False),
+        ("我住在哪里？", "我住在柏林", True),
+        ("茶？", "我喜欢喝茶", True),
+    ],
+)
+async def test_what_was_said_of_something_else_is_no_answer(
+    question: str, said: str, *, shown: bool
+):
+    request = asking(question, "memory_search")
+    found = render([Quote(("2026-07-01 14:03", "said", "m1"), said)])
+    messages = (
+        *request.messages,
+        Message("assistant", (ToolUse("1", "memory_search", {"query": question}),)),
+        Message("user", (ToolResult("1", found),)),
+    )
+    answer = (await run(replace(request, messages=messages))).message.text
+    assert (said in answer) == shown
+
+
+async def test_the_best_note_may_be_in_other_words():
+    quotes = [Quote((f"memory/{n}.md:1", "memory"), text) for n, text in enumerate("ab")]
+    answer = await after_search(render(quotes), "memory_search")
+    assert "“a”" in answer
+    assert "“b”" not in answer
+
+
+# --- several messages answered together ----------------------------------------------------------
+
+
+async def test_every_message_that_is_answered_gets_its_answer(tmp_path: Path):
+    talking = talk(tmp_path, "tea at five")
+    hurried = ("remember the milk", "hello", "tea?", "remember the eggs", "remember", "coffee?")
+    talking.messages += [Message("user", (Text(said),)) for said in hurried]
+    answer = await talking.say("thanks", begins=0)
+    parts = answer.split("\n\n")
+    assert parts[:6] == [
+        "Noted: “the milk”",
+        "I can only quote what I found:",
+        "On 2026-07-01 14:03 you said: “tea at five”",
+        "Noted: “the eggs”",
+        says("en", "remember_what"),
+        "I looked for “coffee” and found nothing.",
+    ]
+    assert "\n\n".join(parts[6:]) == "\n\n".join(says("en", key) for key in INTRODUCTION)
+    note = (tmp_path / "memory/2026-07-01.md").read_text()
+    assert "the milk" in note
+    assert "the eggs" in note
+
+
+async def test_what_was_answered_before_is_not_done_again(tmp_path: Path):
+    talking = talk(tmp_path)
+    talking.messages += [Message("user", (Text("remember the milk"),))]
+    await talking.say("hello", begins=1)
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- being itself --------------------------------------------------------------------------------
 
 
@@ -319,11 +402,19 @@ async def test_an_old_result_is_not_an_answer_to_a_new_question(tmp_path: Path):
 async def test_it_explains_itself_once_and_is_short_later(tmp_path: Path, language: str):
     talking = talk(tmp_path, language=language)
     first = await talking.say("hello")
-    assert first == "\n\n".join(says(language, key) for key in ("intro", "can", "key"))
+    assert first == "\n\n".join(says(language, key) for key in INTRODUCTION)
     assert "ANTHROPIC_API_KEY" in first
     assert ".env" in first
     assert await talking.say("你好") == says(language, "short")
     assert await talking.say("hello") == says(language, "short")
+
+
+async def test_whoever_asks_what_it_is_is_told_again(tmp_path: Path):
+    talking = talk(tmp_path)
+    await talking.say("hello")
+    assert await talking.say("what can you do?") == "\n\n".join(
+        says("en", key) for key in INTRODUCTION
+    )
 
 
 async def test_another_language_later_is_still_the_same_conversation(tmp_path: Path):

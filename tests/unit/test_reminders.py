@@ -18,7 +18,7 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.channel import Address, Inbound
 from bot.commands.base import Call
-from bot.commands.remind import RemindCommands, shown
+from bot.commands.remind import RemindCommands
 from bot.config import Config
 from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
@@ -30,6 +30,7 @@ from bot.scope import MemoryView
 from bot.sessions import reminders, store
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
 from bot.sessions.store import Place
+from bot.sessions.when import shown
 from bot.storage import Transaction
 from tests.support import FakeClock
 from tests.unit.test_sweep import MemoryDatabase, Nobody
@@ -215,7 +216,7 @@ async def test_one_that_is_late_says_when_it_was_due():
     await desk.reminders.fire(desk.clock())
     assert desk.texts() == [
         "⏰ 迟到\n\n（抱歉，晚了：原定时间是 周六 2026-11-21 20:00 (Asia/Shanghai)。）",
-        "⏰ late\n\n(Late, sorry: this was due Sat 2026-11-21 20:00:59 (Asia/Shanghai).)",
+        "⏰ late\n\n(Late, sorry: this was due Sat 2026-11-21 20:00 (Asia/Shanghai).)",
         "⏰ on time",
     ]
 
@@ -397,7 +398,8 @@ async def test_reminders_lists_and_cancels(desk):
     assert listed[3] == "2. Sat 2026-11-21 14:00 (UTC): second thing"
     answer = await desk.command("reminders", "cancel 2")
     assert answer == "Cancelled: second thing (Sat 2026-11-21 14:00 (UTC))"
-    assert "no reminder number 2" in await desk.command("reminders", "取消 2")
+    for rest in ("取消 2", "取消2", "删除第2条", "delete #2", "Remove 2"):
+        assert "no reminder number 2" in await desk.command("reminders", rest)
     for rest in ("cancel", "cancel x", "cancel -1", "cancel 9999999999", "drop 1"):
         assert "cancels the first" in await desk.command("reminders", rest)
     assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
@@ -503,7 +505,9 @@ async def test_a_turn_that_is_run_again_schedules_once(desk, ask):
     assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
 
 
-def test_seconds_are_shown_when_there_are_any():
-    at = datetime(2026, 11, 21, 12, 0, 5, tzinfo=ZoneInfo("UTC"))
-    assert shown("en", at) == "Sat 2026-11-21 12:00:05 (UTC)"
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC"])
+def test_a_moment_is_shown_as_people_say_it(zone):
+    at = datetime(2026, 11, 21, 12, 0, 5, tzinfo=ZoneInfo(zone))
+    assert shown("en", at) == "Sat 2026-11-21 12:00 (UTC)"
+    assert shown("zh", at) == "周六 2026-11-21 12:00 (UTC)"
     assert shown("zh", at.replace(second=0)) == "周六 2026-11-21 12:00 (UTC)"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import adapters.web
 from adapters.web import protocol
+from bot.commands.menu import menu
 
 STATIC = Path(adapters.web.__file__).parent / "static"
 FILES = {path.name: path.read_text("utf-8") for path in STATIC.iterdir()}
@@ -64,3 +65,13 @@ def test_server_and_page_agree_on_version_and_size() -> None:
     assert f"const VERSION = {protocol.VERSION};" in FILES["connection.js"]
     assert protocol.MAX_TEXT == 64 * 1024
     assert "const LONGEST = 64 * 1024;" in FILES["main.js"]
+
+
+def test_in_the_menu_of_commands_every_description_begins_in_the_same_column() -> None:
+    column = re.search(r"minmax\((\d+)rem, auto\) 1fr", FILES["app.css"])
+    assert column is not None
+    for locale in ("en", "zh"):
+        for command in menu(locale):
+            shown = f"/{command.name} {command.usage}".strip()
+            widths = (1 if letter.isascii() else 2 for letter in shown)
+            assert sum(widths) * 0.9 * 0.602 <= int(column[1]), shown  # 0.9 rem, monospaced

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -8,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bot.commands.when import MAX_LENGTH, Problem, When, parse
 from bot.sessions.reminders import MAX_AHEAD
+from bot.sessions.when import Problem, When, parse
 from tests.unit.test_reset import MOMENTS, ZONES, near_changes
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -139,6 +138,10 @@ def test_a_time_is_read_before_the_words_and_after_them(text, at):
         ("两小时后提醒我打电话", "打电话"),
         ("两小时后，打电话。", "打电话。"),
         ("In  2   Hours  two  spaces", "two  spaces"),
+        ("of the cake in 2 hours", "the cake"),
+        ("in 2 hours daily standup", "daily standup"),
+        ("in 2 hours take my daily pills", "take my daily pills"),
+        ("两小时后看每天的报告", "看每天的报告"),
         ("8点三个人开会", "三个人开会"),
         ("9点10个人", "10个人"),
         ("at 9 friday's report", "friday's report"),
@@ -155,6 +158,22 @@ def test_the_words_are_what_is_left_without_what_leads_to_them(text, rest):
     [
         ("", Problem.NONE),
         ("call Bob", Problem.NONE),
+        ("every day at 9 take pills", Problem.REPEATS),
+        ("every monday call Bob", Problem.REPEATS),
+        ("every 2 hours drink", Problem.REPEATS),
+        ("daily at 9:00 take pills", Problem.REPEATS),
+        ("take pills every other day at 9", Problem.REPEATS),
+        ("take pills at 9 every morning", Problem.REPEATS),
+        ("take pills every friday at 6pm", Problem.REPEATS),
+        ("at 9 every day take pills", Problem.REPEATS),
+        ("call Bob on mondays", Problem.REPEATS),
+        ("take pills daily", Problem.REPEATS),
+        ("每天早上9点吃药", Problem.REPEATS),
+        ("提醒我每周一开会", Problem.REPEATS),
+        ("每隔两小时喝水", Problem.REPEATS),
+        ("每个月交房租", Problem.REPEATS),
+        ("每人带一瓶水", Problem.NONE),
+        ("every Tom, Dick and Harry", Problem.NONE),
         ("tomorrowland", Problem.NONE),
         ("at 2nd street", Problem.NONE),
         ("in 5 apples", Problem.NONE),
@@ -334,14 +353,15 @@ def test_no_text_makes_it_fail(text):
         assert len(found.rest) <= len(text)
 
 
+@pytest.mark.timeout(20)  # what grows with the square of the length would take far longer
 @pytest.mark.parametrize(
     "piece",
     ["in ", "1h", "1 hour and ", " ", "下", "一", "9", "at 9:00 ", "半个", "a", "\n", "me "],
 )
 def test_a_huge_text_is_quick(piece):
-    for size in (MAX_LENGTH, MAX_LENGTH * 50):
-        started = time.perf_counter()
+    for size in (4_000, 200_000):
         parse((piece * size)[:size], FRIDAY)
         parse(f"x{(piece * size)[: size - 1]}x", FRIDAY)
-        assert time.perf_counter() - started < 0.5
-    assert parse("at 9:00 " + "x" * MAX_LENGTH, FRIDAY) == Problem.NONE
+    found = parse("at 9:00 " + "x" * 200_000, FRIDAY)
+    assert isinstance(found, When)
+    assert len(found.rest) == 200_000

@@ -8,7 +8,7 @@ const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
 const DRAFT_GRACE = 300; // ms a withdrawn draft stays, as its message usually follows at once
 
 const tag = language === "zh" ? "zh-CN" : (navigator.language ?? "en");
-const clock = new Intl.DateTimeFormat(tag, { hour: "2-digit", minute: "2-digit" });
+const clock = new Intl.DateTimeFormat(tag, { hour: "numeric", minute: "2-digit" });
 const exact = new Intl.DateTimeFormat(tag, { dateStyle: "full", timeStyle: "medium" });
 const thisYear = new Intl.DateTimeFormat(tag, { weekday: "long", day: "numeric", month: "long" });
 const otherYear = new Intl.DateTimeFormat(tag, { dateStyle: "long" });

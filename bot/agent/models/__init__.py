@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from bot.messages import Message
@@ -31,8 +32,9 @@ class Request:
     """Everything a model needs for one reply.
 
     `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
-    the person's ("en", "zh") and `purpose` what the reply is for: a real model takes both from the
-    prompt, the offline one from here.
+    the person's ("en", "zh"), `purpose` what the reply is for, `now` the time on the person's
+    clocks and `begins` the first of `messages` that this turn answers (None: the last one): a real
+    model takes these from the prompt, the offline one from here.
     """
 
     model: str
@@ -42,6 +44,8 @@ class Request:
     max_tokens: int = 8192
     language: str = "en"
     purpose: Purpose = "chat"
+    now: datetime | None = None
+    begins: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from bot.agent.models import Request
+from bot.agent.models.intent import Remind, Reminders, understand
 from bot.agent.silence import TOKENS
 from bot.context import compaction, extract
 from bot.context.extract import Said
@@ -43,13 +44,19 @@ def _writes(request: Request, said: list[Said]) -> tuple[ToolUse, ...]:
     blocks = [block for message in request.messages for block in message.blocks]
     written = [str(b.input.get("text", "")) for b in blocks if isinstance(b, ToolUse)]
     known = [each.text for each in said if each.who == "memory"]
-    facts = extract.facts(each.text for each in said if each.who == "person")
+    # What the program keeps by itself is no memory: reminders, and asking for them.
+    person = (each.text for each in said if each.who == "person")
+    facts = extract.facts(text for text in person if not _is_reminder(text))
     news = extract.unknown(facts, (*written, *known))
     start = len(written)
     return tuple(
         ToolUse(f"offline-flush-{start + number}", WRITE, {"text": fact})
         for number, fact in enumerate(news[:AT_ONCE])
     )
+
+
+def _is_reminder(text: str) -> bool:
+    return isinstance(understand(text), Remind | Reminders)
 
 
 def _failed(request: Request) -> bool:

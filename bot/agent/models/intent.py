@@ -1,9 +1,11 @@
-"""What the offline model understands, in English and Chinese: keep this, find that. Pure."""
+"""What the offline model understands, in English and Chinese: keep, find, remind. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from bot.agent.models import reminding
 
 MAX_QUERY = 500  # characters
 
@@ -26,13 +28,31 @@ class Recall:
     before: bool = False
 
 
-Intent = Remember | Recall | None
+@dataclass(frozen=True, slots=True)
+class Remind:
+    """The person asks to be reminded; `words` hold the time and what of, as `when` reads them."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reminders:
+    """The person asks what they are to be reminded of, or wants to cancel it."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The person asks what the bot is, or what it can do."""
+
+
+Intent = Remember | Recall | Remind | Reminders | About | None
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7ff"
 
+# Possessive ("*+"): what can be read in two ways is read in one, or long texts would take forever.
 # "do you remember", "remember when we …" ask; "can you remember that …" asks to keep.
 _KEEP_EN = re.compile(
-    r"""^(?:(?:please|pls|hey|hi|hello|ok|okay|and|also|so|now)\b[\s,!.:]*)*
+    r"""^(?:(?:please|pls|hey|hi|hello|ok|okay|and|also|so|now)\b[\s,!.:]*)*+
         (?P<polite>(?:can|could|would|will)\s+you\s+(?:please\s+)?)?(?:please\s+)?(?:always\s+)?
         (?:remember|memori[sz]e|keep\s+in\s+mind|do\s+not\s+forget|don['’]?t\s+forget
           |(?:take|make)\s+a\s+note(?:\s+of)?|note\s+down|write\s+down|note)\b
@@ -40,7 +60,7 @@ _KEEP_EN = re.compile(
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
 _KEEP_ZH = re.compile(
-    r"""^(?:请你?|麻烦你?|帮我|给我|你要|你|好的?|另外|还有|那就|那|[\s,，。！!、])*
+    r"""^(?:请你?|麻烦你?|帮我|给我|你要|你|好的?|另外|还有|那就|那|[\s,，。！!、])*+
         (?:记住|记一下|记下来?|记得|记着|别忘记?了?|不要忘记?了?|牢记)(?:一下|了)?
         [\s,，：:。、]*(?P<what>.*)$""",
     re.DOTALL | re.VERBOSE,
@@ -50,7 +70,7 @@ _QUESTION_WORD_AFTER = re.compile(
     re.IGNORECASE,
 )
 _ASKS_EN = re.compile(
-    r"""^(?:(?:please|hey|hi|hello|ok|okay|and|so|but)\b[\s,!.:]*)*
+    r"""^(?:(?:please|hey|hi|hello|ok|okay|and|so|but)\b[\s,!.:]*)*+
         (?:what|when|where|who|whom|whose|which|how|why
           |(?:do|did|does|have|has|had|is|are|was|were|can|could|will|would)\s+(?:you|i|we|my|the|it)
           |tell\s+me|remind\s+me|search|find|recall|look\s+up|show\s+me)\b""",
@@ -69,6 +89,21 @@ _BEFORE = re.compile(
                   \s+conversation))?)\s*[?.!]*$
         |^(?:我们|咱们)?(?:上次|之前|以前|刚才|刚刚|上一次|上回)?(?:我们|咱们)?都?(?:聊|说|谈|讨论)
          (?:了|过|到)?(?:些)?(?:什么|哪里|哪儿|哪些|哪)了?[\s？?。]*$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ABOUT = re.compile(
+    r"""(?:(?:hey|hi|hello|so|ok|okay)\b[\s,!.]*)*+(?:(?:who|what)\s+are\s+you|what['’]?s\s+your\s+name
+          |what\s+(?:can|do)\s+you\s+(?:do|understand)|how\s+(?:do|does)\s+(?:you|this)\s+work
+          |what\s+is\s+this|are\s+you\s+(?:a\s+|an\s+)?(?:bot|robot|human|real|ai|offline)
+          |help(?:\s+me)?)[\s?.!]*
+        |(?:你好|请问|那|[\s,，])*+(?:你是谁|你是什么|你叫什么(?:名字)?|你(?:能|会|可以)(?:做|干)?(?:些|点)?(?:什么|啥)
+          |你有(?:什么|哪些)(?:功能|用)|这是什么|怎么用|帮助|你是(?:机器人|真人|人|AI)吗)[\s？?。！!]*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SMALL_TALK = re.compile(
+    r"""(?:(?:hey|hi|hello|so|and)\b[\s,!.]*)*+(?:how\s+are\s+you(?:\s+doing)?(?:\s+today)?|how\s+do\s+you\s+do
+          |how['’]?s\s+it\s+going|what['’]?s\s+up|are\s+you\s+(?:there|ok|okay))[\s?.!]*
+        |(?:(?:你好|嗨)[\s,，!！。]+)*+(?:你?(?:还|最近)?好[吗么]|(?:你|最近)+怎么样|你?在[吗么]|在不在|吃了[吗么])[\s？?。！!]*""",
     re.IGNORECASE | re.VERBOSE,
 )
 _ENDS_ASKING = re.compile(r"[?？]\s*[\"'”’)）]*\s*$|吗[\s。！!]*$")
@@ -95,6 +130,20 @@ _PUNCTUATION = re.compile(r"[^\w\s'’-]+")
 def understand(text: str) -> Intent:
     """What a message asks for, or None when it is anything else."""
     text = text.strip()
+    if _SMALL_TALK.fullmatch(text):
+        return None
+    return _of_itself(text) or _of_memory(text)
+
+
+def _of_itself(text: str) -> Remind | Reminders | About | None:
+    if (words := reminding.asked(text)) is not None:
+        return Remind(words)
+    if reminding.lists(text):
+        return Reminders()
+    return About() if _ABOUT.fullmatch(text) else None
+
+
+def _of_memory(text: str) -> Remember | Recall | None:
     asks = bool(_ENDS_ASKING.search(text))
     if keep := _KEEP_ZH.match(text):
         if not asks and not _asks_chinese(text):

@@ -8,36 +8,51 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from bot import i18n
-from bot.agent.models import Reply, Request, TextDelta, Window, chores
-from bot.agent.models.intent import MAX_QUERY, Recall, Remember, understand
-from bot.agent.tools.quotes import BEFORE, Quote, parse
+from bot.agent.models import Reply, Request, TextDelta, Window, chores, quoting
+from bot.agent.models.intent import (
+    MAX_QUERY,
+    About,
+    Intent,
+    Recall,
+    Remember,
+    Remind,
+    Reminders,
+    understand,
+)
+from bot.agent.tools.quotes import BEFORE, parse
 from bot.context.prompt import NO_CITE
 from bot.errors import ModelRejected, NotVisible
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.sessions import when
+from bot.sessions.reminders import MAX_TEXT
+from bot.sessions.when import When
 
 WRITE = "memory_write"
+REMIND = "schedule_message"
 SEARCHES = ("memory_search", "transcript_search")
 WINDOW = Window(max_input_tokens=1_000_000, max_output_tokens=8_192)  # it has no limit of its own
-QUOTES = 3
-QUOTE_LENGTH = 300  # characters of what was said
-NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
 SEARCH_LIMIT: Final[Mapping[str, int]] = {"transcript_search": 20}  # own questions are left out
 
 _END = "its end"
-_ROLES = ("user", "assistant", "said")  # of what was said, not noted
-# Of this model's own answers, by how they begin.
-_OWN_HEADS = (
-    *("intro", "short", "found", "before", "nothing", "not_searched", "no_search", "no_store"),
-    *("stored", "stored_already", "not_stored", "remember_what"),
-)
+_SCHEDULED = "scheduled for "
 _STORED = re.compile(r"stored in (?P<path>\S.*\.md) line (?P<line>\d+)")
 _ALREADY = re.compile(r"already in (?P<path>\S.*\.md) line (?P<line>\d+); nothing was written")
 _PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One message of the person, what it asks for, and the tools to ask: name and arguments."""
+
+    said: str
+    intent: Intent
+    calls: tuple[tuple[str, Mapping[str, object]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,7 @@ class Answered:
 
 
 class OfflineModel:
-    """A `Model` that understands two wishes, and explains itself for all others."""
+    """A `Model` that understands a few wishes, and explains itself for all others."""
 
     name = "offline"
 
@@ -86,23 +101,200 @@ class OfflineModel:
 def _reply(request: Request) -> Message:
     """The whole reply to a request. Pure."""
     answered = _answered(request)
-    before = "" if answered else _before(request)
-    blocks = () if answered or before else _tool_calls(request)
-    if blocks:
-        return Message("assistant", blocks)
-    text = before or _answer(request, answered)
-    return Message("assistant", (Text(text),))
+    names = {spec.name for spec in request.tools} | {item.use.name for item in answered or ()}
+    wishes = [_wish(request, said, names) for said in _words(request)]
+    if answered is None:
+        calls = [call for wish in wishes for call in wish.calls]
+        if calls:
+            place = len(request.messages)  # no other call of the conversation has this id
+            uses = (ToolUse(f"offline-{place}-{n}", *call) for n, call in enumerate(calls))
+            return Message("assistant", tuple(uses))
+    return Message("assistant", (Text(_answer(request, wishes, answered or ())),))
 
 
-def _answer(request: Request, answered: Sequence[Answered]) -> str:
-    return _report(request, answered) if answered else _without_tools(request)
+def _answer(request: Request, wishes: Sequence[Wish], answered: Sequence[Answered]) -> str:
+    """What there is to say to every wish, in order, and about itself where that explains it."""
+    left = list(answered)
+    parts: list[str] = []
+    explain = any(isinstance(wish.intent, About) for wish in wishes)
+    for wish in wishes:
+        found = _taken(left, wish)
+        text, is_whole = _reported(request, wish, found) if found else _plain(request, wish)
+        parts.append(text)
+        explain = explain or not is_whole
+    parts += [_done(request, item) for item in left if item.use.name not in SEARCHES]
+    said = [part for part in dict.fromkeys(parts) if part]
+    if explain or not said:
+        whole = any(isinstance(wish.intent, About) for wish in wishes)
+        said.append(_about_itself(request, whole=whole))
+    return "\n\n".join(said)
+
+
+# --- what was asked for --------------------------------------------------------------------------
+
+
+def _words(request: Request) -> tuple[str, ...]:
+    """What the person wrote that this turn answers: often one message, several when they hurry."""
+    begins = len(request.messages) - 1 if request.begins is None else request.begins
+    if request.begins is None and len(request.messages) > 2 and _answered(request) is not None:
+        begins -= 2
+    return tuple(
+        message.text
+        for message in request.messages[begins:]
+        if message.role == "user" and not _has_results(message)
+    )
+
+
+def _has_results(message: Message) -> bool:
+    return any(isinstance(block, ToolResult) for block in message.blocks)
+
+
+def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
+    intent = understand(said)
+    calls: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    match intent:
+        case Remember(what) if what and WRITE in offered:
+            calls = ((WRITE, {"text": what}),)
+        case Remind() if REMIND in offered:
+            found = _when(request, intent)
+            if isinstance(found, When) and found.rest and len(found.rest) <= MAX_TEXT:
+                at = found.at.isoformat(timespec="seconds")
+                calls = ((REMIND, {"text": found.rest, "at": at}),)
+        case Recall() if not (intent.before and _before(request)):
+            names = [name for name in SEARCHES if name in offered]
+            calls = tuple((name, _search_arguments(name, said, intent.query)) for name in names)
+        case _:
+            pass
+    return Wish(said, intent, calls)
+
+
+def _when(request: Request, intent: Remind) -> When | when.Problem:
+    return when.parse(intent.words, request.now) if request.now else when.Problem.NONE
+
+
+def _search_arguments(name: str, question: str, query: str) -> dict[str, object]:
+    """Memory is searched by sense, so it gets the whole question; other searches get its words."""
+    limit = SEARCH_LIMIT.get(name)
+    if limit is None:
+        return {"query": question.strip()[:MAX_QUERY]}
+    return {"query": query, "limit": limit}
+
+
+# --- what the tools answered ---------------------------------------------------------------------
+
+
+def _answered(request: Request) -> tuple[Answered, ...] | None:
+    """What the tools answered to the calls this reply follows; nothing else counts as an answer."""
+    if len(request.messages) < 2:
+        return None
+    asked, told = request.messages[-2:]
+    if asked.role != "assistant" or told.role != "user":
+        return None
+    known = {WRITE, REMIND, *SEARCHES}
+    uses = {b.id: b for b in asked.blocks if isinstance(b, ToolUse) and b.name in known}
+    found = tuple(
+        Answered(uses[block.tool_use_id], block)
+        for block in told.blocks
+        if isinstance(block, ToolResult) and block.tool_use_id in uses
+    )
+    return found or None
+
+
+def _taken(left: list[Answered], wish: Wish) -> list[Answered]:
+    """The answers to a wish's calls, which come in the order of the wishes."""
+    found: list[Answered] = []
+    for name, _ in wish.calls:
+        item = next((each for each in left if each.use.name == name), None)
+        if item is not None:
+            left.remove(item)
+            found.append(item)
+    return found
+
+
+def _reported(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str, bool]:
+    """What came of a wish, and whether that says it all."""
+    if isinstance(wish.intent, Recall):
+        return _found(request, wish, found)
+    return "\n\n".join(_done(request, item) for item in found), True
+
+
+def _done(request: Request, item: Answered) -> str:
+    reporting = _reminding if item.use.name == REMIND else _stored
+    return reporting(request, item)
+
+
+def _stored(request: Request, item: Answered) -> str:
+    language = request.language
+    answer = "" if item.result.is_error else item.result.text.strip()
+    if place := _ALREADY.fullmatch(answer):
+        return i18n.text(language, "offline.stored_already", **place.groupdict())
+    if _is_closed(item.result):
+        return i18n.text(language, "offline.no_store")
+    if not _STORED.fullmatch(answer):
+        return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
+    return i18n.text(language, "offline.stored", text=str(item.use.input.get("text", "")))
+
+
+def _reminding(request: Request, item: Answered) -> str:
+    language = request.language
+    if item.result.is_error or not item.result.text.startswith(_SCHEDULED):
+        return i18n.text(language, "offline.not_reminding", reason=_reason(item.result))
+    at = datetime.fromisoformat(str(item.use.input["at"]))
+    moment = when.shown(language, at.astimezone(request.now.tzinfo) if request.now else at)
+    return i18n.text(language, "reminder.set", when=moment, text=str(item.use.input["text"]))
+
+
+def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[str, bool]:
+    language = request.language
+    works = [item for item in answered if not item.result.is_error]
+    if not works and all(_is_closed(item.result) for item in answered):
+        return i18n.text(language, "offline.no_search"), True
+    if not works:
+        reason = _reason(answered[0].result)
+        return i18n.text(language, "offline.not_searched", reason=reason), True
+    quotes = [quote for item in works for quote in parse(item.result.text)]
+    useful = quoting.best(quotes, wish.said)
+    if useful:
+        cite = NO_CITE not in request.system
+        lines = [quoting.quoted(language, quote, wish.said, cite=cite) for quote in useful]
+        return "\n\n".join([i18n.text(language, "offline.found"), *lines]), True
+    query = str(works[-1].use.input.get("query", ""))
+    return i18n.text(language, "offline.nothing", query=query), False
+
+
+def _is_closed(result: ToolResult) -> bool:
+    """Whether this conversation has no memory."""
+    return result.is_error and _reason(result).rstrip(".") == str(NotVisible()).rstrip(".")
+
+
+def _reason(result: ToolResult) -> str:
+    return result.text.removeprefix("Error: ").strip()
+
+
+# --- what needs no tool --------------------------------------------------------------------------
+
+
+def _plain(request: Request, wish: Wish) -> tuple[str, bool]:
+    """The answer to a wish without a tool, and whether that says it all."""
+    language = request.language
+    match wish.intent:
+        case Remind():
+            return _not_reminding(request, wish.intent), True
+        case Reminders():
+            return i18n.text(language, "reminder.usage"), True
+        case Recall() if wish.intent.before and (words := _before(request)):
+            return words, True
+        case Recall():
+            return i18n.text(language, "offline.no_search"), False
+        case Remember(what):
+            key = "offline.no_store" if what else "offline.remember_what"
+            return i18n.text(language, key), False
+        case _:
+            return "", True
 
 
 def _before(request: Request) -> str:
-    """The end of the conversation before, for who asks for that; empty when it is not known."""
-    intent = understand(_words(request.messages))
-    if not isinstance(intent, Recall) or not intent.before:
-        return ""
+    """The end of the conversation before; empty when it is not known."""
     notes = (b.text for m in request.messages for b in m.blocks if isinstance(b, Text) and b.note)
     quotes = [quote for note in notes for quote in parse(note)]
     ends = [quote for quote in quotes if quote.where[0].startswith(BEFORE) and _END in quote.where]
@@ -117,168 +309,25 @@ def _before(request: Request) -> str:
     return "\n".join([i18n.text(request.language, "offline.before", date=until), "", *lines])
 
 
-# --- asking for tools ----------------------------------------------------------------------------
-
-
-def _tool_calls(request: Request) -> tuple[ToolUse, ...]:
-    said = _words(request.messages)
-    intent = understand(said)
-    offered = {spec.name for spec in request.tools}
-    if isinstance(intent, Remember) and intent.what and WRITE in offered:
-        return (ToolUse(_call_id(request, 0), WRITE, {"text": intent.what}),)
-    if isinstance(intent, Recall):
-        names = [name for name in SEARCHES if name in offered]
-        return tuple(
-            ToolUse(_call_id(request, n), name, _search_arguments(name, said, intent.query))
-            for n, name in enumerate(names)
-        )
-    return ()
-
-
-def _search_arguments(name: str, question: str, query: str) -> dict[str, object]:
-    """Memory is searched by sense, so it gets the whole question; other searches get its words."""
-    limit = SEARCH_LIMIT.get(name)
-    if limit is None:
-        return {"query": question.strip()[:MAX_QUERY]}
-    return {"query": query, "limit": limit}
-
-
-def _call_id(request: Request, number: int) -> str:
-    """An id that no other call of the conversation has, and always the same for the same place."""
-    return f"offline-{len(request.messages)}-{number}"
-
-
-def _answered(request: Request) -> tuple[Answered, ...]:
-    """What the tools answered to the calls this reply follows; nothing else counts as an answer."""
-    if len(request.messages) < 2:
-        return ()
-    asked, told = request.messages[-2:]
-    if asked.role != "assistant" or told.role != "user":
-        return ()
-    known = {WRITE, *SEARCHES}
-    uses = {b.id: b for b in asked.blocks if isinstance(b, ToolUse) and b.name in known}
-    return tuple(
-        Answered(uses[block.tool_use_id], block)
-        for block in told.blocks
-        if isinstance(block, ToolResult) and block.tool_use_id in uses
-    )
-
-
-# --- saying what came of it ----------------------------------------------------------------------
-
-
-def _report(request: Request, answered: Sequence[Answered]) -> str:
-    writes = [item for item in answered if item.use.name == WRITE]
-    if writes:
-        return "\n".join(_stored(request.language, item) for item in writes)
-    return _found(request, answered)
-
-
-def _stored(language: str, item: Answered) -> str:
-    answer = "" if item.result.is_error else item.result.text.strip()
-    if place := _ALREADY.fullmatch(answer):
-        return i18n.text(language, "offline.stored_already", **place.groupdict())
-    if _is_closed(item.result):
-        return i18n.text(language, "offline.no_store")
-    if not _STORED.fullmatch(answer):
-        return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
-    return i18n.text(language, "offline.stored", text=str(item.use.input.get("text", "")))
-
-
-def _found(request: Request, answered: Sequence[Answered]) -> str:
-    language, question = request.language, _question(request)
-    works = [item for item in answered if not item.result.is_error]
-    if not works and all(_is_closed(item.result) for item in answered):
-        return i18n.text(language, "offline.no_search")
-    if not works:
-        reason = _reason(answered[0].result)
-        return i18n.text(language, "offline.not_searched", reason=reason)
-    quotes = [quote for item in works for quote in parse(item.result.text)]
-    useful = list(_useful(quotes, question))[:QUOTES]
-    if useful:
-        cite = NO_CITE not in request.system
-        lines = [_quoted(language, quote, cite=cite) for quote in useful]
-        return "\n\n".join([i18n.text(language, "offline.found"), *lines])
-    query = str(works[-1].use.input.get("query", ""))
-    nothing = i18n.text(language, "offline.nothing", query=query)
-    return f"{nothing}\n\n{_about_itself(request)}"
-
-
-def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
-    """Quotes that can answer: the person's own words first, without what they only asked."""
-    own = [quote for quote in quotes if not _is_by(quote, "assistant")]
-    seen = {question.strip()}
-    for quote in (*own, *(quote for quote in quotes if _is_by(quote, "assistant"))):
-        text = quote.text.strip()
-        if text in seen or not text:
-            continue
-        seen.add(text)
-        theirs, mine = (
-            _is_by(quote, "said") or _is_by(quote, role) for role in ("user", "assistant")
-        )
-        asked = theirs and isinstance(understand(text), Recall)
-        if not asked and not (mine and _is_own_answer(text)):
-            yield quote
-
-
-def _is_by(quote: Quote, role: str) -> bool:
-    return len(quote.where) > 1 and quote.where[1] == role
-
-
-def _is_own_answer(text: str) -> bool:
-    """Whether this model wrote it, so that quoting it would quote a quote."""
-    catalogs = [i18n.catalog(language) for language in i18n.LANGUAGES]
-    heads = (catalog[f"offline.{key}"].split("{")[0] for catalog in catalogs for key in _OWN_HEADS)
-    return text.startswith(tuple(head for head in heads if head))
-
-
-def _quoted(language: str, quote: Quote, *, cite: bool) -> str:
-    for role in _ROLES:
-        if _is_by(quote, role):
-            text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
-            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=text)
-    where = quote.where[0] if cite else i18n.text(language, "offline.notes")
-    kept = _clipped(quote.text, NOTE_LENGTH).splitlines()
-    lines = [line for line in kept if line.strip() and not line.startswith("#")] or kept
-    if len(lines) == 1:
-        return i18n.text(language, "offline.noted", where=where, text=" ".join(lines[0].split()))
-    head = i18n.text(language, "offline.noted_lines", where=where)
-    return "\n".join([head, "", *(f"> {line}" for line in lines)])
-
-
-def _clipped(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _is_closed(result: ToolResult) -> bool:
-    """Whether this conversation has no memory."""
-    return result.is_error and _reason(result).rstrip(".") == str(NotVisible()).rstrip(".")
-
-
-def _reason(result: ToolResult) -> str:
-    return result.text.removeprefix("Error: ").strip()
-
-
-# --- saying what it is ---------------------------------------------------------------------------
-
-
-def _without_tools(request: Request) -> str:
-    """The answer when there is no tool to ask."""
-    intent = understand(_words(request.messages))
-    if isinstance(intent, Remember):
-        key = "offline.no_store" if intent.what else "offline.remember_what"
-        first = i18n.text(request.language, key)
-    elif isinstance(intent, Recall):
-        first = i18n.text(request.language, "offline.no_search")
-    else:
-        return _about_itself(request)
-    return f"{first}\n\n{_about_itself(request)}"
-
-
-def _about_itself(request: Request) -> str:
-    """All of it the first time in a conversation, one line later."""
+def _not_reminding(request: Request, intent: Remind) -> str:
+    """Why no reminder was set, and how to say it."""
     language = request.language
-    if any(_explains(message) for message in request.messages):
+    if REMIND not in {spec.name for spec in request.tools}:
+        return i18n.text(language, "offline.no_reminders")
+    found = _when(request, intent)
+    if not isinstance(found, When):
+        why = i18n.text(language, f"reminder.problem_{found.value}")
+    elif found.rest:
+        return i18n.text(language, "reminder.long", most=MAX_TEXT)
+    else:
+        why = i18n.text(language, "reminder.what", when=when.shown(language, found.at))
+    return f"{why}\n\n{i18n.text(language, 'offline.remind_examples')}"
+
+
+def _about_itself(request: Request, *, whole: bool) -> str:
+    """All of it the first time in a conversation and for who asks, else one line."""
+    language = request.language
+    if not whole and any(_explains(message) for message in request.messages):
         return i18n.text(language, "offline.short")
     return "\n\n".join(i18n.text(language, f"offline.{key}") for key in ("intro", "can", "key"))
 
@@ -287,14 +336,3 @@ def _explains(message: Message) -> bool:
     return message.role == "assistant" and any(
         i18n.text(language, "offline.intro") in message.text for language in i18n.LANGUAGES
     )
-
-
-def _words(messages: Sequence[Message]) -> str:
-    """What the person wrote last."""
-    last = messages[-1]
-    return last.text if last.role == "user" else ""
-
-
-def _question(request: Request) -> str:
-    """The person's words that led to the tools."""
-    return _words(request.messages[:-2]) if len(request.messages) > 2 else ""

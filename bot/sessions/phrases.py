@@ -66,6 +66,7 @@ class Phrase:
     day: Day | None
     clock: Clock | None
     rest: str = ""
+    repeats: bool = False  # no one time, but again and again
 
 
 def find(text: str) -> Phrase | None:
@@ -294,10 +295,11 @@ def _joined(text: str, at: int) -> bool:
     return before in _NUMERAL and after in _NUMERAL
 
 
+_AGAIN: Final = Phrase(None, None, None, repeats=True)
 _ASKING = r"(?:(?:please\s+)?(?:remind\s+)?me(?:\s+|$)|[请請]?提醒我[\s,:]*)?"
 _FILLING = (
     r"[\s,;:，。、；：—–-]*(?:(?:(?:please\s+)?remind\s+)?me(?:\s+|$))?"
-    r"(?:(?:to|that|about)(?:\s+|$))?(?:[请請]?提醒我[\s,，:：]*)?"
+    r"(?:(?:to|that|about|of)(?:\s+|$))?(?:[请請]?提醒我[\s,，:：]*)?"
 )
 # A time after one of these belongs to the words ("pack for tomorrow"), or is half of what nobody
 # can read for sure ("3/4 18:00").
@@ -305,27 +307,48 @@ _BELONGING = (
     r".*(?:\b(?:for|until|till|by|before|after|about|since|of|from|than|the)|"
     r"[0-9][./:][0-9./]*)\s*$"
 )
+# "every day", "on mondays", 每天: no one time, wherever a time may stand.
+_EVERY = (
+    r"(?:\b(?:every|each)\s+(?:(?:single|other|second|few|couple\s+of|[0-9]{1,3}|"
+    rf"{_any_of(_WORDS)})\s+)?(?:(?:mon|tues|wednes|thurs|fri|satur|sun|week)days?|weekends?|"
+    r"mornings?|noon|afternoons?|evenings?|nights?|hours?|minutes?|days?|weeks?|months?|years?)\b|"
+    r"\bon\s+(?:mon|tues|wednes|thurs|fri|satur|sun|week)days\b|"
+    rf"每[个個隔]?(?:[0-9]{{1,3}}|{_NUMERAL}{{1,3}}|半)?[个個]?"
+    r"(?:天|日|早|晚|周|週|星期|礼拜|禮拜|月|年|小时|小時|分钟|分鐘)|天天)"
+)
+_REPEATING = rf"(?:{_EVERY}|\b(?:daily|weekly|monthly|yearly|hourly|nightly)\b)"
 _EDGES = " \t\r\n,，;；、"
 
 
 def _at_beginning(text: str) -> Phrase | None:
     reader = _Reader(_plain(text[:LEAD]))
     reader.take(_ASKING)
+    if reader.take(_REPEATING) is not None:
+        return _AGAIN
     found = _phrase(reader)
-    return replace(found, rest=_words(text[reader.at :])) if found is not None else None
+    if found is None:
+        return None
+    if reader.take(rf"[\s,]*{_EVERY}") is not None:
+        return _AGAIN
+    return replace(found, rest=_words(text[reader.at :]))
 
 
 def _at_end(text: str) -> Phrase | None:
     text = text.rstrip(" \t\r\n.!?。！？")
     offset = max(0, len(text) - TAIL)
     window = _plain(text[offset:])
+    if _compiled(rf".*{_REPEATING}$").match(window):
+        return _AGAIN
     for start in range(len(window)):
         if window[start].isspace() or _joined(window, start):
             continue
         reader = _Reader(window, start)
         found = _phrase(reader)
         if found is not None and reader.at == len(window):
-            if _compiled(_BELONGING).match(window[:start]):
+            before = window[:start]
+            if _compiled(rf".*(?:{_REPEATING}|\b(?:every|each))[\s,]*$").match(before):
+                return _AGAIN
+            if _compiled(_BELONGING).match(before):
                 return None
             return replace(found, rest=_words(text[: offset + start]))
     return None

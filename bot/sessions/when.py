@@ -1,4 +1,4 @@
-"""When something is to happen, read from the words of `/remind`, in English and Chinese. Pure.
+"""When something is to happen, read from what people write, in English and Chinese. Pure.
 
 Written here because no library reads both: of ten plain Chinese phrases dateparser 1.x knows two
 ("10分钟后", "后天"), and it takes 0.1 s to import, guesses ("the 2 may") and ignores clock changes.
@@ -14,11 +14,10 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from bot.commands import phrases
-from bot.commands.phrases import Clock, Day, Part, Phrase, Span
+from bot import i18n
+from bot.sessions import phrases
+from bot.sessions.phrases import Clock, Day, Part, Phrase, Span
 from bot.sessions.reminders import MAX_AHEAD, moment
-
-MAX_LENGTH = 4_000  # characters; longer texts are not read
 
 # The hour of a part of the day when none is said.
 _HOURS: Final[dict[Part, int]] = {
@@ -41,6 +40,7 @@ class Problem(StrEnum):
     WRONG = "wrong"  # there is no such day or time
     PAST = "past"
     FAR = "far"  # further away than `MAX_AHEAD`
+    REPEATS = "repeats"  # again and again, such as "every day"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ def parse(text: str, now: datetime) -> When | Problem:
     """
     if now.tzinfo is None:
         raise ValueError("now needs a time zone")
-    if len(text) > MAX_LENGTH:
-        return Problem.NONE
     phrase = phrases.find(text)
     if phrase is None:
         return Problem.NONE
+    if phrase.repeats:
+        return Problem.REPEATS
     try:
         at = _moment(phrase, now)
     except OverflowError:
@@ -78,6 +78,13 @@ def parse(text: str, now: datetime) -> When | Problem:
     if ahead <= 0:
         return Problem.PAST
     return Problem.FAR if ahead > MAX_AHEAD.total_seconds() else When(at, phrase.rest)
+
+
+def shown(language: str, at: datetime) -> str:
+    """A moment as people read it: day of the week, date, hour and minute, and time zone."""
+    days = i18n.text(language, "reminder.days").split()
+    zone = str(at.tzinfo).removeprefix("Etc/")
+    return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zone})"
 
 
 def _moment(phrase: Phrase, now: datetime) -> datetime:

@@ -1,0 +1,113 @@
+"""How the offline model says what it found: word for word, with where it stands. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from bot import i18n
+from bot.agent.models.intent import Recall, query_of, understand
+from bot.agent.tools.quotes import Quote
+from bot.sessions import when
+
+QUOTES = 3
+QUOTE_LENGTH = 300  # characters of what was said
+NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
+WHOLE_LINES = 3  # of a note are quoted whether they answer or not
+STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
+
+_ROLES = ("user", "assistant", "said")  # of what was said, not noted
+# Of this model's own answers, by how they begin.
+_OWN_HEADS: Final = (
+    *("offline.intro", "offline.short", "offline.found", "offline.before", "offline.nothing"),
+    *("offline.not_searched", "offline.no_search", "offline.no_store", "offline.stored"),
+    *("offline.stored_already", "offline.not_stored", "offline.remember_what"),
+    *("offline.not_reminding", "offline.no_reminders", "reminder.set", "reminder.what"),
+    *("reminder.long", "reminder.usage", *(f"reminder.problem_{p.value}" for p in when.Problem)),
+)
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
+_WORD = re.compile("[^\\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
+
+
+def best(quotes: Sequence[Quote], question: str) -> list[Quote]:
+    """The few that may answer a question.
+
+    The best hit in a note may be in other words than the question; everything else has a word
+    in common with it, because what was said holds a lot that is like nothing in particular.
+    """
+    wanted = _terms(query_of(question))
+    useful = [
+        quote
+        for number, quote in enumerate(_useful(quotes, question))
+        if _has_any(quote.text, wanted) or (number == 0 and not _is_said(quote))
+    ]
+    return useful[:QUOTES]
+
+
+def quoted(language: str, quote: Quote, question: str, *, cite: bool) -> str:
+    """One of them, as a person reads it; of a long passage the lines that answer."""
+    for role in _ROLES:
+        if _is_by(quote, role):
+            text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
+            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=text)
+    where = quote.where[0] if cite else i18n.text(language, "offline.notes")
+    kept = _clipped(quote.text, NOTE_LENGTH).splitlines()
+    lines = [line for line in kept if line.strip() and not line.startswith("#")] or kept
+    if len(lines) > WHOLE_LINES:
+        wanted = _terms(query_of(question))
+        lines = [line for line in lines if _has_any(line, wanted)] or lines
+    if len(lines) == 1:
+        return i18n.text(language, "offline.noted", where=where, text=" ".join(lines[0].split()))
+    head = i18n.text(language, "offline.noted_lines", where=where)
+    return "\n".join([head, "", *(f"> {line}" for line in lines)])
+
+
+def _has_any(text: str, wanted: Sequence[str]) -> bool:
+    """Whether a text has one of some words, or of some pieces of Chinese."""
+    lowered = text.lower()
+    words = {word[:STEM] for word in _WORD.findall(lowered)}
+    return any(term in words if _WORD.fullmatch(term) else term in lowered for term in wanted)
+
+
+def _terms(query: str) -> list[str]:
+    """A query's words by how they begin, and its Chinese in pairs of characters."""
+    runs = _CJK.findall(query)
+    pairs = [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
+    return [word[:STEM] for word in _WORD.findall(query.lower())] + pairs
+
+
+def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
+    """Quotes that can answer: the person's own words first, without what they only asked."""
+    own = [quote for quote in quotes if not _is_by(quote, "assistant")]
+    seen = {question.strip()}
+    for quote in (*own, *(quote for quote in quotes if _is_by(quote, "assistant"))):
+        text = quote.text.strip()
+        if text in seen or not text:
+            continue
+        seen.add(text)
+        theirs, mine = (
+            _is_by(quote, "said") or _is_by(quote, role) for role in ("user", "assistant")
+        )
+        asked = theirs and isinstance(understand(text), Recall)
+        if not asked and not (mine and _is_own_answer(text)):
+            yield quote
+
+
+def _is_said(quote: Quote) -> bool:
+    return any(_is_by(quote, role) for role in _ROLES)
+
+
+def _is_by(quote: Quote, role: str) -> bool:
+    return len(quote.where) > 1 and quote.where[1] == role
+
+
+def _is_own_answer(text: str) -> bool:
+    """Whether this model wrote it, so that quoting it would quote a quote."""
+    catalogs = [i18n.catalog(language) for language in i18n.LANGUAGES]
+    heads = (catalog[key].split("{")[0] for catalog in catalogs for key in _OWN_HEADS)
+    return text.startswith(tuple(head for head in heads if head))
+
+
+def _clipped(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
