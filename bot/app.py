@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -41,6 +42,7 @@ from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
+from bot.gateway import inbox
 from bot.gateway.aftercare import Aftercare
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
@@ -223,6 +225,7 @@ class App:
             windows=windows,
             live=live,
             ledger=ledger,
+            notes=memory.notes,
             flusher=Flusher(memory.notes, memory.files),
             compactor=Compactor(),
             clock=clock,
@@ -254,6 +257,7 @@ class App:
             live=live,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
+            notes=memory.notes,
             aftercare=aftercare,
             media=MediaReader(self.channels, artifacts),
             clock=clock,
@@ -401,6 +405,8 @@ async def _load_people(people: People, database: Database, now: int) -> None:
 async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
     """The database of a storage folder; a damaged one is restored from its newest backup.
 
+    What transcript files hold beyond it is read back, and is not answered once more.
+
     Raises:
         StorageCorrupt: it is damaged and there is no sound backup; nothing was changed.
         StorageError: it cannot be opened.
@@ -414,13 +420,15 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
     except StorageCorrupt:
         await asyncio.to_thread(backup.restore, path, clock())
         database = await SqliteDatabase.open(path)
-    if backup.read_back_is_due(path):
-        try:
-            await recover.read_back(database, folder / TRANSCRIPTS)
+    is_due = backup.read_back_is_due(path)
+    settle = partial(inbox.settle, now=clock())
+    try:
+        await recover.read_back(database, folder / TRANSCRIPTS, settle, every=is_due)
+        if is_due:
             backup.mark_read_back(path, due=False)
-        except BaseException:
-            await database.close()
-            raise
+    except BaseException:
+        await database.close()
+        raise
     return database
 
 

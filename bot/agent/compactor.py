@@ -103,7 +103,9 @@ class CompactRequest:
 class Compacted:
     """A summary, how many messages it stands for, and how long they and it are (estimates).
 
-    `tokens_before` counts the messages and the previous summary. `usage` is what it cost.
+    `tokens_before` counts the messages and the previous summary. `usage` is what it cost. When it
+    is `plain`, nobody could summarise them: a note says how many there were, after the previous
+    summary.
     """
 
     summary: str
@@ -111,6 +113,7 @@ class Compacted:
     tokens_before: int
     tokens_after: int
     usage: Usage = field(default_factory=Usage)
+    plain: bool = False
 
 
 class Compactor:
@@ -129,7 +132,8 @@ class Compactor:
         except (ModelError, TimeoutError, CompactionFailed) as error:
             log.warning("compaction.no_summary", error=type(error).__name__)
             if request.last_resort:
-                return work.result(compaction.plain_note(request.previous, request.messages))
+                note = compaction.plain_note(request.previous, request.messages)
+                return work.result(note, plain=True)
             raise CompactionFailed from error
         except Exception as error:  # a mistake of ours must not cost the history either
             log.exception("compaction.broken")
@@ -149,10 +153,10 @@ class _Work:
         self._limit = max(LEAST_TOKENS, shortest)
         self._usage = Usage()
 
-    def result(self, summary: str) -> Compacted:
+    def result(self, summary: str, *, plain: bool = False) -> Compacted:
         """The summary with what it came to."""
         messages, after = len(self._request.messages), tokens.estimate(summary)
-        return Compacted(summary, messages, self._before, after, self._usage)
+        return Compacted(summary, messages, self._before, after, self._usage, plain)
 
     async def summary(self) -> str:
         """A summary that names what matters, and what failed.

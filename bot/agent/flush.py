@@ -125,6 +125,8 @@ class Flusher:
         if not any(each.who == "person" for each in lines):
             return None
         for part in _parts(lines, int(context.window * WINDOW_SHARE)):
+            if context.watch.words:  # nothing of this can be written any more
+                return None
             error = await self._turn(request, context, part)
             if error is not None:
                 return error

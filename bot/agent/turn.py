@@ -163,6 +163,8 @@ class Turn:
             max_tokens=asked.max_tokens,
             language=asked.language,
             purpose=asked.purpose,
+            now=asked.context.now,
+            begins=len(asked.history),
         )
         self._held_back = True
         reply: Reply | None = None

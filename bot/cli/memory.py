@@ -133,7 +133,11 @@ def forget(
     messages, prompts = writing(loaded.config, work)
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} entries removed")
-    typer.echo(f"index: {cleared.chunks} passages removed, cache: {cleared.cached} vectors removed")
+    if cleared.is_indexed:
+        typer.echo("index: it cannot be written just now; it follows with the next sync")
+    else:
+        gone = f"{cleared.chunks} passages removed, cache: {cleared.cached} vectors removed"
+        typer.echo(f"index: {gone}")
     typer.echo(
         f"conversations: {messages} messages no longer found or shown, {prompts} prompts cleared"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from bot.channel import Address, Health, Inbound, OutboundKind
@@ -16,7 +17,10 @@ from bot.storage import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One command from one person. `now` is in ms since the epoch."""
+    """One command from one person. `now` is in ms since the epoch.
+
+    What is entered into `scope` is left once the command's transaction is on disk, or has failed.
+    """
 
     name: str
     rest: str
@@ -27,6 +31,7 @@ class Call:
     language: str
     view: MemoryView
     now: int
+    scope: AsyncExitStack = field(default_factory=AsyncExitStack, compare=False)
 
     @property
     def is_direct(self) -> bool:

@@ -44,7 +44,7 @@ class ContextCommands:
 
     async def usage(self, call: Call) -> Apply:
         """Show what replies cost, or choose whether each one says so."""
-        wish = {"tokens": "tokens", "on": "tokens", "off": "off"}.get(call.rest.lower(), "")
+        wish = {"tokens": "tokens", "on": "tokens", "off": "off"}.get(_switch(call), "")
 
         def apply(draft: Draft, session: Session) -> Answer:
             if not wish:
@@ -66,7 +66,7 @@ class ContextCommands:
 
     async def notices(self, call: Call) -> Apply:
         """Choose whether to be told that a conversation gets full."""
-        wish = call.rest.lower()
+        wish = _switch(call)
         by_default = self._desk.tells(call)
 
         def apply(draft: Draft, session: Session) -> Answer:
@@ -79,3 +79,8 @@ class ContextCommands:
             return Answer(text(call.language, f"command.notices.{wish}"))
 
         return apply
+
+
+def _switch(call: Call) -> str:
+    """What was chosen, in one language."""
+    return {"开": "on", "打开": "on", "关": "off", "关闭": "off"}.get(call.rest, call.rest.lower())

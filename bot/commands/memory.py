@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Protocol
@@ -38,11 +39,15 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """What forgetting removed: entries by file, and chunks and cached vectors of the index."""
+    """What forgetting removed: entries by file, and chunks and cached vectors of the index.
+
+    When it `is_indexed` still, the index could not be written, and is built anew when it can be.
+    """
 
     files: tuple[tuple[str, int], ...] = ()
     chunks: int = 0
     cached: int = 0
+    is_indexed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,10 @@ class MemoryDesk(Protocol):
 
     async def find(self, view: MemoryView, words: str) -> Sequence[Spot]:
         """Where files hold these words, literally."""
+        ...
+
+    def forgetting(self, view: MemoryView, words: str) -> AbstractAsyncContextManager[None]:
+        """Within this, nothing that was read before is written to the view's files any more."""
         ...
 
     async def forget(self, view: MemoryView, words: str) -> Cleared:
@@ -219,6 +228,8 @@ class MemoryCommands:
         return apply
 
     async def _forgotten(self, call: Call, words: str) -> Apply:
+        # Until it is in the database too: what is begun meanwhile would read the words once more.
+        await call.scope.enter_async_context(self._desk.forgetting(call.view, words))
         cleared = await self._desk.forget(call.view, words)
 
         def apply(draft: Draft, session: Session) -> Answer:
@@ -237,14 +248,7 @@ class MemoryCommands:
                 text(call.language, "memory.forget_file", path=path, count=entries)
                 for path, entries in cleared.files
             ]
-            lines.append(
-                text(
-                    call.language,
-                    "memory.forget_index",
-                    chunks=cleared.chunks,
-                    cached=cleared.cached,
-                )
-            )
+            lines.append(_in_index(call, cleared))
             lines.append(text(call.language, "memory.forget_transcripts", count=said))
             if beside := len(held) - said:
                 lines.append(text(call.language, "memory.forget_beside", count=beside))
@@ -268,6 +272,12 @@ def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:
     if len(spots) > MAX_SHOWN:
         lines.append(text(call.language, "memory.more", count=len(spots) - MAX_SHOWN))
     return lines
+
+
+def _in_index(call: Call, cleared: Cleared) -> str:
+    if cleared.is_indexed:
+        return text(call.language, "memory.forget_index_later")
+    return text(call.language, "memory.forget_index", chunks=cleared.chunks, cached=cleared.cached)
 
 
 def _in_transcripts(call: Call, held: Sequence[search.Mention]) -> list[str]:

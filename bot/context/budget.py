@@ -9,7 +9,7 @@ every turn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.config import ContextConfig
@@ -23,6 +23,7 @@ RESERVE_PART = 4  # a quarter
 OUTPUT_PART = 4
 KEEP_RECENT_PART = 6
 SOFT_PART = 15  # of what is left beside the reserve: a twentieth of a small window
+HELD_PART = 2  # of the reserve, for replies while a compaction is taken back: the rest is room
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,16 @@ def budget(window: int, config: ContextConfig, max_output: int) -> Budget:
         keep_recent=min(config.compaction.keep_recent_tokens, window // KEEP_RECENT_PART),
         hard=window - output,
     )
+
+
+def while_held(shares: Budget) -> Budget:
+    """The shares of a conversation whose compaction was taken back: replies may be less long.
+
+    In a small window they may take all of the reserve otherwise, and what is full could not go on
+    for a single message. Half of the reserve is room to do so at least.
+    """
+    output = min(shares.output, max(1, shares.reserve // HELD_PART))
+    return replace(shares, output=output, hard=shares.window - output)
 
 
 def should_flush(used: int, shares: Budget, *, flushed_in_cycle: bool, enabled: bool) -> bool:

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import structlog
 
-from bot.agent.compactor import Compactor, CompactRequest
-from bot.agent.flush import Flusher, FlushRequest
+from bot.agent.compactor import Compacted, Compactor, CompactRequest
+from bot.agent.flush import Flushed, Flusher, FlushRequest
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.channel import Button, Inbound
 from bot.clock import Clock
 from bot.config import Config
 from bot.context import budget, compaction, notices, report
+from bot.context.budget import Budget
 from bot.context.compaction import Plan
 from bot.context.conversation import Line, begins_turn
 from bot.delivery.outbox import Extra
@@ -31,7 +32,8 @@ from bot.gateway.people import People
 from bot.gateway.prefix import name_of
 from bot.gateway.windows import Room, Windows
 from bot.i18n import text
-from bot.memory.notes import listed
+from bot.memory.forgetting import Watch
+from bot.memory.notes import Notes, listed
 from bot.metrics import Metrics
 from bot.sessions import compactions, hiding, store
 from bot.sessions.compactions import Compaction
@@ -67,6 +69,11 @@ class Talk:
         """The session's row as it is now."""
         return self.live.session
 
+    @property
+    def shares(self) -> Budget:
+        """How its window is shared out now."""
+        return budget.while_held(self.room.budget) if self.session.held else self.room.budget
+
 
 def stand_in(session: Session) -> Inbound:
     """A message like the last one of a session, to know by whom, where and in what language."""
@@ -95,6 +102,7 @@ class Aftercare:
         windows: Windows,
         live: LiveSessions,
         ledger: Ledger,
+        notes: Notes,
         flusher: Flusher,
         compactor: Compactor,
         clock: Clock,
@@ -105,6 +113,7 @@ class Aftercare:
         self._windows = windows
         self._live = live
         self._ledger = ledger
+        self._notes = notes
         self._flusher = flusher
         self._compactor = compactor
         self._clock = clock
@@ -230,24 +239,40 @@ class Aftercare:
     async def _flush(self, talk: Talk, *, quietly: bool = False) -> None:
         """Save what was said since the last time, and note that this cycle has done so.
 
-        If it fails it is left to the next cycle, or to the end of the conversation.
+        If it fails it is left to the next cycle, or to the end of the conversation. What was
+        forgotten meanwhile it may have read: then it begins again, with what is left.
         """
-        talk = await self.now(talk)
-        session, inbound = talk.session, talk.inbound
-        if self._people.sender_in(session, inbound) == MANY:
-            return  # what one person said is not for another one's memory
+        while True:
+            async with self._notes.watching(self._people.view(talk.inbound)) as watch:
+                talk = await self.now(talk)
+                lines = self._unsaved(talk)
+                if not any(begins_turn(line.message) for line in lines):
+                    return
+                log.info("memory.flush.start", session=talk.session.id)
+                flushed = await self._flusher.flush(self._flush_request(talk, lines, watch))
+            log.info("memory.flush.end", session=talk.session.id, saved=len(flushed.saved))
+            if not watch.words:
+                break
+        await self._note_flush(talk, flushed, number_of(lines[-1].entry), quietly=quietly)
+
+    def _unsaved(self, talk: Talk) -> list[Line]:
+        """What was said since memory was saved; nothing where several people are taken for one."""
+        session = talk.session
+        if self._people.sender_in(session, talk.inbound) == MANY:
+            return []  # what one person said is not for another one's memory
         said = talk.live.conversation.lines
-        lines = [line for line in said if number_of(line.entry) > session.flushed_to]
-        if not any(begins_turn(line.message) for line in lines):
-            return
+        return [line for line in said if number_of(line.entry) > session.flushed_to]
+
+    async def _note_flush(
+        self, talk: Talk, flushed: Flushed, looked_to: int, *, quietly: bool
+    ) -> None:
+        """Note that memory was saved, and tell where; `looked_to` is the last entry looked at."""
+        session, inbound = talk.session, talk.inbound
         language = self._people.language(inbound)
-        log.info("memory.flush.start", session=session.id)
-        flushed = await self._flusher.flush(self._flush_request(talk, lines))
-        log.info("memory.flush.end", session=session.id, saved=len(flushed.saved))
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
         where = listed(flushed.saved)
         told = bool(where) and not quietly and self._may_tell(talk)
-        saved_to = session.flushed_to if flushed.error else number_of(lines[-1].entry)
+        saved_to = session.flushed_to if flushed.error else looked_to
         now = self._clock()
 
         def work(draft: Draft) -> None:
@@ -269,7 +294,7 @@ class Aftercare:
 
         await self._ledger.write(now, work, must=True)
 
-    def _flush_request(self, talk: Talk, lines: Sequence[Line]) -> FlushRequest:
+    def _flush_request(self, talk: Talk, lines: Sequence[Line], watch: Watch) -> FlushRequest:
         inbound, room = talk.inbound, talk.room
         words = tuple(line.message.text for line in lines if begins_turn(line.message))
         zone = self._people.zone_of(inbound)
@@ -283,6 +308,7 @@ class Aftercare:
                 now=datetime.fromtimestamp(self._clock() / 1000, zone),
                 window=room.window.tokens,
                 memory=TurnMemory(words=words),
+                watch=watch,
             ),
             language=self._people.language(inbound),
             max_tokens=room.budget.output,
@@ -294,7 +320,7 @@ class Aftercare:
     def _should_compact(self, talk: Talk, used: int) -> bool:
         """Whether it is full, and not only as full as when the last summary failed."""
         session = talk.session
-        is_full = budget.should_compact(used, talk.room.budget, held=bool(session.held))
+        is_full = budget.should_compact(used, talk.shares, held=bool(session.held))
         return is_full and used > self._failed_at.get(session.id, 0) * GROWTH
 
     def _plan(self, talk: Talk, *, wished: bool = False, forced: bool = False) -> Plan | None:
@@ -338,7 +364,7 @@ class Aftercare:
         before = self.fill(talk)
         tells = wished or self._may_tell(talk)
         try:
-            summary = await self._summarised(talk, plan, focus, last_resort=forced)
+            made = await self._summarised(talk, plan, focus, last_resort=forced)
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
             self._metrics.compactions.labels("failed").inc()
@@ -346,13 +372,23 @@ class Aftercare:
             if tells or forced:
                 await self._tell_failure(talk)
             return "failed"
-        done = await self._commit(talk, session, plan, summary, before, tells=tells)
-        log.info("compaction.end", session=session.id, messages=plan.cut, done=done)
+        again = bool(session.held) and not wished
+        done = await self._commit(
+            # That nothing is left of them but a note is told in any case.
+            *(talk, session, plan, made, before),
+            again=again,
+            tells=tells or made.plain,
+        )
+        log.info(
+            "compaction.end", session=session.id, messages=plan.cut, plain=made.plain, done=done
+        )
         self._metrics.compactions.labels("done" if done else "dropped").inc()
         self._failed_at.pop(session.id, None)
         return "done" if done else "failed"
 
-    async def _summarised(self, talk: Talk, plan: Plan, focus: str, *, last_resort: bool) -> str:
+    async def _summarised(
+        self, talk: Talk, plan: Plan, focus: str, *, last_resort: bool
+    ) -> Compacted:
         conversation, room = talk.live.conversation, talk.room
         request = CompactRequest(
             model=room.model,
@@ -366,24 +402,26 @@ class Aftercare:
             timeout=self._config.context.compaction.timeout,
             last_resort=last_resort,
         )
-        return (await self._compactor.compact(request)).summary
+        return await self._compactor.compact(request)
 
     async def _commit(
         self,
         talk: Talk,
         session: Session,
         plan: Plan,
-        summary: str,
+        compacted: Compacted,
         before: Fill,
         *,
+        again: bool,
         tells: bool,
     ) -> bool:
         """Let the summary count, and tell; False when the conversation is another one by now.
 
+        It is made `again` when the one before was taken back and there is no room left.
         `session` is the row that the summary was begun with: since then the person may have taken
         a summary back, or had something forgotten that this one may tell of.
         """
-        conversation = talk.live.conversation
+        conversation, summary = talk.live.conversation, compacted.summary
         first_kept = conversation.lines[plan.cut].entry
         kept = sum(conversation.sizes[plan.cut :])
         after = round((before.fixed + kept + talk.room.count(summary)) * talk.room.factor)
@@ -399,7 +437,7 @@ class Aftercare:
                 return False
             entry = draft.append(session.id, [compactions.entry_of(made)])[-1]
             compactions.apply(draft.tx, session.id, entry, after)
-            words = _receipt(language, plan, before, after, current.saved)
+            words = _receipt(language, compacted, before, after, saved=current.saved, again=again)
             if tells and not current.ended_by:
                 draft.tell(session.id, address, words, "receipt", extra=undo_button(language))
             else:
@@ -466,12 +504,17 @@ def undo_button(language: str) -> Extra:
     return Extra((Button(text(language, "button.undo"), "/undo"),))
 
 
-def _receipt(language: str, plan: Plan, before: Fill, after: int, saved: str) -> str:
-    return text(
+def _receipt(
+    language: str, made: Compacted, before: Fill, after: int, *, saved: str, again: bool
+) -> str:
+    """What became of the older part, and why it was done `again`, if it was."""
+    key = "receipt.plain" if made.plain else "receipt.compacted"
+    words = text(
         language,
-        "receipt.compacted_saved" if saved else "receipt.compacted",
-        messages=plan.cut,
+        f"{key}_saved" if saved else key,
+        messages=made.messages,
         before=report.grouped(before.used),
         after=report.grouped(after),
         where=saved,
     )
+    return f"{text(language, 'receipt.again')}\n{words}" if again else words

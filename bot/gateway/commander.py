@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import structlog
@@ -54,21 +55,23 @@ class Commander:
         """Answer a command; what remains to be said to the model is returned as a message."""
         handler = self._handlers.get(parsed.name, self._unknown)
         inbound = waiting.inbound
-        call = Call(
-            name=parsed.name,
-            rest=parsed.rest,
-            inbound=inbound,
-            place=self._people.place(inbound),
-            person=self._people.person(inbound),
-            is_owner=self._people.is_owner(inbound),
-            language=self._people.language(inbound),
-            view=self._people.view(inbound),
-            now=self._clock(),
-        )
-        apply = await handler(call)
-        rest = await self._ledger.write(
-            call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
-        )
+        async with AsyncExitStack() as scope:
+            call = Call(
+                name=parsed.name,
+                rest=parsed.rest,
+                inbound=inbound,
+                place=self._people.place(inbound),
+                person=self._people.person(inbound),
+                is_owner=self._people.is_owner(inbound),
+                language=self._people.language(inbound),
+                view=self._people.view(inbound),
+                now=self._clock(),
+                scope=scope,
+            )
+            apply = await handler(call)
+            rest = await self._ledger.write(
+                call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
+            )
         # What is no command may be anything: somebody's words do not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"
         log.info("command.done", command=known, channel=inbound.channel)

@@ -10,6 +10,8 @@ from typing import Any, cast
 import orjson
 
 from bot.channel import Heard, Inbound, Media, ReplyTo
+from bot.sessions.entries import Entry
+from bot.sessions.store import Session
 from bot.storage import Row, Transaction
 from bot.wellformed import well_formed
 
@@ -86,6 +88,31 @@ def done(tx: Transaction, rows: Sequence[int], now: int) -> None:
         tx.execute(
             "UPDATE inbox SET state = 'done', body = '', done_at = ? WHERE id = ?", (now, row)
         )
+
+
+def settle(tx: Transaction, session: Session, told: Sequence[Entry], now: int) -> None:
+    """These entries of a session were read back: what waits although they answer it is done.
+
+    An id is only another chat's by chance, but what is done is never answered: the words and the
+    time must fit as well.
+    """
+    turns = {entry.source: entry for entry in told if entry.source}
+    if not turns:
+        return
+    rows = tx.execute(
+        "SELECT id, message_id, body, received_at FROM inbox "
+        "WHERE state IN ('waiting', 'command') AND (session_id = ? "
+        "OR (channel = ? AND account = ? AND chat = ? AND thread = ?))",
+        (session.id, session.channel, session.account, session.chat, session.thread),
+    )
+    answered = [
+        int(row)
+        for row, message_id, body, received_at in rows
+        if (entry := turns.get(message_id)) is not None
+        and entry.at >= received_at
+        and (entry.kind == "command" or revived(body).text.endswith(entry.text))
+    ]
+    done(tx, answered, now)
 
 
 def refuse(tx: Transaction, row: int, now: int) -> None:

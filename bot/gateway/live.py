@@ -46,18 +46,22 @@ class LiveSessions:
         self._database = database
         self._count = count
         self._live: OrderedDict[str, Live] = OrderedDict()
+        self._loading: dict[str, object] = {}  # a mark for what is being read
 
     def note(self, session: Session) -> None:
         """A session's row as a transaction has just left it."""
         live = self._live.get(session.id)
         if live is not None:
             live.session = session
-        elif session.entry_count == 0:
+            return
+        self._loading.pop(session.id, None)  # it may have been read before this
+        if session.entry_count == 0:
             self._keep(Live(session, Conversation(count=self._count)))
 
     def forget(self, session_id: str) -> None:
         """Read this session again the next time it is asked for."""
         self._live.pop(session_id, None)
+        self._loading.pop(session_id, None)  # what is being read may be out of date already
 
     def holds(self, live: Live) -> bool:
         """Whether this is what is kept of its session, and not what was kept before."""
@@ -74,10 +78,12 @@ class LiveSessions:
         Raises:
             StorageError: there is no such session, or it cannot be read.
         """
-        live = self._live.get(session_id)
-        if live is None:
+        while (live := self._live.get(session_id)) is None:
+            mark = self._loading.setdefault(session_id, object())
             live = await self._database.read(lambda tx: _load(tx, session_id, self._count))
-            self._keep(live)
+            if self._loading.get(session_id) is mark:
+                del self._loading[session_id]
+                self._keep(live)
         self._live.move_to_end(session_id)
         return live
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import structlog
+
 from bot.clock import Clock
 from bot.commands.memory import Cleared, Overview, Spot
 from bot.config import Config
+from bot.errors import StorageError
 from bot.gateway import routing
 from bot.memory import embed, forget, templates
 from bot.memory.embed import Embedder
@@ -31,6 +35,8 @@ OWNER_VIEW = MemoryView(
     private=True,
     people=(routing.OWNER, *(f"{channel}:owner" for channel in sorted(routing.OWNER_CHANNELS))),
 )
+
+log = structlog.get_logger(__name__)
 
 
 class GatewayMemoryDesk:
@@ -89,6 +95,10 @@ class GatewayMemoryDesk:
                 break
         return spots[:MAX_SPOTS]
 
+    def forgetting(self, view: MemoryView, words: str) -> AbstractAsyncContextManager[None]:
+        """Within this, nothing that was read before is written to the view's files any more."""
+        return self._notes.forgetting(view, words)
+
     async def forget(self, view: MemoryView, words: str) -> Cleared:
         """Remove the words from the view's own files, and from the index and its cache.
 
@@ -98,7 +108,11 @@ class GatewayMemoryDesk:
         found = await self.find(view, words)
         own = dict.fromkeys(s.path for s in found if not s.path.startswith("shared/"))
         removed = [(path, len(await self._notes.forget(view, path, words))) for path in own]
-        forgotten = await self._index.forget(texts=[words], partitions=view.partitions)
+        try:
+            forgotten = await self._index.forget(texts=[words], partitions=view.partitions)
+        except StorageError as error:
+            log.warning("memory.forget_later", error=type(error).__name__)
+            return Cleared(files=tuple(removed), is_indexed=True)
         await self._index.sync("forget")
         return Cleared(
             files=tuple(removed),

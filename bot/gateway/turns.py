@@ -20,6 +20,7 @@ from bot.clock import Clock
 from bot.config import Config
 from bot.context import prompt, pruning
 from bot.context.conversation import Line, size_of
+from bot.delivery.outbox import Extra
 from bot.errors import ModelTooLarge, WindowTooSmall
 from bot.gateway import fullness, inbox
 from bot.gateway.aftercare import Aftercare, Fill, Talk
@@ -34,9 +35,11 @@ from bot.gateway.presence import Presence
 from bot.gateway.running import RunningTurns
 from bot.gateway.windows import Windows
 from bot.i18n import text
+from bot.memory.forgetting import Watch
+from bot.memory.notes import Notes
 from bot.messages import Message, Text
 from bot.metrics import Metrics
-from bot.sessions import store
+from bot.sessions import artifacts, search, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
@@ -74,7 +77,7 @@ class _Asked:
     @property
     def is_over(self) -> bool:
         """Whether it does not fit into the window."""
-        return self.fill.used + self.arriving > self.talk.room.budget.hard
+        return self.fill.used + self.arriving > self.talk.shares.hard
 
 
 class TurnRunner:
@@ -93,6 +96,7 @@ class TurnRunner:
         live: LiveSessions,
         prefixes: Prefixes,
         recaller: Recaller,
+        notes: Notes,
         aftercare: Aftercare,
         media: MediaReader,
         clock: Clock,
@@ -108,6 +112,7 @@ class TurnRunner:
         self._live = live
         self._prefixes = prefixes
         self._recaller = recaller
+        self._notes = notes
         self._aftercare = aftercare
         self._media = media
         self._clock = clock
@@ -115,6 +120,10 @@ class TurnRunner:
 
     async def run(self, key: str, rows: Sequence[Waiting]) -> None:
         """Answer these messages, all of one session, with one reply."""
+        async with self._notes.watching(self._people.view(rows[-1].inbound)) as watch:
+            await self._run(key, rows, watch)
+
+    async def _run(self, key: str, rows: Sequence[Waiting], watch: Watch) -> None:
         started = time.perf_counter()
         inbounds = [row.inbound for row in rows]
         live = await self._live.get(rows[0].session_id)
@@ -126,7 +135,7 @@ class TurnRunner:
             str(rows[0].id),
             streams=self._people.channel(talk.inbound).streaming,
         ) as presence:
-            asked = await self._request(talk, inbounds)
+            asked = await self._request(talk, inbounds, watch)
             self._metrics.running.inc()
             try:
                 result = await self._answered(key, asked, presence)
@@ -134,7 +143,7 @@ class TurnRunner:
                 self._metrics.running.dec()
         stored = ticks.confirmation(asked.request.language, asked.request.context.memory.written)
         answer = _answer(result, talk.room.name, asked.request.language, stored)
-        used = await self._commit(rows, asked, result, answer)
+        used = await self._commit(rows, asked, result, answer, presence.draft)
         self._aftercare.look(asked.talk, used)
         if not answer.letter:
             await presence.clear()
@@ -172,11 +181,11 @@ class TurnRunner:
         finally:
             task.cancel()  # when this lane is cancelled; harmless when it is finished
 
-    async def _request(self, talk: Talk, inbounds: Sequence[Inbound]) -> _Asked:
+    async def _request(self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch) -> _Asked:
         agent, room, live = self._config.agent, talk.room, talk.live
         limit = room.window.tokens
         language = self._people.language(talk.inbound)
-        context = self._context(live, inbounds, limit)
+        context = self._context(live, inbounds, limit, watch)
         prefix = await self._prefixes.of(live, context.view, language, self._toolbox.specs, limit)
         messages = [await self._message(inbound, live, limit) for inbound in inbounds]
         if not live.conversation:
@@ -193,11 +202,11 @@ class TurnRunner:
             messages=tuple(messages),
             context=context,
             language=language,
-            max_tokens=room.budget.output,
+            max_tokens=talk.shares.output,
             max_steps=agent.max_steps,
             timeout=agent.turn_timeout,
             used=fill.used,
-            room=room.budget.hard,
+            room=talk.shares.hard,
             factor=room.factor,
             count=room.count,
             on_context=lambda used: self._aftercare.look_within(talk, used),
@@ -214,7 +223,9 @@ class TurnRunner:
             asked.request,
             history=conversation.messages,
             messages=messages,
+            max_tokens=asked.talk.shares.output,
             used=asked.fill.used,
+            room=asked.talk.shares.hard,
         )
 
     def _prune(self, talk: Talk, used: int) -> None:
@@ -246,7 +257,9 @@ class TurnRunner:
             buttons=channel is not None and channel.capabilities.buttons,
         )
 
-    def _context(self, live: Live, inbounds: Sequence[Inbound], window: int) -> ToolContext:
+    def _context(
+        self, live: Live, inbounds: Sequence[Inbound], window: int, watch: Watch
+    ) -> ToolContext:
         replies = (inbound.reply_to for inbound in inbounds)
         others = (reply for reply in replies if reply is not None and not reply.from_bot)
         zone = self._people.zone_of(inbounds[-1])
@@ -268,6 +281,7 @@ class TurnRunner:
                 address=inbounds[-1].address,
                 language=self._people.language(inbounds[-1]),
             ),
+            watch=watch,
         )
 
     async def _with_opening(
@@ -298,7 +312,12 @@ class TurnRunner:
         return Message("user", (*overheard, notes, *files, Text(words)))
 
     async def _commit(
-        self, rows: Sequence[Waiting], asked: _Asked, result: TurnResult, answer: _Answer
+        self,
+        rows: Sequence[Waiting],
+        asked: _Asked,
+        result: TurnResult,
+        answer: _Answer,
+        shown_as: str,
     ) -> int:
         """Store the turn and what it says; how many tokens the window holds then."""
         now = self._clock()
@@ -327,12 +346,14 @@ class TurnRunner:
 
         def work(draft: Draft) -> tuple[tuple[str, ...], Session]:
             ids = draft.append(live.session.id, news, counted)
+            _forget_again(draft, live.session, asked.request.context, ids)
             if answer.letter:
                 draft.say(
                     inbound.address,
                     answer.letter + footer,
                     entry=ids[-1],
                     reply_to=inbound.to_answer,
+                    extra=Extra(draft=shown_as),
                 )
             if notice is not None:
                 store.change(draft.tx, live.session.id, told=notice.level)
@@ -370,6 +391,14 @@ class TurnRunner:
         estimated = asked.fill.fixed + asked.talk.live.conversation.estimated + weight
         self._windows.learn(room.name, estimated, reported)
         return reported
+
+
+def _forget_again(draft: Draft, session: Session, context: ToolContext, ids: Sequence[str]) -> None:
+    """Hide what was forgotten while a turn ran in what the turn says too."""
+    for words in context.watch.words:
+        search.forget(draft.tx, context.view, words, draft.now, ids)
+        artifacts.drop(draft.tx, (session.key,), words)
+        draft.reload(session.id)
 
 
 def _replies(said: Sequence[Message], answer: _Answer) -> list[NewEntry]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 from bot.errors import NotVisible, ToolError
 from bot.memory import disk, forget, markdown, paths
+from bot.memory.forgetting import Forgettings, Watch
 from bot.memory.markdown import Changed, Provenance
 from bot.memory.paths import NOTES_FOLDER, Target
 from bot.scope import MemoryView
@@ -59,13 +61,18 @@ class Replaced:
 
 
 class Notes:
-    """The notes of every space under one workspace."""
+    """The notes of every space under one workspace.
+
+    What is written with a `watch` is refused once something was forgotten in its space: it may be
+    made of words that were read before.
+    """
 
     def __init__(self, workspace: Path, written: Callable[[], object] = lambda: None) -> None:
         """Write below `workspace`; `written` is called after each change, to have it indexed."""
         self._workspace = workspace
         self._written = written
         self._lock = threading.Lock()  # one write at a time, in whatever thread
+        self._forgettings = Forgettings()
 
     async def can_write(self, view: MemoryView) -> bool:
         """Whether the view has a space, and its folder, or the one it would be made in, is open."""
@@ -74,8 +81,25 @@ class Notes:
         folder = self._workspace.joinpath(*paths.space_folders(view), NOTES_FOLDER)
         return await asyncio.to_thread(_is_open, folder)
 
+    def watching(self, view: MemoryView) -> AbstractAsyncContextManager[Watch]:
+        """Hear of what is forgotten in a view's space; begin before anything of it is read."""
+        return self._forgettings.watching(view.space)
+
+    @asynccontextmanager
+    async def forgetting(self, view: MemoryView, words: str) -> AsyncGenerator[None]:
+        """Let nothing that was read before be written any more; what is within removes words."""
+        async with self._forgettings.forgetting(view.space, words):
+            await asyncio.to_thread(self._let_through)
+            yield
+
     async def remember(
-        self, view: MemoryView, text: str, now: datetime, by: Provenance | None = None
+        self,
+        view: MemoryView,
+        text: str,
+        now: datetime,
+        by: Provenance | None = None,
+        *,
+        watch: Watch | None = None,
     ) -> Place:
         """Append an entry to the note of `now`'s own date; returns once it is on disk.
 
@@ -84,10 +108,17 @@ class Notes:
             ToolError: the disk did not take it.
         """
         lines = markdown.bullet(text, now, by)
-        return await self.append(view, day_note(now), lines, heading=_heading(now))
+        return await self.append(view, day_note(now), lines, heading=_heading(now), watch=watch)
 
     async def add(
-        self, view: MemoryView, path: str, text: str, day: date, by: Provenance | None = None
+        self,
+        view: MemoryView,
+        path: str,
+        text: str,
+        day: date,
+        by: Provenance | None = None,
+        *,
+        watch: Watch | None = None,
     ) -> Place:
         """Append an entry to a file that is not a day's note.
 
@@ -96,9 +127,18 @@ class Notes:
             ToolError: the disk did not take it.
         """
         title = path.rsplit("/", 1)[-1].removesuffix(paths.SUFFIX)
-        return await self.append(view, path, markdown.fact(text, day, by), heading=f"# {title}\n\n")
+        lines = markdown.fact(text, day, by)
+        return await self.append(view, path, lines, heading=f"# {title}\n\n", watch=watch)
 
-    async def append(self, view: MemoryView, path: str, lines: str, *, heading: str = "") -> Place:
+    async def append(
+        self,
+        view: MemoryView,
+        path: str,
+        lines: str,
+        *,
+        heading: str = "",
+        watch: Watch | None = None,
+    ) -> Place:
         """Append whole lines to a file; an empty or new one begins with `heading`.
 
         Raises:
@@ -106,7 +146,7 @@ class Notes:
             ToolError: the disk did not take it.
         """
         target = paths.resolve(view, path, writing=True)
-        return await self._write(lambda: self._append(target, lines, heading))
+        return await self._write(lambda: self._append(target, lines, heading), watch)
 
     async def supersede(
         self,
@@ -117,6 +157,7 @@ class Notes:
         text: str,
         now: datetime,
         by: Provenance | None = None,
+        watch: Watch | None = None,
     ) -> Replaced:
         """Put an entry in the place of the one that says `old`, which moves to the day's note.
 
@@ -133,7 +174,7 @@ class Notes:
                 found = "more than one entry" if error.args[0] else "no entry"
                 raise ToolError(f"{found} of {path} says that; nothing was changed") from error
 
-        return await self._replace(view, path, change, now)
+        return await self._replace(view, path, change, now, watch)
 
     async def replace_section(
         self,
@@ -144,6 +185,7 @@ class Notes:
         text: str,
         now: datetime,
         by: Provenance,
+        watch: Watch | None = None,
     ) -> Replaced:
         """Put a text below a heading; what stood there moves to the day's note.
 
@@ -152,9 +194,11 @@ class Notes:
             ToolError: the disk did not take it.
         """
         mark = markdown.section_mark(by, now.date())
-        return await self._replace(
-            view, path, lambda before: markdown.replace_section(before, title, text, mark), now
-        )
+
+        def change(before: str) -> Changed:
+            return markdown.replace_section(before, title, text, mark)
+
+        return await self._replace(view, path, change, now, watch)
 
     async def forget(self, view: MemoryView, path: str, words: str) -> tuple[str, ...]:
         """Remove the entries of a file that literally hold these words; what they said.
@@ -175,7 +219,12 @@ class Notes:
         return tuple(gone)
 
     async def _replace(
-        self, view: MemoryView, path: str, change: Callable[[str], Changed], now: datetime
+        self,
+        view: MemoryView,
+        path: str,
+        change: Callable[[str], Changed],
+        now: datetime,
+        watch: Watch | None,
     ) -> Replaced:
         target = paths.resolve(view, path, writing=True)
         note = paths.resolve(view, day_note(now), writing=True)
@@ -199,12 +248,17 @@ class Notes:
 
         if target == note:
             raise ToolError("a day's note is only appended to")
-        return await self._write(work)
+        return await self._write(work, watch)
 
-    async def _write(self, work: Callable[[], T]) -> T:
+    async def _write(self, work: Callable[[], T], watch: Watch | None = None) -> T:
         def run() -> T:
             try:
                 with self._lock:
+                    if watch is not None and watch.words:
+                        raise ToolError(
+                            "the person has just had something forgotten, so nothing was written "
+                            "that may come from before that"
+                        )
                     return work()
             except OSError as error:
                 if error.errno in disk.HIDDEN_ERRORS:
@@ -215,6 +269,11 @@ class Notes:
         done = await asyncio.to_thread(run)
         self._written()
         return done
+
+    def _let_through(self) -> None:
+        """Wait for a write that began before: it is on disk then, and can be found there."""
+        with self._lock:
+            pass
 
     def _append(self, target: Target, lines: str, heading: str) -> Place:
         with disk.folder(self._workspace, target.folders, create=True) as parent:

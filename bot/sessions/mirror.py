@@ -56,13 +56,8 @@ class Mirror:
 
     async def repair(self) -> int:
         """Write again every file whose length is not what the database says; how many."""
-        expected = await self._database.read(
-            lambda tx: {
-                str(row[0]): int(row[1])
-                for row in tx.execute("SELECT id, mirror_bytes FROM sessions")
-            }
-        )
-        found = await asyncio.to_thread(_sizes, self._folder)
+        expected = await self._database.read(store.mirror_sizes)
+        found = await asyncio.to_thread(sizes, self._folder)
         wrong = [id_ for id_, size in expected.items() if found.get(id_) != size]
         for session_id in wrong:
             if session_id not in self._pending:
@@ -102,7 +97,8 @@ class Mirror:
             log.warning("mirror.write_failed", session=session_id, error=type(exc).__name__)
 
 
-def _sizes(folder: Path) -> dict[str, int]:
+def sizes(folder: Path) -> dict[str, int]:
+    """How long each session's file is, in bytes."""
     with os.scandir(folder) as found:
         return {
             entry.name.removesuffix(".jsonl"): entry.stat().st_size

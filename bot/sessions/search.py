@@ -58,22 +58,25 @@ def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]
     return hits
 
 
-def mentions(tx: Transaction, view: MemoryView, words: str) -> list[Mention]:
+def mentions(
+    tx: Transaction, view: MemoryView, words: str, within: Sequence[str] = ()
+) -> list[Mention]:
     """Every entry a view may see that literally holds these words and was not forgotten before.
 
-    Case and spacing do not count. It reads all of the view's conversations: the full text knows no
-    phrases, nor what tools said.
+    Case and spacing do not count. It reads all of the view's conversations, or only the entries
+    with an id `within`: the full text knows no phrases, nor what tools said.
     """
     wanted = folded(words)
     keys = keys_of(tx, view)
     if not wanted or not keys:
         return []
     raw = orjson.dumps(wanted).decode()[1:-1]
+    only = f"AND entries.id IN ({','.join('?' * len(within))}) " if within else ""
     rows = tx.execute(
         "SELECT seq, session_id, line FROM entries JOIN sessions ON sessions.id = session_id "
         f"WHERE kind IN ('message', 'compaction') AND key IN ({','.join('?' * len(keys))}) "
-        "AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
-        (*keys, _like(raw)),
+        f"{only}AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
+        (*keys, *within, _like(raw)),
     )
     found: list[Mention] = []
     for seq, session_id, line in rows:
@@ -92,9 +95,11 @@ def mentions(tx: Transaction, view: MemoryView, words: str) -> list[Mention]:
     return found
 
 
-def forget(tx: Transaction, view: MemoryView, words: str, now: int) -> list[Mention]:
+def forget(
+    tx: Transaction, view: MemoryView, words: str, now: int, within: Sequence[str] = ()
+) -> list[Mention]:
     """Let no search find these words again and no request show them; the transcripts stay."""
-    held = mentions(tx, view, words)
+    held = mentions(tx, view, words, within)
     for mention in held:
         hiding.hide(tx, mention.seq, mention.blocks, now)
         if mention.says:

@@ -364,6 +364,12 @@ def lines(tx: Transaction, session_id: str) -> list[str]:
     return [header_of(session), *(row[0] for row in rows)]
 
 
+def mirror_sizes(tx: Transaction) -> dict[str, int]:
+    """How long the mirror file of each session must be, in bytes."""
+    rows = tx.execute("SELECT id, mirror_bytes FROM sessions")
+    return {str(row[0]): int(row[1]) for row in rows}
+
+
 def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Entry]]:
     """The newest entries of all of a key's sessions, oldest first, with their session's id."""
     rows = tx.execute(

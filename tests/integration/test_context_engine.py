@@ -444,6 +444,79 @@ async def test_after_undo_the_next_summary_waits_until_it_must_be(tmp_path: Path
         assert [each.kind for each in await reaching(engine, HARD + 1)] == ["receipt"]
 
 
+@pytest.mark.parametrize(
+    ("window", "full", "hard", "longest"),
+    [(16_000, 12_000, 14_000, 2_000), (32_000, 24_000, 28_000, 4_000)],
+)
+@pytest.mark.parametrize(
+    ("locale", "why", "done"),
+    [
+        ("en", "The last summary had been taken back", "older messages became a summary"),
+        ("zh", "上一次的摘要撤回了", "已写成摘要"),
+    ],
+)
+async def test_in_a_small_window_an_undo_lasts_until_there_is_no_room(
+    tmp_path: Path,
+    *,
+    window: int,
+    full: int,
+    hard: int,
+    longest: int,
+    locale: str,
+    why: str,
+    done: str,
+):
+    said = {"locale": locale}
+    async with begun(tmp_path, Brain(input_window=window)) as engine:
+        await talk(engine, 4, **said)
+        (receipt,) = await reaching(engine, full + 1, **said)
+        assert why not in receipt.text
+        await command(engine, "/undo", **said)
+        engine.model.requests.clear()
+        for used in (full + 1, hard - 500):  # beside it there is room for what is said next
+            assert not any(each.kind == "receipt" for each in await reaching(engine, used, **said))
+        chats = engine.model.asked("chat")
+        assert words_of(chats[-1])[0] == "turn 0"
+        assert chats[-1].max_tokens == longest
+        assert engine.model.asked("summary") == []
+        (receipt,) = await reaching(engine, hard + 1, **said)
+        assert receipt.text.startswith(why)
+        assert done in receipt.text
+        await ask(engine, "after", **said)
+        assert engine.model.asked("chat")[-1].max_tokens > longest
+        await talk(engine, 3, **said)
+        (receipt,) = await reaching(engine, full + 1, **said)
+        assert why not in receipt.text
+
+
+async def test_an_undo_in_a_small_window_within_a_turn_counts_for_it(tmp_path: Path):
+    brain = Brain(input_window=16_000)
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 4)
+        await reaching(engine, 12_001)
+        brain.held["chat"] = asyncio.Event()
+        brain.used = 12_500
+        asked = len(brain.asked("chat"))
+        await engine.say(f"during: {LONG}")
+        await until(lambda: len(brain.asked("chat")) > asked)
+        await engine.ask("/undo")
+        brain.held.pop("chat").set()
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "All right.")
+        await settled()
+        assert len(brain.asked("summary")) == 1
+
+
+async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(tmp_path: Path):
+    async with begun(tmp_path, Brain()) as engine:
+        await talk(engine, 5)
+        await command(engine, "/compact")
+        await command(engine, "/undo")
+        await command(engine, "/compact")
+        receipts = [each.text for each in engine.channel.sent if each.kind == "receipt"]
+        assert len(receipts) == 2
+        assert all(each.startswith("4 older messages became a summary") for each in receipts)
+
+
 async def test_an_undo_within_a_turn_counts_for_it(tmp_path: Path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
@@ -618,6 +691,63 @@ async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path: Path):
         assert stored == [(10,)]
 
 
+@pytest.mark.parametrize(
+    ("notices", "saved"), [("on", ""), ("on", "memory/2026-11-21.md:3"), ("off", "")]
+)
+@pytest.mark.parametrize(
+    ("locale", "begins", "kept"),
+    [
+        ("en", "4 older messages could not be summarised", "latest messages and any earlier"),
+        ("zh", "较早的 4 条消息没能写成摘要", "最近的消息和以前的摘要都保留着"),
+    ],
+)
+async def test_a_receipt_does_not_call_a_note_a_summary(
+    tmp_path: Path, *, notices: str, saved: str, locale: str, begins: str, kept: str
+):
+    failures = [ModelContextFull()]
+
+    def chat(request: Request) -> Any:
+        if "now" in request.messages[-1].text and failures:
+            return failures.pop()
+        return says("All right.", 2_000)
+
+    brain = Brain(chat=chat, summary=ModelOverloaded())
+    brain.flush = writing("Ada keeps a boat called Wanda.") if saved else "NO_REPLY"
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 5, locale=locale)
+        await command(engine, f"/notices {notices}", locale=locale)
+        await ask(engine, "now", locale=locale)
+        (receipt,) = [each for each in engine.channel.sent if each.kind == "receipt"]
+        assert receipt.text.startswith(begins)
+        assert kept in receipt.text
+        assert saved in receipt.text
+        assert ("memory/" in receipt.text) is bool(saved)
+        assert "became a summary" not in receipt.text
+        assert "已写成摘要" not in receipt.text
+        assert [button.command for button in receipt.buttons] == ["/undo"]
+        request = brain.asked("chat")[-1]
+        assert "could not be summarised; the transcript has them" in first_note(request)
+        whole = [each for number in (2, 3, 4) for each in (f"turn {number}", "All right.")]
+        assert words_of(request) == [*whole, "now"]
+
+
+@pytest.mark.parametrize(
+    ("locale", "told"),
+    [("en", "I could not summarise the older part"), ("zh", "没能为这次对话较早的部分写出摘要")],
+)
+async def test_a_wished_summary_that_fails_leaves_all_as_it_was_and_says_so(
+    tmp_path: Path, locale: str, told: str
+):
+    brain = Brain(summary=ModelOverloaded())
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 5, locale=locale)
+        await command(engine, "/compact", locale=locale)
+        assert engine.channel.sent[-1].text.startswith(told)
+        assert not any(each.kind == "receipt" for each in engine.channel.sent)
+        await ask(engine, "after")
+        assert words_of(brain.asked("chat")[-1])[0] == "turn 0"
+
+
 @pytest.mark.parametrize("how", ["error", "half a reply", "stop"])
 async def test_an_overflow_after_tools_goes_on_behind_their_results(tmp_path: Path, how: str):
     overflows = [True]
@@ -774,7 +904,7 @@ async def test_usage_shows_what_replies_cost_until_it_is_turned_off(tmp_path: Pa
             "All right.\n\n_17\u202f990 in · 10 out · 10 % full_"
         )
         assert "in · 10 out" not in str(engine.model.requests[-1].messages)
-        assert "18\u202f980 tokens in, 20 out, in 2 turns" in await command(engine, "/usage")
+        assert "18\u202f980 tokens in, 20 out; turns: 2" in await command(engine, "/usage")
         await command(engine, "/usage off")
         assert await ask(engine, "more") == "All right."
         await ask(engine, "and more")

@@ -741,6 +741,23 @@ async def test_the_engine_says_that_the_index_is_locked_and_goes_on(tmp_path):
 
 
 @pytest.mark.usefixtures("_restless")
+async def test_forgetting_says_that_the_index_follows_when_it_is_locked(tmp_path):
+    furnish(tmp_path)
+    async with served(tmp_path, is_indexed=True) as engine:
+        await recovery(engine)
+        with locked(Folder(tmp_path).live):
+            await engine.ask("/memory forget peanuts")
+            done = await engine.ask("/memory forget yes")
+            assert "index: it cannot be written just now" in done
+            assert "memory/a.md: 1" in done
+        async with asyncio.timeout(20):
+            while "allergic" in await engine.ask("/memory search peanuts"):
+                pass
+            while (await told(engine))[1]:
+                pass
+
+
+@pytest.mark.usefixtures("_restless")
 @pytest.mark.parametrize("what", [None, b"", b"garbage " * 5_000])
 async def test_the_engine_survives_an_index_that_is_gone_or_garbage(tmp_path, what):
     furnish(tmp_path)

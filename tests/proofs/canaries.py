@@ -576,7 +576,9 @@ class World:
 
     async def elsewhere(self, who: Who, kind: str, text: str) -> None:
         """Something said where nobody is answered: no file opened for it, and no word but one."""
-        await settled()  # what ended before is being saved still, and reads what it is saved to
+        # What ended before is being saved still, and what was written then is being indexed.
+        await settled()
+        await self.memory.index.sync("test")
         before = (len(self.model.requests), len(self._reads), self._outputs())
         more = {"chat": "closed", "chat_type": kind, "mentions_bot": True}
         await self._push(who, text, Plan(None), **more)
@@ -823,7 +825,11 @@ class World:
         own = {self.setting.space(who)} if sees else set[str]()
         system = {token for token, canary in self.canaries.items() if canary.spaces & own}
         self._judge(f"the system prompt of {who}", f"{request.system} {request.tools}", system)
-        found = self._judge(f"a prompt of {who}", shown(request), self._may(who))
+        # A conversation is saved with the rights of whoever of those in it was the last to do
+        # anything there, which may have been a command.
+        those = self._those_in(who) if request.purpose == "flush" else [who]
+        may = {token for each in those for token in self._may(each)}
+        found = self._judge(f"a prompt of {who}", shown(request), may)
         self._now_said(found, who)
 
     def _scan_forgotten(self, request: Request) -> None:
@@ -844,6 +850,11 @@ class World:
     def _now_said(self, tokens: Iterable[str], who: Who) -> None:
         for token in tokens:
             self._is_said(self.canaries[token], who)
+
+    def _those_in(self, who: Who) -> list[Who]:
+        """Everybody whose conversation this is too; in a direct chat that is one person."""
+        mine = self.setting.conversation(who)
+        return [each for each in (*EVERYONE, *MEMBERS) if self.setting.conversation(each) == mine]
 
     def _may(self, who: Who) -> set[str]:
         """What may be shown to somebody: what is in their conversation, and what is theirs."""

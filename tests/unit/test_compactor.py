@@ -266,8 +266,9 @@ async def test_a_plain_note_stands_in_only_for_who_asks_for_it():
     asked = request(model, previous="Ada likes tea.", last_resort=True)
     done = await Compactor().compact(asked)
     assert done.summary.startswith("Ada likes tea.\n\n[40 earlier messages")
+    assert done.plain
     done = await Compactor().compact(replace(asked, model=scripted(GOOD)))
-    assert done.summary == GOOD
+    assert (done.summary, done.plain) == (GOOD, False)
 
 
 @pytest.mark.parametrize("window", [16_000, 32_000, 120_000])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from bot.context.budget import (
     resolve,
     should_compact,
     should_flush,
+    while_held,
 )
 
 DEFAULTS = ContextConfig()
@@ -120,6 +123,36 @@ def test_a_conversation_is_compacted_above_the_border_or_when_held_above_what_ca
     for used, due in ((-1, False), (0, False), (1, True)):
         assert should_compact(shares.compact_above + used, shares, held=False) is due
         assert should_compact(shares.hard + used, shares, held=True) is due
+
+
+@pytest.mark.parametrize(
+    ("window", "output", "hard"),
+    [
+        (16_000, 2_000, 14_000),
+        (32_000, 4_000, 28_000),
+        (64_000, 8_000, 56_000),
+        (120_000, 8_192, 111_808),
+        (200_000, 8_192, 191_808),
+    ],
+)
+def test_what_was_taken_back_has_room_to_go_on_and_shorter_replies_where_there_is_little(
+    window, output, hard
+):
+    shares = shared(window)
+    after = while_held(shares)
+    assert (after.output, after.hard) == (output, hard)
+    assert replace(after, output=shares.output, hard=shares.hard) == shares
+    assert not should_compact(shares.compact_above + shares.reserve // 2, after, held=True)
+    assert should_compact(hard + 1, after, held=True)
+
+
+@given(WINDOWS, CONFIGS, OUTPUTS)
+def test_a_held_conversation_always_has_half_of_the_reserve_to_go_on(window, config, max_output):
+    shares = budget(window, config, max_output)
+    after = while_held(shares)
+    assert after.hard - after.compact_above >= shares.reserve // 2
+    assert 0 < after.output <= shares.output
+    assert after.output + after.hard == window
 
 
 def test_the_reference_window_saves_at_176_000_and_compacts_above_180_000():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -88,11 +87,10 @@ def test_only_the_beginning_of_a_long_message_is_searched():
     assert not addressed(config, said(" " * (MAX_SEARCHED - 4) + "robot"), "", "A")
 
 
-@pytest.mark.parametrize("text", ["x" * 100_000, "@" * 100_000, "\u202e" * 50_000, " " * 100_000])
+@pytest.mark.timeout(20)  # what grows with the square of the length would take far longer
+@pytest.mark.parametrize("text", ["x" * 900_000, "@" * 900_000, "\u202e" * 900_000, " " * 900_000])
 def test_huge_talk_is_looked_through_at_once(text):
-    started = time.perf_counter()
-    addressed(PLAIN, said(text), "", "Confidant")
-    assert time.perf_counter() - started < 0.5
+    assert not addressed(PLAIN, said(text), "", "Confidant")
 
 
 @given(

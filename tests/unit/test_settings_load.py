@@ -288,26 +288,19 @@ def test_open_counts_for_an_account_only_where_it_says_so(tmp_path):
     assert section.account("home").dm_policy == "open"
 
 
-def test_loading_imports_no_sdk_and_is_fast():
+def test_loading_imports_no_sdk():
     code = (
-        "import sys, time; start = time.perf_counter()\n"
+        "import sys\n"
         "from pathlib import Path; from bot import settings\n"
         "settings.load(None, {}, Path('/nonexistent'))\n"
-        "print(time.perf_counter() - start)\n"
         "print(sorted({name.split('.')[0] for name in sys.modules} & "
         "{'telegram', 'anthropic', 'aiohttp', 'discord', 'httpx', 'pydantic_settings'}))"
     )
-    best = 10.0
-    for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        )
-        seconds, modules = done.stdout.splitlines()
-        assert modules == "[]"
-        best = min(best, float(seconds))
-    # 0.25 s on an idle machine is the aim; a busy one may take longer.
-    assert best < 1.0
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    assert done.stdout.strip() == "[]"

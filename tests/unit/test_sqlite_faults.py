@@ -631,7 +631,7 @@ async def test_a_read_back_that_fails_is_done_at_the_next_start(tmp_path, monkey
     lines = await filled(tmp_path)
     garble(path)
 
-    async def fails(*_: object) -> int:
+    async def fails(*_: object, **__: object) -> int:
         raise StorageFull
 
     with monkeypatch.context() as patch:

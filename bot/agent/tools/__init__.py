@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
+from bot.memory.forgetting import Watch
 from bot.memory.notes import Place
 from bot.scope import MemoryView
 from bot.sessions.reminders import Origin
@@ -39,7 +40,8 @@ class TurnMemory:
 class ToolContext:
     """Who a tool works for. `now` carries the person's time zone, `window` is in tokens.
 
-    `origin` is where what a tool has said later goes; None where nothing can be.
+    `origin` is where what a tool has said later goes; None where nothing can be. `watch` hears of
+    what is forgotten while the work goes on.
     """
 
     view: MemoryView
@@ -48,6 +50,7 @@ class ToolContext:
     window: int = 200_000
     memory: TurnMemory = field(default_factory=TurnMemory)
     origin: Origin | None = None
+    watch: Watch = field(default_factory=Watch)
 
 
 class Tool(Protocol):

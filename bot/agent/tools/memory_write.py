@@ -79,7 +79,8 @@ class MemoryWrite:
         """Store the text; answers only when it is on disk.
 
         Raises:
-            ToolError: wrong arguments, no space to write to, or the disk did not take it.
+            ToolError: wrong arguments, no space to write to, something was forgotten there
+                meanwhile, or the disk did not take it.
         """
         arguments.only(arguments_, "text", "path", "section", "replaces", "untrusted")
         text = arguments.text(arguments_, "text", longest=MAX_TEXT)
@@ -105,9 +106,13 @@ class MemoryWrite:
             kept = f"; the old words are in {_said(done.old)}" if done.old else ""
             return f"stored in {_said(done.new)}{kept}"
         if path == day_note(context.now):
-            place = await self._notes.remember(context.view, text, context.now, by)
+            place = await self._notes.remember(
+                context.view, text, context.now, by, watch=context.watch
+            )
         else:
-            place = await self._notes.add(context.view, path, text, context.now.date(), by)
+            place = await self._notes.add(
+                context.view, path, text, context.now.date(), by, watch=context.watch
+            )
         context.memory.written.append(place)
         return f"stored in {_said(place)}"
 
@@ -124,11 +129,13 @@ class MemoryWrite:
         text: str,
         by: Provenance,
     ) -> Replaced:
-        view, now = context.view, context.now
+        view, now, watch = context.view, context.now, context.watch
         if old:
-            return await self._notes.supersede(view, path, old=old, text=text, now=now, by=by)
+            return await self._notes.supersede(
+                view, path, old=old, text=text, now=now, by=by, watch=watch
+            )
         return await self._notes.replace_section(
-            view, path, title=section, text=text, now=now, by=by
+            view, path, title=section, text=text, now=now, by=by, watch=watch
         )
 
     async def _known(

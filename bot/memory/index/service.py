@@ -17,7 +17,7 @@ import structlog
 
 from bot.clock import Clock
 from bot.config import MemoryConfig
-from bot.errors import EmbedderError
+from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder
 from bot.memory.index import fallback
 from bot.memory.index.connection import Extension, load_vec
@@ -261,9 +261,13 @@ class MemoryIndex:
         that still stands on disk comes back, as it is then, with the sync that follows.
 
         Raises:
-            StorageError: the index file cannot be written; nothing is promised about its content.
+            StorageError: the index file cannot be written; it is built anew as soon as it can be.
         """
-        forgotten = await self._keeper.forget(tuple(paths), tuple(texts), tuple(partitions))
+        try:
+            forgotten = await self._keeper.forget(tuple(paths), tuple(texts), tuple(partitions))
+        except StorageError:
+            self._keeper.broken = True
+            raise
         await self._read(self._drop_reader)
         return forgotten
 

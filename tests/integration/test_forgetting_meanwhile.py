@@ -1,0 +1,154 @@
+"""Forgetting while something is under way that has read the words already: they stay forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.agent.models import Request
+from bot.gateway.memory import GatewayMemoryDesk
+from bot.messages import ToolResult, ToolUse
+from bot.testing import ScriptedModel
+from tests.fakes.brain import Brain, Reply, current, query, says, settled
+from tests.support import Engine, running, until
+
+FLUSH_FROM = 176_000  # of a window of 200 000
+CODE = "xyzzy-42"
+
+
+@asynccontextmanager
+async def begun(folder: Path, model: ScriptedModel) -> AsyncIterator[Engine]:
+    context = {"enable_memory_flush": True, "context_tokens": 200_000}
+    async with running(folder, model=model, context=context) as engine:
+        yield engine
+
+
+async def forget(engine: Engine, words: str = CODE) -> str:
+    await engine.ask(f"/memory forget {words}")
+    answer = await engine.ask("/memory forget yes")
+    assert "Forgotten" in answer
+    return answer
+
+
+def notes(folder: Path) -> str:
+    return "\n".join(path.read_text() for path in (folder / "workspace").rglob("*-*-*.md"))
+
+
+def saving(request: Request) -> Any:
+    """A flush that keeps the code in other words too, if it was shown it."""
+    if len(request.messages) > 1:
+        return "NO_REPLY"
+    texts = ["Ada keeps a boat called Wanda."]
+    if CODE in request.messages[0].text:
+        texts += [f"The code is {CODE}.", "Ada told how her front door is opened."]
+    uses = (ToolUse(f"s{n}", "memory_write", {"text": text}) for n, text in enumerate(texts))
+    return says("", 0, *uses)
+
+
+@pytest.mark.parametrize("how", ["full", "/new"])
+async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path: Path, how: str):
+    brain = Brain(flush=saving)
+    async with begun(tmp_path, brain) as engine:
+        await engine.ask(f"the code of my front door is {CODE}")
+        await engine.ask("my boat is called Wanda")
+        brain.held["flush"] = asyncio.Event()
+        brain.used = FLUSH_FROM if how == "full" else 1_000
+        await engine.ask("go on" if how == "full" else "/new")
+        await until(lambda: len(brain.asked("flush")) == 1)
+        assert CODE in brain.asked("flush")[0].messages[0].text
+        await forget(engine)
+        brain.held.pop("flush").set()
+        await settled()
+        assert "Wanda" in notes(tmp_path)  # what was not forgotten is saved all the same
+        assert CODE not in notes(tmp_path)
+        assert "door" not in notes(tmp_path)
+        assert CODE not in brain.asked("flush")[-1].messages[0].text
+        if how == "full":
+            assert current(tmp_path)["memory_flush_compaction_count"] == 0
+            assert [each for each in engine.sent_to("ada") if "Saved to memory (1)" in each]
+
+
+async def test_a_flush_of_somebody_else_goes_on(tmp_path: Path):
+    brain = Brain(flush=saving)
+    async with begun(tmp_path, brain) as engine:
+        await engine.ask(f"my code is {CODE}", sender="bob")
+        await engine.ask(f"the code of my front door is {CODE}")
+        brain.held["flush"] = asyncio.Event()
+        await engine.ask("/new", sender="bob")
+        await until(lambda: len(brain.asked("flush")) == 1)
+        await forget(engine)
+        brain.held.pop("flush").set()
+        await settled()
+        assert len(brain.asked("flush")) == 2  # one call that writes, one that is done
+        assert CODE in notes(tmp_path)
+
+
+async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path: Path):
+    answers: list[ToolResult] = []
+
+    def chat(request: Request) -> Reply:
+        last = request.messages[-1]
+        if isinstance(last.blocks[-1], ToolResult):
+            answers.append(last.blocks[-1])
+            return says(f"I could not keep {CODE}.", 1_000)
+        if "keep" not in last.text:
+            return says("All right.", 1_000)
+        return says("", 1_000, ToolUse("w1", "memory_write", {"text": "How the door is opened"}))
+
+    brain = Brain(chat=chat, flush=saving)
+    async with begun(tmp_path, brain) as engine:
+        await engine.ask(f"the code of my front door is {CODE}")
+        brain.held["chat"] = asyncio.Event()
+        await engine.say(f"keep {CODE} in mind")
+        await until(lambda: len(brain.asked("chat")) == 2)
+        await forget(engine)
+        brain.held.pop("chat").set()
+        await engine.channel.wait_until(lambda sent: "could not keep" in sent[-1].text)
+        (answer,) = answers
+        assert answer.is_error
+        assert "forgotten" in answer.text
+        assert notes(tmp_path) == ""
+        assert "✓" not in engine.sent_to("ada")[-1]
+        # What the turn itself said with the words is forgotten with them.
+        await engine.ask("and now?")
+        assert CODE not in str(brain.asked("chat")[-1].messages)
+        assert "Neither your files" in await engine.ask(f"/memory forget {CODE}")
+        await engine.ask("/new")
+        await settled()
+        assert all(CODE not in str(each.messages) for each in brain.asked("flush"))
+        assert brain.asked("flush")
+        assert CODE not in notes(tmp_path)
+        kept = query(tmp_path, "SELECT count(*) FROM entries WHERE line LIKE ?", f"%keep {CODE}%")
+        assert kept == [(2,)]  # the transcript has every word
+
+
+async def test_what_begins_while_words_are_forgotten_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    reached, gate = asyncio.Event(), asyncio.Event()
+    brain = Brain()
+    async with begun(tmp_path, brain) as engine:
+        await engine.ask(f"the code of my front door is {CODE}")
+        forgetting = GatewayMemoryDesk.forget
+
+        async def slow(*given: Any) -> Any:
+            reached.set()
+            await gate.wait()
+            return await forgetting(*given)
+
+        monkeypatch.setattr(GatewayMemoryDesk, "forget", slow)
+        await engine.ask(f"/memory forget {CODE}")
+        saying = asyncio.create_task(engine.say("/memory forget yes"))
+        await reached.wait()
+        await engine.say("what was it?")
+        assert await engine.ask("hello", sender="bob") == "All right."  # nobody else waits
+        assert len(brain.asked("chat")) == 2
+        gate.set()
+        await saying
+        await until(lambda: len(brain.asked("chat")) == 3)
+        assert CODE not in str(brain.asked("chat")[-1].messages)

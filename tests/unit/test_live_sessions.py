@@ -1,0 +1,79 @@
+"""What is kept of a session in memory is never older than what it was told of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.gateway.live import LiveSessions
+from bot.sessions import store
+from bot.sessions.entries import NewEntry
+from bot.storage import Transaction
+from bot.storage.sqlite import SqliteDatabase
+from tests.support import until
+
+PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
+
+
+class Slow:
+    """A database whose answers arrive late."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.database = database
+        self.gate = asyncio.Event()
+        self.reads = 0
+
+    async def read(self, work: Callable[[Transaction], Any]) -> Any:
+        found = await self.database.read(work)
+        self.reads += 1
+        await self.gate.wait()
+        return found
+
+
+@pytest.fixture
+async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    yield Slow(database)
+    await database.close()
+
+
+def begin(tx: Transaction) -> store.Session:
+    session, _ = store.ensure(tx, PLACE, 1)
+    said = NewEntry("message", "user", "hello", ({"type": "text", "text": "hello"},))
+    store.append(tx, session.id, [said], 1)
+    return session
+
+
+@pytest.mark.parametrize("how", ["forget", "note"])
+async def test_what_was_read_before_a_change_is_read_again(slow: Slow, how: str):
+    live: Any = LiveSessions(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
+    session = await slow.database.write(begin)
+    reading = asyncio.create_task(live.get(session.id))
+    await until(lambda: slow.reads == 1)
+
+    def change(tx: Transaction) -> store.Session:
+        store.change(tx, session.id, held=1)
+        changed = store.get(tx, session.id)
+        assert changed is not None
+        return changed
+
+    changed = await slow.database.write(change)
+    live.forget(session.id) if how == "forget" else live.note(changed)
+    slow.gate.set()
+    assert (await reading).session.held == 1
+    assert slow.reads == 2
+
+
+async def test_who_asks_while_it_is_read_gets_the_same(slow: Slow):
+    live: Any = LiveSessions(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
+    session = await slow.database.write(begin)
+    reading = [asyncio.create_task(live.get(session.id)) for _ in range(2)]
+    await until(lambda: slow.reads == 2)
+    slow.gate.set()
+    one, other = await asyncio.gather(*reading)
+    assert one is other
+    assert live.holds(one)
