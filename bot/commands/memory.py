@@ -26,6 +26,7 @@ ASKED_SECONDS = 600.0  # how long "yes" is understood
 MAX_ASKED = 1_000  # people with a question open
 
 YES = frozenset({"yes", "是", "确认"})
+NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,9 @@ class MemoryCommands:
             if time.monotonic() > until:
                 return saying(text(call.language, "memory.forget_nothing_asked"))
             return await self._forgotten(call, words)
+        if rest.lower() in NO:
+            self._asked.pop(key, None)
+            return saying(text(call.language, "memory.forget_kept"))
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
         spots = [

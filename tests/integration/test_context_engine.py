@@ -869,7 +869,7 @@ async def test_context_shows_what_fills_it_with_a_picture(tmp_path: Path):
         assert answer.startswith("**50 % full**: 90\u202f000 of 180\u202f000 tokens\n`█")
         for part in ("who I am", "tools", "what we said", "everything else"):
             assert part in answer
-        assert "Counted by the model's service" in answer
+        assert "Counted by the model" in answer
         assert "`memory_search`" not in answer
         (picture,) = engine.channel.sent[-1].attachments
         assert picture.data.startswith(b"\x89PNG")

@@ -312,6 +312,16 @@ async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_pa
         assert "Eve" in (tmp_path / "workspace" / EVE / "MEMORY.md").read_text()
 
 
+@pytest.mark.parametrize("no", ["no", "No", "取消"])
+async def test_no_takes_the_question_back(tmp_path: Path, no: str):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        await engine.ask("/memory forget peanuts")
+        assert await engine.ask(f"/memory forget {no}") == "Nothing was forgotten."
+        assert "nothing to confirm" in await engine.ask("/memory forget yes")
+        assert PEANUTS in (tmp_path / "workspace" / ADA / "MEMORY.md").read_text()
+
+
 async def test_a_question_is_over_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     furnish(tmp_path)
     monkeypatch.setattr("bot.commands.memory.ASKED_SECONDS", -1.0)
