@@ -16,7 +16,7 @@ from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import Proof
 from tests.proofs.crash_platforms import OverDiscord, OverNextcloud, OverTelegram
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 async def test_two_hundred_kills_lose_nothing_and_repeat_at_most_the_send_in_flight(

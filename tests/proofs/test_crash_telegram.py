@@ -21,7 +21,7 @@ from tests.proofs.zygote import SLOWLY
 ROOM = -1001
 SECTION = "CONFIDANT_CHANNELS__TELEGRAM__"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, capsys):

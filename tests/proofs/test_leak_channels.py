@@ -26,7 +26,7 @@ from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import Platform, Said
 from tests.proofs.crash_platforms import OverDiscord, OverNextcloud, OverTelegram
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 CANARY = re.compile(r"canary-[a-z]+-\w+")
 TELEGRAM_GROUP = "-100500"

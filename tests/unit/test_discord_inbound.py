@@ -470,7 +470,6 @@ def test_no_mutated_event_breaks_anything():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_no_mutated_event_of_a_hundred_thousand_breaks_anything():
     kept, dropped = _fuzz(100_000, 2)
     assert kept + sum(dropped.values()) == 100_000
