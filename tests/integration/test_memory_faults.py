@@ -192,6 +192,32 @@ async def test_an_index_cut_off_between_two_starts_is_built_again(folder, keep):
         await healthy(index)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        *("meta", "partitions", "sqlite_autoindex_partitions_1", "sources", "chunks"),
+        *("chunks_source", "chunks_text_data", "chunks_text_config"),
+    ],
+)
+async def test_an_index_with_one_damaged_table_is_built_again_after_a_start(folder, table):
+    folder.write("memory/a.md", "peanuts are out\n" * 300)
+    async with folder.index():
+        pass
+    connection = apsw.Connection(str(folder.live))
+    sql = "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = ?"
+    ((page, size),) = connection.execute(sql, (table,))
+    connection.close()
+    with folder.live.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\x07" * size)
+    folder.write("memory/b.md", "oolong is in")
+    async with folder.index() as index:
+        assert await search(index, "oolong") == ["memory/b.md"]
+        await index.forget(texts=["oolong"], partitions=MAIN)
+        assert await search(index, "peanuts") == ["memory/a.md"]
+        await healthy(index)
+
+
 async def test_an_index_locked_by_another_program_is_searched_and_told(folder, monkeypatch):
     monkeypatch.setattr("bot.memory.index.connection.BUSY_TIMEOUT_MS", 20)
     folder.write("memory/a.md", "peanuts are out")

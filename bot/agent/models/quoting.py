@@ -8,12 +8,13 @@ from typing import Final
 
 from bot import i18n
 from bot.agent.models.intent import Recall, query_of, understand
-from bot.agent.tools.quotes import Quote
+from bot.agent.tools.quotes import Quote, rating
 from bot.sessions import when
 
 QUOTES = 3
 QUOTE_LENGTH = 300  # characters of what was said
 NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
+LIKELY = 0.2  # how well a passage in other words matches; what has nothing to do with it less
 WHOLE_LINES = 3  # of a note are quoted whether they answer or not
 STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
 
@@ -31,18 +32,14 @@ _WORD = re.compile("[^\\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
 
 
 def best(quotes: Sequence[Quote], question: str) -> list[Quote]:
-    """The few that may answer a question.
-
-    The best hit in a note may be in other words than the question; everything else has a word
-    in common with it, because what was said holds a lot that is like nothing in particular.
-    """
+    """The few that may answer a question: by a word in common, or because they match it well."""
     wanted = _terms(query_of(question))
-    useful = [
+    useful = (
         quote
-        for number, quote in enumerate(_useful(quotes, question))
-        if _has_any(quote.text, wanted) or (number == 0 and not _is_said(quote))
-    ]
-    return useful[:QUOTES]
+        for quote in _useful(quotes, question)
+        if _has_any(quote.text, wanted) or rating(quote) >= LIKELY
+    )
+    return list(useful)[:QUOTES]
 
 
 def quoted(language: str, quote: Quote, question: str, *, cite: bool) -> str:
@@ -92,10 +89,6 @@ def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
         asked = theirs and isinstance(understand(text), Recall)
         if not asked and not (mine and _is_own_answer(text)):
             yield quote
-
-
-def _is_said(quote: Quote) -> bool:
-    return any(_is_by(quote, role) for role in _ROLES)
 
 
 def _is_by(quote: Quote, role: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Recalled, ToolContext, arguments
-from bot.agent.tools.quotes import Quote, render
+from bot.agent.tools.quotes import Quote, rated, render
 from bot.errors import NotVisible
 from bot.memory import markdown, paths
 from bot.memory.notes import Place
@@ -25,7 +25,8 @@ SPEC: Final = ToolSpec(
         "Search what is remembered about this person or room, by meaning and by words, in any "
         "language: notes, lasting facts, shared knowledge and past conversations. Use it before "
         "you answer about people, dates, preferences, decisions or anything said before. Answers "
-        "quote passages with their file and lines; memory_get shows more of a file."
+        "quote passages with their file and lines, and how well they match, from 0 to 1; "
+        "memory_get shows more of a file."
     ),
     schema={
         "type": "object",
@@ -77,7 +78,7 @@ class MemorySearch:
             return f"Nothing in memory matches. {mode}"
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
         zone = context.now.tzinfo or UTC
-        return f"{mode}\n{render(quote(hit, zone) for hit in hits)}"
+        return f"{mode}\n{render(rated(quote(hit, zone), hit.score) for hit in hits)}"
 
 
 def is_file(hit: Found) -> bool:

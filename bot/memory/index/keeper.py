@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -381,11 +382,12 @@ class Keeper:
         path = generations.newest(self._folder, self._extension)
         if path is None or path == self.live:
             return None
-        store = Store.open(path, self._extension)
-        if self._is_other(store):
+        with suppress(apsw.Error):  # what is damaged is what a new one is built for
+            store = Store.open(path, self._extension)
+            if not self._is_other(store):
+                return store
             store.close()
-            return None
-        return store
+        return None
 
     def _next_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
