@@ -61,6 +61,30 @@ async def test_what_it_was_told_is_found_in_other_words_after_new(
 
 
 @pytest.mark.parametrize(
+    ("told", "asked", "answer"),
+    [
+        ("记住我的薪水是每月一万元", "我工资是多少？", "我的薪水是每月一万元"),
+        ("记住我的薪水是每月一万元", "What is my salary?", "我的薪水是每月一万元"),
+        ("remember that I am allergic to penicillin", "我对哪种药物过敏？", "penicillin"),
+        ("remember that we rent a flat in Berlin", "Where is our apartment?", "Berlin"),
+    ],
+)
+async def test_the_real_search_finds_other_words_in_either_language(
+    tmp_path: Path, told: str, asked: str, answer: str
+):
+    config, plugins = make_config(tmp_path, memory={"embedder": {"provider": "local"}})
+    channel, clock = InMemoryChannel(), FakeClock()
+    parts = Parts(clock=clock, channels={"memory": channel}, dashboard=False)
+    async with App(config, plugins, parts) as app:
+        engine = Engine(app, channel, ScriptedModel(), clock, tmp_path)
+        for words in (told, "remember that the boiler was repaired", "记住周三打羽毛球"):
+            await engine.ask(words)
+        await engine.ask("/new")
+        assert answer in await engine.ask(asked)
+        assert "found nothing" in await engine.ask("What is the capital of France?")
+
+
+@pytest.mark.parametrize(
     ("locale", "asked", "answers"),
     [
         (

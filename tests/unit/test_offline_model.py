@@ -17,7 +17,7 @@ from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
 from bot.agent.tools.memory_write import MemoryWrite
-from bot.agent.tools.quotes import Quote, render
+from bot.agent.tools.quotes import Quote, rated, render
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.transcript_search import Hit, TranscriptSearch
 from bot.context.prompt import system_prompt
@@ -260,9 +260,8 @@ async def test_of_a_long_note_the_lines_that_answer_are_quoted():
 
 async def test_a_long_note_in_other_words_is_quoted_as_it_is():
     note = "- milk\n- juice\n- eggs\n- bread"
-    answer = await after_search(
-        render([Quote(("memory/a.md:1-4", "memory"), note)]), "memory_search"
-    )
+    found = rated(Quote(("memory/a.md:1-4", "memory"), note), 0.3)
+    answer = await after_search(render([found]), "memory_search")
     assert all(f"> {line}" in answer for line in note.splitlines())
 
 
@@ -358,11 +357,14 @@ async def test_what_was_said_of_something_else_is_no_answer(
     assert (said in answer) == shown
 
 
-async def test_the_best_note_may_be_in_other_words():
-    quotes = [Quote((f"memory/{n}.md:1", "memory"), text) for n, text in enumerate("ab")]
-    answer = await after_search(render(quotes), "memory_search")
-    assert "“a”" in answer
-    assert "“b”" not in answer
+async def test_what_matches_well_may_be_in_other_words():
+    found = {"a": 0.41, "b": 0.14, "c": 0.15}
+    noted = [rated(Quote(("memory/n.md:1", "memory"), t), match) for t, match in found.items()]
+    said = [rated(Quote(("2026-07-01", "said", "m1"), f"said {t}"), m) for t, m in found.items()]
+    answer = await after_search(render([*noted, *said]), "memory_search")
+    assert [text for text in ("“a”", "“b”", "“c”") if text in answer] == ["“a”", "“c”"]
+    assert "“said a”" in answer
+    assert "“said b”" not in answer
 
 
 # --- several messages answered together ----------------------------------------------------------

@@ -17,7 +17,7 @@ from bot.agent.tools import Recalled, ToolContext, TurnMemory
 from bot.agent.tools.memory_get import MemoryGet
 from bot.agent.tools.memory_search import MemorySearch
 from bot.agent.tools.memory_write import MemoryWrite
-from bot.agent.tools.quotes import NOT_INSTRUCTIONS, Quote, parse, render, window
+from bot.agent.tools.quotes import NOT_INSTRUCTIONS, Quote, parse, rated, rating, render, window
 from bot.agent.tools.transcript_search import Hit, TranscriptSearch
 from bot.errors import NotVisible, ToolError
 from bot.memory.files import SpaceFiles
@@ -210,8 +210,8 @@ async def test_passages_are_quoted_with_their_lines_and_how_they_were_found(tmp_
     answer = await MemorySearch(searcher).run({"query": "tea?"}, context)
     assert answer == (
         f"Searched by words.\n{NOT_INSTRUCTIONS}\n\n"
-        "[memory/a.md:2 | memory]\n> - Tea at five\n\n"
-        "[shared/b.md:1 | memory]\n> (from an untrusted source) - Tea for all"
+        "[memory/a.md:2 | memory | match 0.90]\n> - Tea at five\n\n"
+        "[shared/b.md:1 | memory | match 0.90]\n> (from an untrusted source) - Tea for all"
     )
     assert searcher.asked == [("tea?", VIEW.partitions)]
     assert [p.place for p in context.memory.recalled] == [
@@ -321,3 +321,15 @@ async def test_what_memory_says_already_is_not_written_again(tmp_path: Path):
     news = said_by("she will move in May")  # the person says so now: that is no echo
     news.memory.recalled.append(passage)
     assert (await tool.run({"text": "She will move in May"}, news)).startswith("stored in")
+
+
+@given(st.floats(0, 1))
+def test_how_well_a_quote_matches_is_read_back(match):
+    (read,) = parse(render([rated(Quote(("memory/a.md:1", "memory"), "tea"), match)]))
+    assert rating(read) == pytest.approx(match, abs=0.0051)
+
+
+@pytest.mark.parametrize("last", ["", "memory", "match", "match 2.00", "match 0.5", "a match 0.50"])
+def test_what_does_not_say_how_well_it_matches_counts_as_nothing(last):
+    assert rating(Quote(("memory/a.md:1", last), "tea")) == 0.0
+    assert rating(Quote((), "tea")) == 0.0

@@ -14,7 +14,7 @@ from bot.sessions import when
 QUOTES = 3
 QUOTE_LENGTH = 300  # characters of what was said
 NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
-LIKELY = 0.2  # how well a passage in other words matches; what has nothing to do with it less
+LIKELY = 0.15  # how well a passage in other words matches; what has nothing to do with it less
 WHOLE_LINES = 3  # of a note are quoted whether they answer or not
 STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
 
