@@ -71,17 +71,19 @@ def test_a_word_has_the_meanings_of_its_entries(dictionary, word, meanings):
     ],
 )
 def test_a_run_is_cut_into_its_longest_words(dictionary, run, words):
-    assert dictionary.words_of(run) == words
+    assert dictionary.words_of([run]) == words
 
 
 def test_words_are_told_apart_from_the_end():
-    assert installed().words_of("想做手术") == ["想", "做", "手术"]
-    assert installed().words_of("我女儿对花生过敏") == ["女儿", "对", "花生", "过敏"]
+    assert installed().words_of(["想做手术"]) == ["想", "做", "手术"]
+    assert installed().words_of(["我女儿", "对花生过敏"]) == ["女儿", "对", "花生", "过敏"]
+    assert installed().words_of(["上", "海"]) == ["上", "海"]  # two runs
+    assert installed().words_of([]) == []
 
 
 @given(st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), min_size=1, max_size=60))
 def test_no_character_is_lost_or_made_up(run):
-    cut = installed().words_of(run)
+    cut = installed().words_of([run])
     left = iter(run)
     assert all(character in left for word in cut for character in word)  # in their order
     said = [c for word in cut for c in word if c not in fulltext.FUNCTION_CHARACTERS]

@@ -12,7 +12,7 @@ import importlib.util
 import mmap
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,25 +72,27 @@ class Glosses:
             raise FileNotFoundError(f"the package {PACKAGE} is not installed")
         return cls(Path(next(iter(found.submodule_search_locations))) / _FILE)
 
-    def words_of(self, run: str) -> list[str]:
-        """The words of a run that say something, each as often as it is there.
+    def words_of(self, runs: Sequence[str]) -> list[str]:
+        """The words of some runs that say something, each as often as it is there.
 
         The longest known word is taken first, from the end: that is where Chinese words are told
         apart best. What only holds a sentence together is left out, unless there is nothing else.
         """
-        lengths = range(2, LONGEST + 1)
-        parts = [run[max(0, end - n) : end] for end in range(1, len(run) + 1) for n in lengths]
-        known = self._knows(parts)
+        text = " ".join(runs)
+        if not text:
+            return []
+        ends, sizes = range(1, len(text) + 1), range(2, LONGEST + 1)
+        parts = [text[end - size : end] if size <= end else "" for end in ends for size in sizes]
+        known = self._knows(parts).reshape(len(text), len(sizes))
+        longest = np.where(known.any(axis=1), LONGEST - known[:, ::-1].argmax(axis=1), 1).tolist()
         words: list[str] = []
-        end = len(run)
-        while end > 0:
-            first = (end - 1) * len(lengths)
-            fitting = min(len(lengths), end - 1)
-            longest = max((n for n in range(fitting) if known[first + n]), default=-1)
-            words.append(run[end - longest - 2 : end] if longest >= 0 else run[end - 1])
-            end -= len(words[-1])
-        words.reverse()
-        return [w for w in words if not fulltext.FUNCTION_CHARACTERS.issuperset(w)] or words
+        end = len(text)
+        while end:
+            start = end - longest[end - 1]
+            words.append(text[start:end])
+            end = start
+        found = [word for word in reversed(words) if word != " "]
+        return [w for w in found if not fulltext.FUNCTION_CHARACTERS.issuperset(w)] or found
 
     def meanings(self, word: str) -> list[str]:
         """Its first meanings, the ones of a name last; empty for a word that is not known."""

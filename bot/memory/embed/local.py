@@ -149,7 +149,7 @@ class _Chinese:
 
     def sum(self, runs: list[str]) -> Vectors:
         """The sum of the vectors of the words in some runs of Chinese characters."""
-        words = [word for run in runs for word in self._glosses().words_of(run)]
+        words = self._glosses().words_of(runs)
         weights = [CHARACTER if len(word) == 1 else 1.0 for word in words]
         return np.array(weights, np.float32) @ self._words.vectors(words, self._made)
 
