@@ -16,8 +16,8 @@ from bot.errors import ConfidantError, StorageBusy
 from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.memory import markdown, paths
 from bot.memory.search import Found
+from bot.sessions import artifacts, snapshots
 from bot.sessions import search as transcripts
-from bot.sessions import snapshots
 from bot.settings import Loaded
 from bot.storage import Transaction
 from bot.storage.datadir import DataDirLock
@@ -112,25 +112,21 @@ def forget(
     wanted = " ".join(words).strip()
     spots = _with_memory(loaded, lambda memory: memory.desk.find(OWNER_VIEW, wanted))
     mine = [spot for spot in spots if not spot.path.startswith("shared/")]
-    held = reading(loaded.config, lambda tx: transcripts.mentions(tx, OWNER_VIEW, wanted))
-    if not mine and not held:
+    held, whole = reading(loaded.config, lambda tx: _said(tx, wanted))
+    if not mine and not held and not whole:
         typer.echo("Neither your files nor your conversations hold these words.")
         return
     for spot in mine:
         typer.echo(f"{spot.path}:{spot.line}  {markdown.plain(' '.join(spot.text.split()))[:100]}")
     if held:
-        typer.echo(f"and {len(held)} messages of conversations")
+        typer.echo(f"and {held} messages of conversations")
+    if whole:
+        typer.echo(f"and {whole} long results of tools")
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
     cleared = _with_memory(loaded, lambda memory: memory.desk.forget(OWNER_VIEW, wanted))
     now = system_clock()
-
-    def work(tx: Transaction) -> tuple[int, int]:
-        found = transcripts.forget(tx, OWNER_VIEW, wanted, now)
-        keys = transcripts.keys_of(tx, OWNER_VIEW)
-        return len(found), len(snapshots.drop(tx, keys, wanted))
-
-    messages, prompts = writing(loaded.config, work)
+    messages, prompts, results = writing(loaded.config, lambda tx: _forgotten(tx, wanted, now))
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} entries removed")
     if cleared.is_indexed:
@@ -141,11 +137,28 @@ def forget(
     typer.echo(
         f"conversations: {messages} messages no longer found or shown, {prompts} prompts cleared"
     )
+    if results:
+        typer.echo(f"long results of tools: {results} removed")
     if _is_running(loaded.config):
         typer.echo(
             "The bot is running and still has its open conversations in mind: start it again, "
             "or say /memory forget in the chat next time."
         )
+
+
+def _said(tx: Transaction, words: str) -> tuple[int, int]:
+    """How many messages hold these words, and how many long results of tools."""
+    keys = transcripts.keys_of(tx, OWNER_VIEW)
+    held = transcripts.mentions(tx, OWNER_VIEW, words)
+    return len(held), len(artifacts.holding(tx, keys, words))
+
+
+def _forgotten(tx: Transaction, words: str, now: int) -> tuple[int, int, int]:
+    """Forget what was said; how many messages, prompts and long results of tools there were."""
+    found = transcripts.forget(tx, OWNER_VIEW, words, now)
+    keys = transcripts.keys_of(tx, OWNER_VIEW)
+    prompts = snapshots.drop(tx, keys, words)
+    return len(found), len(prompts), artifacts.drop(tx, keys, words)
 
 
 def _is_running(config: Config) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -85,12 +85,8 @@ class GatewayMemoryDesk:
     async def find(self, view: MemoryView, words: str) -> Sequence[Spot]:
         """Where files hold these words, literally."""
         spots: list[Spot] = []
-        for listed in await self._files.names(view):
-            content = await self._files.text(view, listed.path, MAX_READ)
-            spots += [
-                Spot(listed.path, match.first, match.text)
-                for match in forget.matches(content, words)
-            ]
+        async for path, matches in self._holding(view, words):
+            spots += [Spot(path, match.first, match.text) for match in matches]
             if len(spots) >= MAX_SPOTS:
                 break
         return spots[:MAX_SPOTS]
@@ -105,8 +101,8 @@ class GatewayMemoryDesk:
         Raises:
             ToolError: the disk did not take it; what was removed so far is gone.
         """
-        found = await self.find(view, words)
-        own = dict.fromkeys(s.path for s in found if not s.path.startswith("shared/"))
+        found = [path async for path, _ in self._holding(view, words)]
+        own = [path for path in found if not path.startswith(f"{SHARED_SPACE}/")]
         removed = [(path, len(await self._notes.forget(view, path, words))) for path in own]
         try:
             forgotten = await self._index.forget(texts=[words], partitions=view.partitions)
@@ -119,6 +115,15 @@ class GatewayMemoryDesk:
             chunks=forgotten.chunks + forgotten.documents,
             cached=forgotten.cached,
         )
+
+    async def _holding(
+        self, view: MemoryView, words: str
+    ) -> AsyncGenerator[tuple[str, Sequence[forget.Match]]]:
+        """Every file with entries that hold these words, and the entries."""
+        for listed in await self._files.names(view):
+            content = await self._files.text(view, listed.path, MAX_READ)
+            if matches := forget.matches(content, words):
+                yield listed.path, matches
 
 
 class OwnerMemory:

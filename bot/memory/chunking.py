@@ -22,7 +22,7 @@ WINDOW_TOKENS = 80  # a few turns of a conversation; measured in bench/locomo
 MAX_HEADINGS = 6
 MAX_HEADING_CHARACTERS = 200
 
-_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
+_HEADING = re.compile(r"(#{1,6})\s+(.*)")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
@@ -129,7 +129,9 @@ def units(text: str, *, size: int) -> list[Unit]:
 def heading_of(line: str) -> tuple[int, str] | None:
     """The level and text of a Markdown heading, or None for any other line."""
     match = _HEADING.match(line)
-    return (len(match[1]), match[2][:MAX_HEADING_CHARACTERS]) if match and match[2] else None
+    # Not by the pattern: what ends a heading could be told from its words in too many ways.
+    title = match[2].rstrip().rstrip("#").rstrip() if match else ""
+    return (len(match[1]), title[:MAX_HEADING_CHARACTERS]) if match and title else None
 
 
 def _fill(pieces: Sequence[_Piece], start: int, size: int) -> int:

@@ -17,7 +17,7 @@ from bot.scope import SHARED_SPACE, MemoryView
 MAX_LINES = 120  # of one excerpt
 MAX_CHARACTERS = 12_000  # of one excerpt
 MAX_READ = 8_000_000  # bytes of a file that are looked at; notes are far smaller
-MAX_LISTED = 2_000  # files
+MAX_LISTED = 50_000  # files; as many as the index takes
 
 PRIVATE = (paths.USER_FILE, paths.MEMORY_FILE, paths.ROOM_FILE)
 BOOTSTRAP = (

@@ -18,12 +18,12 @@ Provenance = Literal["owner", "agent", "untrusted"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]+")
-_COMMENT = re.compile(r"[ \t]*<!--.*?-->", re.DOTALL)
+_COMMENT = re.compile(r"(?<![ \t])[ \t]*<!--.*?-->", re.DOTALL)  # each run of spaces once
 _MARK = re.compile(r"<!--\s*(?P<by>owner|agent|untrusted)\b[^>]*-->\s*$")
 _UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
 _BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
 _CLOCK = re.compile(r"^\d{1,2}:\d{2}\s+")
-_HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]+(?P<title>.*?)[ \t#]*$")
+_HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]+(?P<title>.*)$")
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _NOT_WORD = re.compile(r"[\W_]+")
 
@@ -121,8 +121,8 @@ def items(text: str) -> Iterator[Item]:
         number += 1
         if found is None:
             continue
-        while number < len(lines) and _continues(lines, number):
-            number += 1
+        while (after := _following(lines, number)) < len(lines) and _continues(lines[after]):
+            number = after + 1
         body = [found["text"], *lines[start + 1 : number]]
         yield Item(start, number, "\n".join(line.strip() for line in body))
 
@@ -224,13 +224,16 @@ def _safe(text: str) -> str:
     return _CONTROL.sub("", text).replace("<!--", "<!- -").replace("-->", "- ->")
 
 
-def _continues(lines: list[str], number: int) -> bool:
-    """Whether a line belongs to the entry above it: indented, or blank before one that is."""
-    line = lines[number]
-    if line.strip():
-        return line.startswith(("  ", "\t")) and not _is_top_bullet(line)
-    after = next((following for following in lines[number + 1 :] if following.strip()), "")
-    return after.startswith(("  ", "\t")) and not _is_top_bullet(after)
+def _following(lines: list[str], number: int) -> int:
+    """The next line, from `number` on, that is not blank; as many as there are when all are."""
+    while number < len(lines) and not lines[number].strip():
+        number += 1
+    return number
+
+
+def _continues(line: str) -> bool:
+    """Whether a line belongs to the entry above it, with the blank lines between: indented."""
+    return line.startswith(("  ", "\t")) and not _is_top_bullet(line)
 
 
 def _is_top_bullet(line: str) -> bool:

@@ -32,14 +32,14 @@ def best(units: Sequence[Unit], scores: Sequence[float], limit: int = LIMIT) -> 
     """
     chosen: set[int] = set()
     while True:
-        fitting = [
-            at
-            for at in range(len(units))
-            if at not in chosen and len(_joined(units, {*chosen, at})) <= limit
-        ]
-        if not fitting:
+        left = [at for at in range(len(units)) if at not in chosen]
+        left.sort(key=lambda at: (-_worth(at, scores, chosen), at))
+        best_fitting = next(
+            (at for at in left if len(_joined(units, {*chosen, at})) <= limit), None
+        )
+        if best_fitting is None:
             break
-        chosen.add(max(fitting, key=lambda at: (_worth(at, scores, chosen), -at)))
+        chosen.add(best_fitting)
     if not chosen:
         first = units[0].line if units else 0
         return Snippet(first, first, units[0].text[:limit] if units else "")

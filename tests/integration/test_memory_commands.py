@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 
 from bot.agent.models import Request
 from bot.app import App, Parts
-from bot.gateway.memory import Memory
+from bot.cli.common import reading, writing
+from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.messages import Text, ToolResult
 from bot.scope.view import folder_name
 from bot.sessions import hiding
+from bot.storage import Transaction
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from tests.integration.test_cli import confidant
 from tests.support import Engine, FakeClock, make_config, running
@@ -301,6 +304,18 @@ def transcript_of(folder: Path) -> list[str]:
     return [line for file in files for line in file.read_text().splitlines()]
 
 
+async def test_forgetting_leaves_no_file_out_however_many_places_there_are(tmp_path: Path):
+    for number in range(3):
+        write(tmp_path, f"{ADA}/memory/{number}.md", f"- {PEANUTS}\n" * 150 + "- Likes tea\n")
+    async with started(tmp_path) as engine:
+        await engine.ask("/memory forget peanuts")
+        answer = await engine.ask("/memory forget yes")
+    for number in range(3):
+        assert f"memory/{number}.md: 150 entries" in answer
+        path = tmp_path / "workspace" / ADA / f"memory/{number}.md"
+        assert path.read_text() == "- Likes tea\n"
+
+
 async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_path: Path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
@@ -473,3 +488,27 @@ async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path:
     assert "The bot is running" not in done.out
     assert (tmp_path / "data/workspace/MEMORY.md").read_text() == "- Lives in Lyon\n"
     assert (await confidant(tmp_path, "memory", "search", "x", "--limit", "0")).code == 2
+
+
+@pytest.mark.slow
+async def test_the_command_line_forgets_long_results_of_tools_too(tmp_path: Path):
+    async with running(tmp_path / "data") as engine:
+        await engine.ask("Hello")
+    config, _ = make_config(tmp_path / "data")
+
+    def keep(tx: Transaction) -> None:
+        tx.execute("UPDATE sessions SET person = ?", (OWNER_VIEW.people[0],))
+        tx.execute(
+            "INSERT INTO artifacts(id, session_id, tool, at, text) "
+            "SELECT 'a-1', id, 'tool', 1, ? FROM sessions",
+            (PEANUTS,),
+        )
+
+    await asyncio.to_thread(writing, config, keep)
+    done = await confidant(tmp_path, "memory", "forget", "allergic to peanuts", "--yes")
+    assert "and 1 long results of tools\n" in done.out
+    assert "long results of tools: 1 removed\n" in done.out
+    left = await asyncio.to_thread(
+        reading, config, lambda tx: tx.execute("SELECT count(*) FROM artifacts")
+    )
+    assert left == [(0,)]

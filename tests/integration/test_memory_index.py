@@ -11,6 +11,7 @@ import pytest
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
 from bot.memory.embed import NoEmbedder
+from bot.memory.embed.glosses import Glosses
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.index import Document, MemoryIndex
 from tests.support import FakeClock
@@ -223,3 +224,56 @@ async def test_syncs_at_once_are_one_sync(tmp_path, note):
     async with index_of(tmp_path) as index:
         await asyncio.gather(*(index.sync("test") for _ in range(20)))
         assert paths(await index.search("words", MAIN)) == ["memory/a.md"]
+
+
+async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_path):
+    def missing(connection):
+        raise ImportError
+
+    memory = MemoryIndex(
+        MemoryConfig(watch=False, text_weight=0.0),
+        tmp_path / "workspace",
+        tmp_path / "index",
+        LocalEmbedder(),
+        FakeClock(),
+        extension=missing,  # signs are kept in memory, as those of many chunks are
+    )
+    await memory.start()
+    said = "the cat sleeps on the sofa"
+    gone = [Document("talk:ada", f"s.{n}", said, 1) for n in range(400)]
+    try:
+        await memory.add_documents([*gone, Document("talk:ada", "here", f"{said} today", 1)])
+        for _ in range(4):  # every reader knows all of them
+            await memory.search(said, ("talk:ada",))
+        await memory.remove_documents([(each.partition, each.id) for each in gone])
+        for _ in range(4):
+            assert paths(await memory.search(said, ("talk:ada",))) == ["here"]
+    finally:
+        await memory.close()
+
+
+@pytest.mark.parametrize("words", ["АЛЛЕРГИЯ на арахис", "аллергия  на\nарахис"])
+async def test_what_is_forgotten_leaves_the_cache_too_however_it_is_written(tmp_path, note, words):
+    note("memory/a.md", "У дочери Аллергия на арахис\n")
+    note("memory/b.md", "другое\n")
+    async with index_of(tmp_path, LocalEmbedder()) as index:
+        forgotten = await index.forget(texts=[words], partitions=MAIN)
+        assert (forgotten.chunks, forgotten.cached) == (1, 1)
+
+
+async def test_a_search_goes_on_without_the_dictionary_when_that_cannot_be_read(
+    tmp_path, note, monkeypatch
+):
+    note("memory/a.md", "The daughter is allergic to peanuts\n")
+    async with index_of(tmp_path, LocalEmbedder()) as index:
+        with monkeypatch.context() as broken:
+            broken.setattr(Glosses, "installed", _no_dictionary)
+            note("memory/b.md", "peanuts 花生过敏\n")
+            await index.sync("test")
+            answer = await index.search("peanuts", MAIN)
+            assert set(paths(answer)) == {"memory/a.md", "memory/b.md"}
+            assert answer.mode == "vector+keyword"
+
+
+def _no_dictionary():
+    raise FileNotFoundError("it is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import date
 from itertools import pairwise
 
@@ -219,3 +220,11 @@ def test_cutting_is_a_function_of_the_text_alone(text):
     for draft in pieces.of_note("memory/a.md", text):
         assert draft.windows == pieces.windows_of(draft.heading, draft.chunk.text)
         assert draft.windows
+
+
+def test_a_heading_of_spaces_and_marks_takes_no_time():
+    line = f"# a{' #' * 2_000}{' ' * 4_000}b"
+    begun = time.perf_counter()
+    assert [chunk.text for chunk in split(f"{line}\nwords")][-1] == "words"
+    assert chunking.heading_of(f"## Tea  ## {' ' * 4_000}") == (2, "Tea")
+    assert time.perf_counter() - begun < 5

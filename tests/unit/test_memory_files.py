@@ -344,3 +344,11 @@ def test_shared_files_have_their_prefix_and_others_have_none():
     assert (main_file(ADA), main_file(ROOM)) == ("MEMORY.md", "ROOM.md")
     with pytest.raises(NotVisible):
         main_file(NOTHING)
+
+
+async def test_every_file_is_known_however_many_there_are(tmp_path):
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    for number in range(2_001):
+        (folder / f"{number:04}.md").touch()
+    assert len(await SpaceFiles(tmp_path).names(MAIN)) == 2_001

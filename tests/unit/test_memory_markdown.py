@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime
 
 import pytest
@@ -129,3 +130,14 @@ def test_entries_never_overlap_and_cover_their_lines(text: str):
     for item in markdown.items(text):
         assert end <= item.start < item.end
         end = item.end
+
+
+@pytest.mark.parametrize(
+    "entry", ["- a\n\n", f"- a{chr(10) * 4_000}  b\n", f"- a{' ' * 40_000}b <!-- owner -->\n"]
+)
+def test_a_large_file_of_blank_lines_or_spaces_takes_no_time(entry):
+    text = entry * (300_000 // len(entry))
+    begun = time.perf_counter()
+    assert len(list(markdown.items(text))) == text.count("- a")
+    assert "owner" not in markdown.plain(text)
+    assert time.perf_counter() - begun < 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 from hypothesis import given
@@ -83,3 +84,10 @@ def test_runs_are_the_longest_that_fit_and_hold_every_unit(sizes, limit):
         assert length <= limit or end == start + 1
         assert end == len(units) or length + 1 + len(units[end].text) > limit
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))
+
+
+def test_a_chunk_of_very_short_lines_takes_no_time():
+    units = lines(*("x" for _ in range(800)))
+    begun = time.perf_counter()
+    assert snippets.best(units, [0.1] * 800).text == "\n".join("x" for _ in range(350))
+    assert time.perf_counter() - begun < 2

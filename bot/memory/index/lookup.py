@@ -21,6 +21,7 @@ BY_BITS = 192  # chunks the signs find, to be compared again by their windows
 COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by itself,
 COMMON_LEAST = 500  # if there are enough of them to find
 LARGE = 5_000  # chunks; from here on signs are kept in memory, 32 bytes each, not asked of vec0
+MAX_GONE = BY_BITS // 2  # chunks that are not there any more among those that are kept in memory
 GRACE = 0.25  # seconds to show what was found when the time is up
 _STEPS = 20_000  # of SQLite's machine between looks at the clock; about a millisecond
 
@@ -191,6 +192,9 @@ class Reader:
             )
             return [(float(row[0]), int(row[1])) for row in rows]
         known = self._signatures(partition)
+        if len(known.ids) > chunks + MAX_GONE:  # what is gone would crowd out what is there
+            del self._known[partition]
+            known = self._signatures(partition)
         if not len(known.ids):
             return []
         near = vectors.nearest(known.matrix, bits, BY_BITS)
@@ -199,7 +203,7 @@ class Reader:
     def _signatures(self, partition: int) -> _Signatures:
         """A partition's signs, kept in memory: what was added since is read, the rest is not.
 
-        Chunks that were removed stay in it; they are not found when they are looked up.
+        Chunks that were removed stay in it for a while; they are not found when they are looked up.
         """
         epoch = self._run("SELECT value FROM meta WHERE key = 'epoch'")
         version = str(epoch[0][0]) if epoch else ""

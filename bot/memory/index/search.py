@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 import apsw
 
 from bot.config import MemoryConfig
+from bot.errors import EmbedderError
 from bot.memory import ranking, words
 from bot.memory.index.lookup import Place, Reader
 from bot.memory.index.values import Hit
@@ -78,7 +80,8 @@ def search(
     )
     if similar is not None and not late:
         best = _fused(scored, request, config)[: request.limit * REFINED]
-        ranking.score_words(best, query, known, Likeness(similar, reader.split))
+        with suppress(EmbedderError):  # the words themselves have been found
+            ranking.score_words(best, query, known, Likeness(similar, reader.split))
     places = {candidate.key: place for candidate, place in rows}
     return Found(tuple(rank(scored, places, request, config)), late)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
-from bot.memory import words
+from bot.memory import forget, words
 from bot.memory.embed import Identity
 from bot.memory.index import schema
 from bot.memory.index.connection import Extension, connect, run, tokenizer
@@ -85,6 +85,8 @@ class Store:
         self.has_vec = has_vec
         self._connection = connection
         self._tokenize = tokenizer(connection)
+        functions: Any = connection
+        functions.create_scalar_function("folded", forget.folded, 1, deterministic=True)
         self._partitions: dict[str, int] = {}
 
     @classmethod
@@ -246,12 +248,15 @@ class Store:
         ]
 
     def holding(self, text: str, partitions: Sequence[str]) -> list[int]:
-        """The sources in these partitions with a chunk that holds a text, whatever its case."""
+        """The sources in these partitions with a chunk that holds a text, by forgetting's rule."""
+        wanted = forget.folded(text)
+        if not wanted:
+            return []
         marks = ",".join("?" * len(partitions))
         rows = self._run(
             f"""SELECT DISTINCT c.source FROM chunks c JOIN partitions p ON p.id = c.partition
-                WHERE p.name IN ({marks}) AND instr(lower(c.body), lower(?)) > 0""",
-            (*partitions, text),
+                WHERE p.name IN ({marks}) AND instr(folded(c.body), ?) > 0""",
+            (*partitions, wanted),
         )
         return [int(row[0]) for row in rows]
 
