@@ -21,6 +21,7 @@ LOOK_SECONDS = 2.0  # how soon an approval given on the command line is noticed
 LAG_SECONDS = 5.0
 FIRST_BACKUP_SECONDS = 30.0  # a start has better things to do
 RETRY_SECONDS = 600.0  # after a backup that failed
+PRUNE_SECONDS = 24 * 3600.0  # between prunings where no backups are made
 KEPT_MS = 30 * 24 * 60 * 60_000  # answered messages are remembered this long, for copies of them
 HOUR_MS = 60 * 60_000
 
@@ -52,17 +53,24 @@ async def look_outside(database: Database, delivery: Delivery) -> None:
 
 
 async def keep_backups(config: StorageConfig, path: Path, database: Database, clock: Clock) -> None:
-    """Prune what is no longer needed and make a verified backup, every `backup_hours`."""
+    """Prune what is no longer needed and make a verified backup, every `backup_hours`.
+
+    Where none are made there is all the same something to prune.
+    """
     await asyncio.sleep(FIRST_BACKUP_SECONDS)
-    while config.backup_hours > 0:
-        due = _newest_ms(path, clock()) + config.backup_hours * HOUR_MS
-        wait = (due - clock()) / 1000
-        # Bounded both ways: a clock that jumped must not put it off for years.
-        await asyncio.sleep(min(max(wait, 0), config.backup_hours * 3600))
+    while True:
+        if config.backup_hours > 0:
+            due = _newest_ms(path, clock()) + config.backup_hours * HOUR_MS
+            wait = (due - clock()) / 1000
+            # Bounded both ways: a clock that jumped must not put it off for years.
+            await asyncio.sleep(min(max(wait, 0), config.backup_hours * 3600))
         try:
             before = clock() - KEPT_MS
             await database.write(lambda tx, t=before: (inbox.prune(tx, t), outbox.prune(tx, t)))
-            await asyncio.to_thread(backup.make, path, config.backups_kept, clock())
+            if config.backup_hours > 0:
+                await asyncio.to_thread(backup.make, path, config.backups_kept, clock())
+            else:
+                await asyncio.sleep(PRUNE_SECONDS)
         except StorageClosed:
             return
         except StorageError as exc:
@@ -80,5 +88,8 @@ async def watch_loop(metrics: Metrics) -> None:
 
 
 def _newest_ms(path: Path, now: int) -> float:
-    newest = backup.newest_first(path, now)[:1]
-    return newest[0].stat().st_mtime * 1000 if newest else 0.0
+    try:
+        newest = backup.newest_first(path, now)[:1]
+        return newest[0].stat().st_mtime * 1000 if newest else 0.0
+    except OSError:  # somebody has just removed it
+        return 0.0

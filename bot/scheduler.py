@@ -20,8 +20,10 @@ from bot.clock import Clock
 
 STOP_GRACE = 5.0  # seconds a running job may take to finish when the program stops
 
-# Late is better than never, several missed times are one, and no job overlaps itself.
-_RULES: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+# Late is better than never, several missed times are one, and what comes again and again never
+# overlaps itself. A wake for one moment does, as no other one would make up for it.
+_RULES: Final = {"misfire_grace_time": None, "coalesce": True}
+_OVERLAPS: Final = 1_000
 
 _MODULES: Final = (
     "apscheduler.schedulers.asyncio",
@@ -106,9 +108,14 @@ class Scheduler:
         now = datetime.now(UTC)
         seconds = wake.first if wake.at is None else max(0, wake.at - self.clock()) / 1000
         when = now + timedelta(seconds=seconds)
-        kind = {"trigger": "interval", "seconds": wake.seconds, "next_run_time": when}
+        kind = {
+            "trigger": "interval",
+            "seconds": wake.seconds,
+            "next_run_time": when,
+            "max_instances": 1,
+        }
         if wake.at is not None:
-            kind = {"trigger": "date", "run_date": when}
+            kind = {"trigger": "date", "run_date": when, "max_instances": _OVERLAPS}
         self._scheduler.add_job(
             self._run, args=(name, wake.job), id=name, replace_existing=True, **kind, **_RULES
         )

@@ -236,11 +236,13 @@ class Aftercare:
             return  # the configuration now says that this is somebody else's
         await self._flush(await self.talk(session, inbound), quietly=quietly)
 
-    async def _flush(self, talk: Talk, *, quietly: bool = False) -> None:
+    async def _flush(self, talk: Talk, *, quietly: bool = False, early: bool = False) -> None:
         """Save what was said since the last time, and note that this cycle has done so.
 
         If it fails it is left to the next cycle, or to the end of the conversation. What was
-        forgotten meanwhile it may have read: then it begins again, with what is left.
+        forgotten meanwhile it may have read: then it begins again, with what is left. And when the
+        conversation is over by then, nobody else will save what was said meanwhile. What is done
+        `early`, or at an end that may be taken back, leaves much of the cycle to be saved.
         """
         while True:
             async with self._notes.watching(self._people.view(talk.inbound)) as watch:
@@ -248,12 +250,17 @@ class Aftercare:
                 lines = self._unsaved(talk)
                 if not any(begins_turn(line.message) for line in lines):
                     return
+                counts = not early and not talk.session.ended_by
                 log.info("memory.flush.start", session=talk.session.id)
                 flushed = await self._flusher.flush(self._flush_request(talk, lines, watch))
             log.info("memory.flush.end", session=talk.session.id, saved=len(flushed.saved))
-            if not watch.words:
-                break
-        await self._note_flush(talk, flushed, number_of(lines[-1].entry), quietly=quietly)
+            if watch.words:
+                continue
+            looked_to = number_of(lines[-1].entry)
+            await self._note_flush(talk, flushed, looked_to, quietly=quietly, counts=counts)
+            talk = await self.now(talk)
+            if flushed.error is not None or not talk.session.ended_by:
+                return
 
     def _unsaved(self, talk: Talk) -> list[Line]:
         """What was said since memory was saved; nothing where several people are taken for one."""
@@ -264,9 +271,12 @@ class Aftercare:
         return [line for line in said if number_of(line.entry) > session.flushed_to]
 
     async def _note_flush(
-        self, talk: Talk, flushed: Flushed, looked_to: int, *, quietly: bool
+        self, talk: Talk, flushed: Flushed, looked_to: int, *, quietly: bool, counts: bool
     ) -> None:
-        """Note that memory was saved, and tell where; `looked_to` is the last entry looked at."""
+        """Note that memory was saved, and tell where; `looked_to` is the last entry looked at.
+
+        `counts` says that it is what is done once in each cycle.
+        """
         session, inbound = talk.session, talk.inbound
         language = self._people.language(inbound)
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
@@ -284,7 +294,9 @@ class Aftercare:
                 session.id,
                 memory_flush_at=now,
                 flushed_to=saved_to,
-                memory_flush_compaction_count=current.compaction_count,
+                memory_flush_compaction_count=current.compaction_count
+                if counts
+                else current.memory_flush_compaction_count,
                 saved=", ".join(part for part in (current.saved, where) if part),
             )
             draft.touch(session.id)
@@ -353,7 +365,7 @@ class Aftercare:
         """
         if self._config.context.enable_memory_flush and not talk.session.is_flushed:
             # It goes on whether that works or not.
-            flush = self._flush(talk, quietly=True)
+            flush = self._flush(talk, quietly=True, early=wished)
             await asyncio.wait({self._begin(talk.session.id, "flush", flush)})
         talk = await self.now(talk)
         plan = self._plan(talk, wished=wished, forced=forced)
@@ -384,6 +396,8 @@ class Aftercare:
         )
         self._metrics.compactions.labels("done" if done else "dropped").inc()
         self._failed_at.pop(session.id, None)
+        if wished and not done:
+            await self._tell_failure(talk)
         return "done" if done else "failed"
 
     async def _summarised(

@@ -16,6 +16,7 @@ from bot import codes
 from bot.channel import Address, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.menu import menu
+from bot.commands.parse import Parsed
 from bot.errors import StorageError
 from bot.gateway import inbox, pairing, sweep
 from bot.gateway.access import Verdict
@@ -133,9 +134,28 @@ class Gateway:
         self._count(inbound, stored.result)
         message = stored.waiting
         if message is not None and parsed is not None:  # now, beside a running turn
-            message = await self._commander.run(message, parsed)
+            message = await self._answered(message, parsed)
         if message is not None:
             await self._lanes.put(message)
+
+    async def _answered(self, message: Waiting, parsed: Parsed) -> Waiting | None:
+        """Answer a command; what is left for its lane is returned.
+
+        It is stored: were it offered again it would be a copy. So if it cannot be answered now,
+        its lane tries until it can.
+        """
+        try:
+            return await self._commander.run(message, parsed)
+        except StorageError as error:
+            log.warning(
+                "command.later", channel=message.inbound.channel, error=type(error).__name__
+            )
+        await self._ledger.write(
+            self._clock(),
+            lambda draft: inbox.bind(draft.tx, message.id, message.session_id, message.inbound),
+            must=True,
+        )
+        return message
 
     async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
         """The newest `limit` lines of this address's conversations, oldest first."""

@@ -377,6 +377,69 @@ async def test_a_turn_that_ends_after_new_is_saved_too_and_no_summary_is_written
         assert brain.asked("summary") == []
 
 
+def saved_from(brain: Brain, begins: str) -> int:
+    """How many requests to save memory showed something the person said."""
+    return sum(begins in request.messages[0].text for request in brain.asked("flush"))
+
+
+async def test_a_turn_that_ends_while_its_conversation_is_being_saved_is_saved_too(tmp_path: Path):
+    brain = Brain()
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 2)
+        brain.held["chat"] = asyncio.Event()
+        brain.held["flush"] = asyncio.Event()
+        await engine.say("the last thing: blue")
+        await until(lambda: len(brain.asked("chat")) == 3)
+        await engine.ask("/new")
+        await until(lambda: len(brain.asked("flush")) == 1)
+        brain.held.pop("chat").set()
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "All right.")
+        brain.held.pop("flush").set()
+        await settled()
+        assert (saved_from(brain, "the last thing"), saved_from(brain, "turn 0")) == (1, 1)
+
+
+async def test_what_was_said_while_memory_was_saved_is_saved_at_the_end(tmp_path: Path):
+    brain = Brain(used=FLUSH_FROM)
+    async with begun(tmp_path, brain) as engine:
+        brain.held["flush"] = asyncio.Event()
+        await engine.ask(f"turn 0: {LONG}")
+        await until(lambda: len(brain.asked("flush")) == 1)
+        await engine.ask("the last thing: blue")
+        await engine.ask("/new")
+        brain.held.pop("flush").set()
+        await settled()
+        assert (saved_from(brain, "the last thing"), saved_from(brain, "turn 0")) == (1, 1)
+
+
+async def test_a_conversation_gone_back_to_is_saved_before_it_is_summarised(tmp_path: Path):
+    brain = Brain()
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 1)
+        await command(engine, "/new")
+        await command(engine, "/undo")
+        await ask(engine, f"gone back to: {LONG}")
+        await talk(engine, 4)
+        await reaching(engine, FLUSH_FROM)
+        await reaching(engine, FULL + 1)
+        assert saved_from(brain, "gone back to") == 1
+        assert "gone back to" in str(brain.asked("summary")[0].messages)
+
+
+async def test_after_a_wished_summary_that_failed_the_cycle_is_still_saved(tmp_path: Path):
+    brain = Brain(summary=ModelOverloaded())
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 5)
+        await command(engine, "/compact")
+        brain.summary = SUMMARY
+        await ask(engine, f"after that: {LONG}")
+        await talk(engine, 4)
+        await reaching(engine, FLUSH_FROM)
+        await reaching(engine, FULL + 1)
+        assert saved_from(brain, "after that") == 1
+        assert "after that" in str(brain.asked("summary")[-1].messages)
+
+
 @pytest.mark.parametrize("on", [True, False])
 async def test_saving_can_be_turned_off(tmp_path: Path, on: bool):  # noqa: FBT001
     brain = Brain()
@@ -1036,6 +1099,19 @@ async def test_what_is_forgotten_while_it_is_summarised_is_in_no_summary(tmp_pat
         await command(engine, "/compact")
         assert "xyzzy" not in brain.asked("summary")[-1].messages[0].text
         assert current(tmp_path)["compaction"]
+
+
+async def test_who_wished_a_summary_is_told_that_it_was_dropped(tmp_path: Path):
+    brain = Brain()
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 5)
+        brain.held["summary"] = asyncio.Event()
+        await engine.ask("/compact")
+        await until(lambda: bool(brain.asked("summary")))
+        await forget(engine, "turn 0")
+        brain.held.pop("summary").set()
+        await done(engine)
+        assert engine.sent_to("ada")[-1].startswith("I could not summarise the older part")
 
 
 async def test_what_is_forgotten_within_a_turn_is_not_summarised_after_it(tmp_path: Path):

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from bot.agent.models import Reply, Request, Usage
+from bot.errors import StorageError
+from bot.gateway.aftercare import Aftercare
 from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel
 from tests.support import Engine, running
@@ -51,6 +53,25 @@ async def test_a_command_whose_caller_gave_up_is_answered(tmp_path):
         pushing.cancel()
         model.names_ready.set()
         assert "You can choose" in (await answered(engine, 1))[0]
+
+
+async def test_a_command_that_the_disk_does_not_let_through_is_answered_later(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.002)
+    real, failures = Aftercare.talk, iter((StorageError(), StorageError()))
+
+    async def talk(self, session, inbound):
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await real(self, session, inbound)
+
+    monkeypatch.setattr(Aftercare, "talk", talk)
+    async with running(tmp_path) as engine:
+        async with asyncio.timeout(5):
+            assert "Conversation" in await engine.ask("/status")
+        assert await engine.ask("and then") == "You said: and then"
+        assert len(engine.sent_to("ada")) == 2
 
 
 async def test_a_command_is_answered_once_while_its_full_lane_reads_on(tmp_path):

@@ -118,6 +118,20 @@ async def test_a_job_never_overlaps_itself_and_missed_times_are_one(scheduler, c
     assert most == 1
 
 
+async def test_a_wake_for_a_moment_comes_also_while_the_one_before_is_running(scheduler):
+    bell = Bell()
+
+    async def job() -> None:
+        await bell()
+        if bell.rung == 1:  # what is due next has become due meanwhile
+            scheduler.once("bell", scheduler.clock(), job)
+
+    await scheduler.start()
+    scheduler.once("bell", scheduler.clock(), job)
+    async with asyncio.timeout(5):
+        await bell.wait(2)
+
+
 async def test_closing_waits_for_what_runs_and_wakes_nobody_after():
     scheduler = Scheduler(FakeClock())
     started, go, bell = asyncio.Event(), asyncio.Event(), Bell()
