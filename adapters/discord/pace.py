@@ -11,7 +11,9 @@ class Pace:
 
     first: float = 2.0  # after the first failure, doubled after each further one
     longest: float = 30.0
-    rejected: float = 60.0  # after a refused token or intent, which only a person can mend
+    # After a refused token or intent, which only a person can mend. Discord resets the token of a
+    # bot that identifies itself 1000 times a day.
+    rejected: float = 120.0
     identify: float = 5.0  # before a new session that follows another one; Discord's own rule
     settle: float = 5.0  # for the servers to be described after a connect
     draft_first: float = 1.0  # before a reply shows while it is being written

@@ -13,8 +13,8 @@ MAX_COLUMN = 40  # cells wider than this do not widen their column
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _RULE = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)+\|?\s*$")
-_HEADING = re.compile(r"^ {0,3}#{4,6}\s+(.+?)\s*#*\s*$")
-_PICTURE = re.compile(r"!\[([^\]\n]*)\]\(([^)\s]+)[^)\n]*\)")
+_HEADING = re.compile(r"^ {0,3}#{4,6}\s+(\S.*)$")
+_PICTURE = re.compile(r"!\[([^\]\n]*)\]\(([^)\s]+)(?:\s[^)\n]*)?\)")
 _CODE = re.compile(r"(`+[^`\n]+`+)")
 
 
@@ -52,8 +52,9 @@ def units(text: str) -> int:
 
 def _line(line: str) -> str:
     heading = _HEADING.match(line)
-    if heading:
-        return f"**{heading[1].replace('**', '')}**"
+    words = heading[1].rstrip().rstrip("#").rstrip() if heading else ""
+    if words:
+        return f"**{words.replace('**', '')}**"
     if "![" not in line:
         return line
     # What stands in code stays as it is: every second part.

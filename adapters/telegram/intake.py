@@ -104,8 +104,17 @@ class Intake:
             return
         if number is not None and self._holding.wants(bundle):
             await self._holding.hold(update, bundle)
-        else:
+            return
+        try:
             await self._perform(bundle)
+        except StorageError:
+            raise
+        except Exception:
+            if number is None:
+                raise
+            # Telegram would bring nothing else of this chat meanwhile; see MAX_FAULTS.
+            _log.exception("telegram.store.fault", account=self._account, tries=0)
+            await self._holding.hold(update, bundle)
 
     async def resume(self) -> None:
         """Go on with what an earlier run of the program was brought and could not store whole.

@@ -189,7 +189,11 @@ class Web:
             size += len(item.text)
             if size > HISTORY_CHARS:
                 break
-            line = _line(item.id, item.role, item.text, item.at, as_html=as_html)
+            what = (item.id, item.role, item.text, item.at)
+            if len(item.text) > LONG_TEXT:
+                line = await asyncio.to_thread(_line, *what, as_html=as_html)
+            else:
+                line = _line(*what, as_html=as_html)
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)

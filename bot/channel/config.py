@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -226,16 +227,18 @@ class ChannelPlugin:
 
 
 def check_patterns(patterns: Iterable[str]) -> None:
-    """Refuse what is no regular expression.
+    """Refuse what is no regular expression, or will mean something else one day.
 
     Raises:
-        ValueError: one of them is none; the message names it.
+        ValueError: one of them is such; the message names it.
     """
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as exc:
-            raise ValueError(f"mention_patterns: {pattern!r} is no pattern: {exc}") from exc
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except (re.error, FutureWarning) as exc:
+                raise ValueError(f"mention_patterns: {pattern!r} is no pattern: {exc}") from exc
 
 
 def reveal(secret: SecretStr | None) -> str:

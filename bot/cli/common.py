@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,6 +21,9 @@ from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 
 DATABASE_NAME = "confidant.db"
+
+# Everything a text could command a terminal with; newline and tab stay.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 T = TypeVar("T")
 
@@ -40,6 +44,11 @@ def load(config: Path | None, *, quiet: bool = False) -> Loaded:
     for warning in () if quiet else loaded.warnings:
         typer.echo(f"confidant: {warning}", err=True)
     return loaded
+
+
+def harmless(text: str) -> str:
+    """Somebody's words as they may stand on a terminal."""
+    return _CONTROL.sub("", text)
 
 
 def reading(config: Config, work: Callable[[Transaction], T]) -> T:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from bot.cli.common import ConfigOption, load, reading, writing
+from bot.cli.common import ConfigOption, harmless, load, reading, writing
 from bot.clock import system_clock
 from bot.delivery import outbox
 from bot.errors import ConfidantError
@@ -66,4 +66,4 @@ def revoke(channel: str, sender: str, config: ConfigOption = None) -> None:
 
 def _who(found: pairing.Pairing) -> str:
     account = "" if found.account == "default" else f" ({found.account})"
-    return f"{found.channel}:{found.sender}{account}  {found.name}".rstrip()
+    return harmless(f"{found.channel}:{found.sender}{account}  {found.name}").rstrip()

@@ -12,6 +12,7 @@ import typer
 from bot.app import App, Parts
 from bot.channel import Interactive, reveal
 from bot.cli import garbage
+from bot.dashboard import Listening
 from bot.errors import ChannelError, ConfigError, StorageBusy
 from bot.settings import Loaded
 
@@ -69,7 +70,7 @@ async def chat_here(loaded: Loaded) -> None:
         async with App(config, loaded.plugins, parts):
             await console.finished()
     except StorageBusy as busy:
-        url = f"http://{config.dashboard.host}:{config.dashboard.port}/"
+        url = Listening(config.dashboard.host, config.dashboard.port).url
         try:
             await console.attach(url, reveal(config.dashboard.token))
         except ChannelError as exc:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from bot.cli.common import ConfigOption, load, reading
+from bot.cli.common import ConfigOption, harmless, load, reading
 from bot.errors import ConfidantError
 from bot.sessions import entries, store
 from bot.sessions.store import Session
@@ -52,7 +52,7 @@ def show(session_id: str, config: ConfigOption = None) -> None:
         entry = entries.parse(line)
         if entry.text:
             who = "you" if entry.role == "user" else "bot"
-            typer.echo(f"{_time(entry.at)}  {who}: {entry.text}")
+            typer.echo(f"{_time(entry.at)}  {who}: {harmless(entry.text)}")
 
 
 @cli.command()

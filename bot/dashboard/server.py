@@ -123,13 +123,14 @@ class DashboardServer:
         tokens = self._guard.tokens
         if tokens is None:
             return web.Response(status=303, headers={"Location": "/"})
-        if (wait := self._guard.may_try(request)) is not None:
-            log.warning("dashboard.login.limited")
-            return wait
         try:
             form = await request.post()
         except (ValueError, LookupError):  # bytes that are no text, or an unknown charset
             return pages.refuse(request, 400, "bad_request")
+        # Only now: while one waits for its words, others have tried.
+        if (wait := self._guard.may_try(request)) is not None:
+            log.warning("dashboard.login.limited")
+            return wait
         candidate = form.get("token")
         if not isinstance(candidate, str) or not tokens.accepts(candidate.strip()):
             self._guard.failures.add(request.remote or "")

@@ -7,13 +7,15 @@ import os
 import re
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apsw
 import orjson
 import pytest
 
+from bot.cli.serve import chat_here
+from bot.settings import load
 from tests.support import Engine, running
 
 pytestmark = pytest.mark.slow
@@ -129,6 +131,40 @@ async def test_conversations_are_listed_shown_and_exported_as_they_are_on_disk(t
     index = orjson.loads((target / "sessions.json").read_bytes())
     assert index["agent:main:memory:dm:ada"]["sessionId"] == current
     assert all(path.stat().st_mode & 0o077 == 0 for path in target.iterdir())
+
+
+async def test_what_was_said_cannot_command_the_terminal(tmp_path):
+    async with running(tmp_path / "data") as engine:
+        await engine.ask("a\x1b]0;owned\x07\x9b2Jb\n👨‍👩‍👧 c")
+        listed = await confidant(tmp_path, "sessions", "list")
+        shown = await confidant(tmp_path, "sessions", "show", listed.out.split()[1])
+    assert "a]0;owned2Jb\n👨‍👩‍👧 c" in shown.out
+    assert not set("\x1b\x07\x9b") & set(shown.out)
+
+
+class Joining:
+    """A terminal that notes which page it is to join."""
+
+    joined = ""
+
+    async def finished(self) -> None:
+        raise AssertionError("the folder is taken")
+
+    async def attach(self, url: str, token: str) -> None:
+        self.joined = url
+
+
+@pytest.mark.parametrize(
+    ("host", "url"), [("127.0.0.1", "http://127.0.0.1:8420/"), ("::1", "http://[::1]:8420/")]
+)
+async def test_the_terminal_joins_the_page_of_a_running_bot(tmp_path, host, url):
+    settings = {"CONFIDANT_STORAGE__DIR": str(tmp_path / "data"), "CONFIDANT_DASHBOARD__HOST": host}
+    loaded = load(None, settings, tmp_path)
+    terminal = Joining()
+    console = replace(loaded.plugins["console"], create=lambda _config: terminal)
+    async with running(tmp_path / "data"):
+        await chat_here(replace(loaded, plugins={**loaded.plugins, "console": console}))
+    assert terminal.joined == url
 
 
 async def test_looking_takes_no_lock_that_a_message_would_have_to_wait_for(tmp_path):

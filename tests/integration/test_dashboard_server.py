@@ -351,6 +351,27 @@ async def test_guessing_is_slowed_whichever_way() -> None:
             assert answer.status == 429
 
 
+async def test_guessing_at_once_is_slowed_too() -> None:
+    async with running(TOKEN) as (url, _client):
+        host = url.removeprefix("http://").rstrip("/")
+        address, _, port = host.partition(":")
+        calls = [await asyncio.open_connection(address, int(port)) for _ in range(20)]
+        head = (
+            f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+            "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n\r\n"
+        )
+        for _, writer in calls:
+            writer.write(head.encode())
+            await writer.drain()
+        await asyncio.sleep(0.2)  # until every one of them was let in to say its token
+        answers = list[bytes]()
+        for reader, writer in calls:
+            writer.write(b"token=wrong")
+            answers.append((await reader.readline()).split()[1])
+            writer.close()
+    assert answers == [b"401"] * MAX_FAILURES + [b"429"] * (20 - MAX_FAILURES)
+
+
 @pytest.mark.parametrize("body", [b"", b"token=%ED%A0%80", b"token=%FF", b"x" * 1000, b"\xff\xfe"])
 async def test_odd_login_forms_are_refused_in_words(body: bytes) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}

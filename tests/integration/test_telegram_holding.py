@@ -98,6 +98,27 @@ async def test_an_album_is_one_message(fake, engine, config):
     assert fake.deliveries == [200] * 4
 
 
+class Faulty(WatchingEngine):
+    """An engine that a certain message is too much for."""
+
+    async def receive(self, inbound):
+        if inbound.text == "bad":
+            raise ValueError(inbound.text)
+        await super().receive(inbound)
+
+
+async def test_a_fault_of_ours_does_not_block_a_chat_for_ever(fake, config):
+    engine = Faulty()
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        fake.push_text(7, "bad")
+        fake.push_text(7, "good")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+        await emptied(engine)
+    assert [i.text for i in engine.received] == ["good"]
+    assert engine.drops["fault"] == 1
+
+
 async def test_a_paste_the_app_cut_is_one_text(fake, engine, config):
     parts = ["x" * 4096, "y" * 4090, "z"]
     async with running(engine, config):

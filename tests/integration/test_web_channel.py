@@ -278,6 +278,23 @@ async def test_a_huge_history_is_cut_at_its_old_end(chat: Chat) -> None:
     assert len(items) == 20
 
 
+async def test_a_long_line_of_the_history_keeps_nobody_waiting(chat: Chat) -> None:
+    """Half brackets are what takes longest to read as Markdown."""
+    chat.engine.lines = [HistoryItem("b", "bot", "![" * 12_000, 2)]
+    turns = 0
+
+    async def watch() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.001)
+            turns += 1
+
+    watching = asyncio.create_task(watch())
+    async with chat.page():
+        watching.cancel()
+    assert turns > 50  # a handful, when the loop itself reads the line
+
+
 async def test_what_is_said_while_history_is_read_comes_after_it(chat: Chat) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 

@@ -1,5 +1,6 @@
 """The small parts of the Discord channel: limits, menus, parcels, drafts, errors."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from adapters.discord.api import Unreachable, file_name, reason
 from adapters.discord.drafts import nonce, shortened
 from adapters.discord.limits import Limits
 from adapters.discord.menu import payload
+from adapters.discord.pace import Pace
 from adapters.discord.render import rendered, units
 from adapters.discord.sdk import Route, discord
 from adapters.discord.send import failure, parcels, rows
@@ -45,6 +47,10 @@ def test_a_reason_is_short_and_on_one_line():
     assert "\n" not in said
     assert len(said) < 250
     assert reason(ValueError("secret")) == "ValueError"
+
+
+def test_a_refusal_that_lasts_never_costs_the_token():
+    assert 24 * 3600 / Pace().rejected < 1000  # Discord resets it at 1000 identifies a day
 
 
 def test_limits_are_kept_by_bucket_and_channel():
@@ -149,7 +155,9 @@ def test_waits_double_to_their_limit():
     [
         ("plain | text", "plain | text"),
         ("#### Deep **one**\n# Top", "**Deep one**\n# Top"),
+        ("##### a # b ## \n#### ##\n#### ", "**a # b**\n#### ##\n#### "),
         ("![cat](https://e.org/c.png) `![x](y)`", "[cat](https://e.org/c.png) `![x](y)`"),
+        ('![a](b "c d") ![e]( f) ![g]()', "[a](b) ![e]( f) ![g]()"),
         ("| a | b |\n|---|:-:|\n| 1 | **2** |\nend", "```\na | b\n--+--\n1 | 2\n```\nend"),
         ("a|b\n-|-\n中文|x\\|y", "```\na    | b\n-----+----\n中文 | x|y\n```"),
         ("```\n| a | b |\n|---|---|\n#### x\n```", "```\n| a | b |\n|---|---|\n#### x\n```"),
@@ -158,6 +166,13 @@ def test_waits_double_to_their_limit():
 )
 def test_what_discord_does_not_show_is_made_readable(text, shown):
     assert rendered(text) == shown
+
+
+@pytest.mark.parametrize("text", ["#### x" + " " * 1990 + "x", "![](" * 500, "![a](x" * 333])
+def test_no_text_takes_long_to_render(text):
+    began = time.process_time()
+    rendered(text)
+    assert time.process_time() - began < 0.5
 
 
 def test_a_table_that_would_be_too_long_stays_as_it_is():
