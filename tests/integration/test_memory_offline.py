@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,6 +81,9 @@ async def test_the_real_search_finds_other_words_in_either_language(
         for words in (told, "remember that the boiler was repaired", "记住周三打羽毛球"):
             await engine.ask(words)
         await engine.ask("/new")
+        async with asyncio.timeout(60):  # until what was said is in the index too
+            while "**said " not in await engine.ask(f"/memory search {told}"):
+                pass
         assert answer in await engine.ask(asked)
         assert "found nothing" in await engine.ask("What is the capital of France?")
 
