@@ -16,7 +16,7 @@ from bot.errors import ConfidantError, StorageBusy
 from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.memory import markdown, paths
 from bot.memory.search import Found
-from bot.sessions import artifacts, snapshots
+from bot.sessions import artifacts, forgetting
 from bot.sessions import search as transcripts
 from bot.settings import Loaded
 from bot.storage import Transaction
@@ -126,19 +126,21 @@ def forget(
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
     cleared = _with_memory(loaded, lambda memory: memory.desk.forget(OWNER_VIEW, wanted))
     now = system_clock()
-    messages, prompts, results = writing(loaded.config, lambda tx: _forgotten(tx, wanted, now))
+    gone = writing(loaded.config, lambda tx: forgetting.forget(tx, OWNER_VIEW, wanted, now))
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} entries removed")
     if cleared.is_indexed:
         typer.echo("index: it cannot be written just now; it follows with the next sync")
     else:
-        gone = f"{cleared.chunks} passages removed, cache: {cleared.cached} vectors removed"
-        typer.echo(f"index: {gone}")
+        typer.echo(
+            f"index: {cleared.chunks} passages removed, cache: {cleared.cached} vectors removed"
+        )
     typer.echo(
-        f"conversations: {messages} messages no longer found or shown, {prompts} prompts cleared"
+        f"conversations: {len(gone.mentions)} messages no longer found or shown, "
+        f"{len(gone.prompts)} prompts cleared"
     )
-    if results:
-        typer.echo(f"long results of tools: {results} removed")
+    if gone.results:
+        typer.echo(f"long results of tools: {gone.results} removed")
     if _is_running(loaded.config):
         typer.echo(
             "The bot is running and still has its open conversations in mind: start it again, "
@@ -151,14 +153,6 @@ def _said(tx: Transaction, words: str) -> tuple[int, int]:
     keys = transcripts.keys_of(tx, OWNER_VIEW)
     held = transcripts.mentions(tx, OWNER_VIEW, words)
     return len(held), len(artifacts.holding(tx, keys, words))
-
-
-def _forgotten(tx: Transaction, words: str, now: int) -> tuple[int, int, int]:
-    """Forget what was said; how many messages, prompts and long results of tools there were."""
-    found = transcripts.forget(tx, OWNER_VIEW, words, now)
-    keys = transcripts.keys_of(tx, OWNER_VIEW)
-    prompts = snapshots.drop(tx, keys, words)
-    return len(found), len(prompts), artifacts.drop(tx, keys, words)
 
 
 def _is_running(config: Config) -> bool:

@@ -16,7 +16,7 @@ from bot.i18n import text
 from bot.memory import markdown, paths
 from bot.memory.search import Findings, Found
 from bot.scope import MemoryView
-from bot.sessions import artifacts, search, snapshots, store
+from bot.sessions import artifacts, forgetting, search, store
 from bot.sessions.store import Session
 
 MAX_WORDS = 500  # characters of what is looked for
@@ -237,11 +237,10 @@ class MemoryCommands:
         cleared = await self._desk.forget(call.view, words)
 
         def apply(draft: Draft, session: Session) -> Answer:
-            held = search.forget(draft.tx, call.view, words, call.now)
-            keys = search.keys_of(draft.tx, call.view)
-            prompts = snapshots.drop(draft.tx, keys, words)
-            whole = artifacts.drop(draft.tx, keys, words)
+            gone = forgetting.forget(draft.tx, call.view, words, call.now)
+            held, prompts, whole = gone.mentions, gone.prompts, gone.results
             # Those that go on may have begun with the words, and have stored nothing yet.
+            keys = search.keys_of(draft.tx, call.view)
             current = (store.current(draft.tx, key) for key in keys)
             going_on = (each.id for each in current if each is not None)
             for session_id in {*prompts, *(mention.session_id for mention in held), *going_on}:
