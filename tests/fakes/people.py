@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
+import queue
 from collections.abc import Callable
 from typing import Any
 
@@ -45,11 +45,11 @@ class Keyboard(io.StringIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: asyncio.Queue[str] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
+        # A thread's queue: who reads is the console's own thread, which outlives a test's loop.
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def type(self, line: str) -> None:
-        self._lines.put_nowait(line)
+        self._lines.put(line)
 
     def readline(self, size: int = -1) -> str:
-        return asyncio.run_coroutine_threadsafe(self._lines.get(), self._loop).result()
+        return self._lines.get()

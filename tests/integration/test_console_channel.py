@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.errors import ChannelError, SendTransient
 from bot.testing import RecordingEngine
+from tests.fakes.people import Keyboard
 
 ADDRESS = Address("console", "default", "owner")
 TOKEN = "correct-horse-battery-staple"
@@ -497,3 +499,16 @@ async def test_a_reply_finished_while_disconnected_is_shown_on_return(
             feed.close()
             await attached
     assert output.getvalue() == "the answer\n"
+
+
+def test_a_line_read_after_its_loop_ended_leaves_nothing_behind():
+    async def make() -> Keyboard:
+        return Keyboard()
+
+    keyboard = asyncio.run(make())
+    reads: list[str] = []
+    reader = threading.Thread(target=lambda: reads.append(keyboard.readline()))
+    reader.start()
+    keyboard.type("late\n")
+    reader.join(10)
+    assert reads == ["late\n"]
