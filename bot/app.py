@@ -56,7 +56,7 @@ from bot.gateway.ledger import Ledger
 from bot.gateway.links import LinkBook
 from bot.gateway.live import LiveSessions
 from bot.gateway.media import MediaReader
-from bot.gateway.memory import OWNER_VIEW, Memory, OwnerMemory
+from bot.gateway.memory import INDEX_FOLDER, OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.people import People
 from bot.gateway.prefix import Prefixes
 from bot.gateway.reminders import Reminders
@@ -360,6 +360,7 @@ class App:
     ) -> None:
         config, clock = self._config, self._parts.clock
         path = config.storage.folder / DATABASE_NAME
+        self._spawn(housekeeping.mend_modes(_made_in(config.storage.folder)))
         self._spawn(housekeeping.repair_mirror(mirror))
         self._spawn(housekeeping.look_outside(database, delivery))
         self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
@@ -430,6 +431,12 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         await database.close()
         raise
     return database
+
+
+def _made_in(folder: Path) -> list[Path]:
+    """Whatever the program itself keeps in a storage folder; notes have the modes people chose."""
+    parts = (folder / name for name in (backup.FOLDER, TRANSCRIPTS, INDEX_FOLDER))
+    return [*folder.glob("confidant.*"), *(path for path in parts if path.exists())]
 
 
 def local_zone(config: Config) -> ZoneInfo:

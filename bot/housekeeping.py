@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
@@ -15,7 +16,7 @@ from bot.errors import StorageClosed, StorageError
 from bot.gateway import inbox
 from bot.metrics import Metrics
 from bot.sessions.mirror import Mirror
-from bot.storage import Database, backup
+from bot.storage import Database, backup, private
 
 LOOK_SECONDS = 2.0  # how soon an approval given on the command line is noticed
 LAG_SECONDS = 5.0
@@ -26,6 +27,11 @@ KEPT_MS = 30 * 24 * 60 * 60_000  # answered messages are remembered this long, f
 HOUR_MS = 60 * 60_000
 
 log = structlog.get_logger(__name__)
+
+
+async def mend_modes(paths: Iterable[Path]) -> None:
+    """Take others' rights from files that were made when the program left that to the umask."""
+    await asyncio.to_thread(private.mend, paths)
 
 
 async def repair_mirror(mirror: Mirror) -> None:

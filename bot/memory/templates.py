@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from bot.memory.files import BOOTSTRAP
+from bot.storage import private
 
 log = structlog.get_logger(__name__)
 
@@ -35,9 +36,9 @@ def prepare(workspace: Path) -> int:
             if template.name not in BOOTSTRAP:
                 continue
             # "x": should another process be quicker, its file stays.
-            with (workspace / template.name).open("x", encoding="utf-8") as file:
+            path = workspace / template.name
+            with open(path, "x", encoding="utf-8", opener=private.opener) as file:
                 file.write(template.read_text("utf-8"))
-            (workspace / template.name).chmod(0o600)
             copied += 1
     except OSError as error:
         log.warning("workspace.not_prepared", error=type(error).__name__)

@@ -16,7 +16,7 @@ import structlog
 
 from bot.errors import StorageError
 from bot.sessions import store
-from bot.storage import Database
+from bot.storage import Database, private
 
 MAX_PENDING_BYTES = 8_000_000  # beyond it a session is written again from the database instead
 
@@ -112,7 +112,7 @@ def _append_all(folder: Path, pending: Mapping[str, list[store.Appended]]) -> li
     wrong: list[str] = []
     for session_id, items in pending.items():
         try:
-            with (folder / f"{session_id}.jsonl").open("ab") as file:
+            with open(folder / f"{session_id}.jsonl", "ab", opener=private.opener) as file:
                 if file.tell() != items[0].offset or not _follow_on(items):
                     wrong.append(session_id)
                 else:
@@ -132,7 +132,7 @@ def _replace(path: Path, data: bytes) -> None:
     if path.exists() and not data.startswith(path.read_bytes()):
         path.rename(_free_name(path))
     beside = path.with_suffix(".jsonl.tmp")
-    with beside.open("wb") as file:
+    with open(beside, "wb", opener=private.opener) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -18,6 +18,7 @@ import apsw
 import structlog
 
 from bot.errors import StorageCorrupt, StorageError
+from bot.storage import private
 from bot.storage.sqlite import mapped, run
 
 FOLDER = "backups"
@@ -42,8 +43,8 @@ def make(database: Path, kept: int, now: int) -> Path:
         folder.mkdir(exist_ok=True, mode=0o700)
         _remove_unfinished(database)
         try:
+            private.create(beside)
             _copy(database, beside)
-            beside.chmod(0o600)
             if not is_sound(beside):
                 raise StorageCorrupt
             beside.replace(final)
@@ -194,8 +195,7 @@ def _free_suffix(database: Path, now: int) -> str:
 
 def _duplicate(source: Path, target: Path) -> None:
     try:
-        with source.open("rb") as reader, target.open("wb") as writer:
-            os.fchmod(writer.fileno(), 0o600)
+        with source.open("rb") as reader, open(target, "wb", opener=private.opener) as writer:
             shutil.copyfileobj(reader, writer)
             writer.flush()
             os.fsync(writer.fileno())

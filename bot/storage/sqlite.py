@@ -19,7 +19,7 @@ import apsw
 import structlog
 
 from bot import errors
-from bot.storage import Row, Transaction, Value, fulltext, schema
+from bot.storage import Row, Transaction, Value, fulltext, private, schema
 
 T = TypeVar("T")
 
@@ -297,8 +297,9 @@ def _connect(path: Path, flags: int) -> apsw.Connection:
 def _connect_and_migrate(path: Path) -> apsw.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(OSError):  # SQLite says better what is wrong
+            private.create(path)
         connection = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-        path.chmod(0o600)
         try:
             for pragma in _PRAGMAS:
                 run(connection, pragma)

@@ -10,6 +10,7 @@ import apsw
 
 from bot.memory.embed import Identity
 from bot.memory.index.connection import run
+from bot.storage import private
 
 KEPT_DAYS = 60  # unused for so long, a vector is dropped
 _DAY_MS = 86_400_000
@@ -116,6 +117,7 @@ class EmbeddingCache:
         for _ in range(2):
             connection: apsw.Connection | None = None
             try:
+                private.create(self._path)
                 connection = apsw.Connection(str(self._path))
                 connection.set_busy_timeout(2_000)
                 for statement in (
@@ -125,7 +127,6 @@ class EmbeddingCache:
                     _TABLE,
                 ):
                     run(connection, statement)
-                self._path.chmod(0o600)
             except (apsw.Error, OSError) as error:
                 if connection is not None:
                     connection.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import apsw
 
 from bot.memory import words
 from bot.memory.index import schema
-from bot.storage import Row, Value
+from bot.storage import Row, Value, private
 
 BUSY_TIMEOUT_MS = 2_000  # another program holding the file locked this long has lost its claim
 READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
@@ -44,6 +45,9 @@ def connect(path: Path, *, writing: bool, extension: Extension) -> tuple[apsw.Co
     Raises:
         apsw.Error: the file cannot be opened or is no database.
     """
+    if writing:
+        with suppress(OSError):  # SQLite says better what is wrong
+            private.create(path)
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writing else 0)
     connection = apsw.Connection(str(path), flags=flags, statementcachesize=100)
     try:

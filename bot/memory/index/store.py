@@ -98,7 +98,6 @@ class Store:
         """
         connection, has_vec = connect(path, writing=True, extension=extension)
         try:
-            path.chmod(0o600)
             with connection:
                 for statement in schema.TABLES:
                     run(connection, statement)
