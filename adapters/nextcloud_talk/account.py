@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Literal, TypeVar, get_args
 
@@ -23,6 +23,7 @@ from adapters.nextcloud_talk.inbound import (
     CHANNEL,
     Identity,
     Membership,
+    actor_of,
     chat_id,
     moderates,
     normalise,
@@ -39,6 +40,7 @@ from bot.channel import Address, ChannelConfig, Engine, Health, Inbound, Media, 
 from bot.errors import SendRefused, SendTransient, StorageError
 
 REMEMBERED = 10_000  # rooms, and people in rooms
+ACTOR = "actor"  # what the engine keeps the bot's own id under
 
 # What can be in trouble, the worst first.
 Part = Literal["listening", "receiving", "storing", "sending"]
@@ -60,7 +62,10 @@ class Account:
     ) -> None:
         self.seat = seat
         self._config = config
-        self.me = Identity(seat.account, seat.bot_name, place=seat.place)
+        own = {actor_of(seat.webhook_url), f"users/{seat.api_user}" if seat.api_user else ""}
+        self.me = Identity(
+            seat.account, seat.bot_name, place=seat.place, also=frozenset(own - {""})
+        )
         self._dropped: Counter[str] = Counter()
         self._engine = engine
         self._pace = pace
@@ -71,13 +76,15 @@ class Account:
         self._files = Fetcher(api, seat.api_user, URL(seat.base_url).path.rstrip("/"))
         self._present: OrderedDict[str, bool] = OrderedDict()  # False once the bot was removed
         self._moderators: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._is_recalled = False
         self._health: tuple[Health, str] | None = None
         self._troubles: dict[Part, tuple[Health, str]] = {}
         self._stopping = asyncio.Event()
         self._catch_up = self._reader(api) if api.has_login else None
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin to look for what was missed, if there is an account that can."""
+        await self._recall()
         if self._catch_up is not None:
             self._catch_up.start()
 
@@ -100,9 +107,10 @@ class Account:
             StorageError: it could not be stored.
             Stopped: the account stops before that.
         """
+        await self._recall()
         result = normalise(payload, self.me, time.time_ns() // 1_000_000)
         if isinstance(result, Membership):
-            self._moved(result)
+            await self._moved(result)
         elif isinstance(result, Inbound):
             if self._is_echo(result):
                 self.drop("from_bot")
@@ -142,18 +150,25 @@ class Account:
         return inbound.sender.removeprefix(f"{self.seat.place}/" if self.seat.place else "")
 
     async def _store(self, inbound: Inbound) -> None:
+        await self._insist(lambda: self._engine.receive(inbound))
+        self.well("storing")
+
+    async def _insist(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Store something, tried for as long as Talk waits.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
         for delay in self._pace.store:
             try:
-                await self._engine.receive(inbound)
+                await work()
             except StorageError as error:
                 name = type(error).__name__
                 _log.error("nextcloud_talk.store.failed", account=self.seat.account, error=name)
                 await asyncio.sleep(delay)
             else:
-                break
-        else:
-            await self._engine.receive(inbound)
-        self.well("storing")
+                return
+        await work()
 
     def _unstored(self, error: StorageError) -> None:
         name, account = type(error).__name__, self.seat.account
@@ -225,14 +240,35 @@ class Account:
             self._unstored(error)
             raise
 
-    def _moved(self, change: Membership) -> None:
-        if change.actor.startswith("bots/"):
-            self.me = replace(self.me, actor=change.actor)
+    async def _recall(self) -> None:
+        """Know the bot's own id again, if Talk told an earlier run of the program."""
+        if self._is_recalled:
+            return
+        try:
+            kept = await self._engine.kept(CHANNEL, self.seat.account)
+        except StorageError as error:  # until it works, its name has to do
+            name = type(error).__name__
+            _log.error("nextcloud_talk.actor.unread", account=self.seat.account, error=name)
+            return
+        self._is_recalled = True
+        if not self.me.actor:
+            self.me = replace(self.me, actor=kept.get(ACTOR, ""))
+
+    async def _moved(self, change: Membership) -> None:
+        """The bot came into a room or left it.
+
+        Raises:
+            StorageError: its id is known, but not after a restart.
+        """
         _keep(self._present, change.room, value=change.joined)
         self._rooms.forget(change.room)
         # Without the room's token: whoever knows that of a public room may come in.
         event = "nextcloud_talk.room.joined" if change.joined else "nextcloud_talk.room.left"
         _log.info(event, account=self.seat.account)
+        actor, account = change.actor, self.seat.account
+        if actor.startswith("bots/"):
+            self.me = replace(self.me, actor=actor)
+            await self._insist(lambda: self._engine.keep(CHANNEL, account, ACTOR, actor))
 
     def drop(self, reason: str) -> None:
         """Count something that becomes no message; the log hears of it ever more rarely."""

@@ -50,7 +50,7 @@ class NextcloudTalk:
             account = Account(seat, section, engine, self._session, self._pace)
             self._accounts[name] = account
             account.trouble("listening", Health.STARTING, "")
-            account.start()
+            await account.start()
         host, port = self._config.webhook_host, self._config.webhook_port
         self._server = WebhookServer(self._accounts, engine, host, port, self._pace)
         self._server.start()

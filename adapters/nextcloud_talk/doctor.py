@@ -20,10 +20,11 @@ TIMEOUT = 10.0  # seconds for one answer
 NEEDED = "bots-v1"  # the capability; Talk 17.1
 ASKABLE = "bot-features-api"  # the capability to ask for features; Talk 25
 
-FEATURES = "--feature webhook --feature response --feature reaction"
+FEATURES = "--feature webhook --feature response"
 SWITCH_ON = f"occ talk:bot:list shows the bot's number; then occ talk:bot:state {FEATURES} NUMBER 1"
 Level = Literal["ok", "warning", "error"]
-_FEATURES = {"webhook": 1, "response": 2, "reaction": 8}
+_FEATURES = {"webhook": 1, "response": 2}
+_WITHOUT = {"webhook": "Talk tells it nothing", "response": "Talk refuses every reply (401)"}
 _PROBE = b'{"type":"Check"}'  # a call that means nothing
 
 
@@ -166,13 +167,9 @@ class _Visit:
             if not missing:
                 yield self._say("ok", "the bot has the features it needs")
                 return
-            grave = {"webhook", "response"} & set(missing)
-            yield self._say(
-                "error" if grave else "warning",
-                f"the bot lacks the feature {' and '.join(missing)}"
-                + ("; without response Talk refuses every reply (401)" if grave else ""),
-                SWITCH_ON,
-            )
+            for name in missing:
+                words = f"the bot lacks the feature {name}: without it {_WITHOUT[name]}"
+                yield self._say("error", words, SWITCH_ON)
             return
         yield self._say(
             "error",

@@ -7,12 +7,13 @@ of a message nor whether a chat is direct.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from adapters.nextcloud_talk.rich import files, render
+from adapters.nextcloud_talk.rich import files, is_shared_object, render
 from adapters.nextcloud_talk.shapes import (
     Json,
     blank,
@@ -34,18 +35,20 @@ Reason = Literal["malformed", "unsupported", "from_bot", "deleted", "service", "
 
 _ROOM = re.compile(r"[A-Za-z0-9]{1,64}")
 _OWN_TYPE = "users/"
+_BOT_TYPE = "bots/"
 # Bots, people in other networks who all have the bridge's one id, and people who are gone.
-_NOBODY = ("bots/", "bridged/", "deleted_users")
+_NOBODY = (_BOT_TYPE, "bridged/", "deleted_users")
 _MODERATORS = (1, 2, 6)  # owner, moderator, guest with a moderator's rights
-# What Talk calls a message that is a file, in one version or another.
+# What Talk calls a message that is a file or an object, in one version or another.
 _MESSAGE_NAMES = ("", "message", "file_shared", "object_shared")
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # written without spaces
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The bot an account talks as: its name, its actor id once known, and where it sits.
+    """The bot an account talks as: its name, and where it sits.
 
+    `actor` is the bot's id as Talk told it, or empty; `also` are ids that can be nobody else's.
     `place` is put before the ids of another server's people and rooms: the same id may be
     somebody else there.
     """
@@ -54,6 +57,7 @@ class Identity:
     name: str
     actor: str = ""
     place: str = ""
+    also: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,12 @@ def normalise(payload: object, me: Identity, now: int) -> Inbound | Membership |
     return Ignored("unsupported" if kind else "malformed")
 
 
+def actor_of(webhook_url: str) -> str:
+    """The id Talk gives a bot that was installed with this address; empty without one."""
+    digest = hashlib.sha1(webhook_url.encode(), usedforsecurity=False).hexdigest()
+    return f"{_BOT_TYPE}bot-{digest}" if webhook_url else ""
+
+
 def moderates(payload: object) -> bool:
     """Whether the payload says that its actor looks after the room."""
     return number(child(node(payload), "actor"), "talkParticipantType") in _MODERATORS
@@ -121,7 +131,8 @@ def _message(activity: Json, me: Identity, now: int, *, said: bool) -> Inbound |
         return Ignored("malformed")
     words = render(text(content, "message"), child(content, "parameters"))
     media = files(child(content, "parameters"))
-    is_service = text(note, "name") not in _MESSAGE_NAMES or not (said or media)
+    shown = said or bool(media) or is_shared_object(content)
+    is_service = text(note, "name") not in _MESSAGE_NAMES or not shown
     if is_service or (blank(words) and not media):
         return Ignored("service" if is_service else "blank")
     answered = _reply(child(note, "inReplyTo"), me)
@@ -192,11 +203,12 @@ def _reply(answered: Json, me: Identity) -> ReplyTo | None:
 
 def _is_me(actor: Json, me: Identity) -> bool:
     author = text(actor, "id")
-    if not author.startswith("bots/"):
-        return False
-    if me.actor:
-        return author == me.actor
-    return bool(me.name) and text(actor, "name").strip().casefold() == me.name.casefold()
+    if author and (author == me.actor or author in me.also):
+        return True
+    # Before Talk told the id there is the name, to which it adds that this is a bot.
+    shown = text(actor, "name").strip().casefold()
+    is_unknown = not me.actor and author.startswith(_BOT_TYPE)
+    return is_unknown and bool(me.name) and shown == f"{me.name} (Bot)".casefold()
 
 
 def _thread(note: Json, message_id: str) -> str:

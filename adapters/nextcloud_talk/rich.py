@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from adapters.nextcloud_talk.shapes import Json, child, identifier, label, number, text
+from adapters.nextcloud_talk.shapes import MAX_NAME, Json, child, identifier, label, number, text
 from bot.channel import Media
 
 MAX_FILES = 20  # of one message
 MAX_LINK = 2000  # characters
+MAX_QUESTION = 300  # characters of a poll's
+_OBJECT = "object"  # what Talk calls the one thing that was shared
+_PLACE = re.compile(r"geo:(?P<latitude>-?[0-9.]{1,24}),(?P<longitude>-?[0-9.]{1,24})")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9-]{1,64})\}")
 _MENTIONED = ("user", "guest", "call", "user-group", "circle", "email", "federated_user", "bot")
 _KINDS = {
@@ -45,6 +48,12 @@ def files(parameters: Json) -> tuple[Media, ...]:
     return tuple(found)
 
 
+def is_shared_object(content: Json) -> bool:
+    """True when a note is nothing but a card, a poll, a place or the like that somebody shared."""
+    found = child(child(content, "parameters"), _OBJECT)
+    return text(content, "message").strip() == f"{{{_OBJECT}}}" and bool(_name(found))
+
+
 def file_ref(ref: str) -> tuple[str, str]:
     """The id of a file on its server and its link, from a `Media.ref`."""
     number_, _, link = ref.partition(" ")
@@ -59,12 +68,12 @@ def _is_only_a_file(message: str, parameters: Json) -> bool:
 def _shown(found: re.Match[str], parameters: Json) -> str:
     parameter = child(parameters, found[1])
     kind = text(parameter, "type")
-    name = label(text(parameter, "name")) or label(text(parameter, "id"))
+    name = _name(parameter)
     if not name:
         return found[0]
     if found[1].startswith("mention-"):
         return f"@{name}"
-    if kind in _MENTIONED:
+    if kind in _MENTIONED and found[1] != _OBJECT:
         return name
     if kind == "geo-location":
         name = f"{name}, {_degrees(parameter, 'latitude')}, {_degrees(parameter, 'longitude')}"
@@ -74,9 +83,17 @@ def _shown(found: re.Match[str], parameters: Json) -> str:
     return f"[{kind}: {name}]" if kind else f"[{name}]"
 
 
+def _name(parameter: Json) -> str:
+    limit = MAX_QUESTION if text(parameter, "type") == "talk-poll" else MAX_NAME
+    return label(text(parameter, "name"), limit) or label(text(parameter, "id"))
+
+
 def _degrees(parameter: Json, key: str) -> str:
     value: object = parameter.get(key)
-    return str(value) if isinstance(value, int | float) else label(text(parameter, key), 24) or "?"
+    if isinstance(value, int | float):
+        return str(value)
+    place = _PLACE.match(text(parameter, "id"))
+    return label(text(parameter, key), 24) or (place[key] if place is not None else "?")
 
 
 def _file(parameter: Json) -> Media:

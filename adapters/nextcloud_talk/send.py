@@ -21,14 +21,18 @@ LATER = 30.0  # seconds, when Talk asks to wait and does not say how long
 REMEMBERED = 1024  # reactions, to know what to take away, and sends nobody knows the end of
 _SILENT = frozenset({"notice", "receipt"})
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,64}")
-# "@all" and "@"group/…"" would call everybody, whoever made the model say it.
-_CALLS_EVERYBODY = re.compile(r'@(?="?(?:all|here)\b|"(?:group|team|circle)/)', re.IGNORECASE)
+# "@all" and "@"group/…"" would call everybody, whoever made the model say it. Talk sees a mention
+# only at the beginning of a word, and takes letters, digits and these signs for parts of a name.
+_CALLS_EVERYBODY = re.compile(
+    r"""(?<![^\s@.'-])@(?=all(?![A-Za-z0-9_]|[@.'-]+[A-Za-z0-9_])|"all"|"(?:federated_)?(?:group|team)/)""",
+    re.IGNORECASE,
+)
 
 NOT_ACCEPTED = (
     "Nextcloud does not accept what this bot says (401). Most often the feature response is "
-    "missing: occ talk:bot:state --feature webhook --feature response --feature reaction NUMBER 1 "
-    "sets it, with the bot's number from occ talk:bot:list. Otherwise the secrets differ, or the "
-    "bot is not switched on in that conversation."
+    "missing: occ talk:bot:state --feature webhook --feature response NUMBER 1 sets it, with the "
+    "bot's number from occ talk:bot:list. Otherwise the secrets differ, or the bot is not switched "
+    "on in that conversation."
 )
 
 _log = structlog.get_logger()

@@ -32,7 +32,7 @@ from tests.support import until
 
 SECRET = "a-secret-of-the-bot-that-is-long-enough-for-talk"
 WEBHOOK, RESPONSE, REACTION = 1, 2, 8
-ALL_FEATURES = WEBHOOK | RESPONSE | REACTION
+ALL_FEATURES = WEBHOOK | RESPONSE  # all that is needed
 MAX_LENGTH = 32_000
 API_USER, API_PASSWORD = "confidant", "app-password-1"
 QUICK = Pace(store=(0.01, 0.01), port=0.02, first=0.01, longest=0.02, hold=4.0)
@@ -120,8 +120,31 @@ class FakeBot:
     rooms: set[str] = field(default_factory=lambda: {"n3xtc10ud"})
 
     @property
+    def shown(self) -> str:
+        """What Talk calls the bot wherever it shows what it said."""
+        return f"{self.name} (Bot)"
+
+    @property
     def actor(self) -> str:
         return f"bots/bot-{hashlib.sha1(self.url.encode(), usedforsecurity=False).hexdigest()}"
+
+
+def reply_to(said: dict[str, Any]) -> dict[str, Any]:
+    """What Talk (21 and later) tells of the answered message, which is an entry of `record`."""
+    body = payload(
+        said["message"],
+        id=said["id"],
+        sender=f"{said['actorType']}/{said['actorId']}",
+        name=said["actorDisplayName"],
+        parameters=said["messageParameters"],
+    )
+    return {"type": "Note", "actor": body["actor"], "object": body["object"]}
+
+
+def shared(kind: str, number: str, name: str, **more: str) -> dict[str, Any]:
+    """The parameters of something a person shared that is no file, as Talk fills them in."""
+    actor = {"type": "user", "id": "ada", "name": "Ada Lovelace"}
+    return {"actor": actor, "object": {"type": kind, "id": number, "name": name, **more}}
 
 
 @dataclass(frozen=True)
@@ -232,6 +255,16 @@ class FakeNextcloud:
             self.records.append(record(text, **changes))
         return number
 
+    async def switch(self, bot: FakeBot, room: str, *, on: bool = True) -> int:
+        """A moderator switches a bot on in a room, or off; the status it answered with."""
+        body = {
+            "type": "Join" if on else "Leave",
+            "actor": {"type": "Application", "id": bot.actor, "name": bot.name},
+            "object": {"type": "Collection", "id": room, "name": "world"},
+        }
+        (bot.rooms.add if on else bot.rooms.discard)(room)
+        return await self.call(bot.url, json.dumps(body).encode(), bot.secret)
+
     async def bring(self, body: dict[str, Any]) -> list[int]:
         """Send an activity to the bots of its room."""
         where = "object" if body["type"] in {"Join", "Leave"} else "target"
@@ -303,7 +336,7 @@ class FakeNextcloud:
                 text,
                 room=token,
                 sender=bot.actor,
-                name=bot.name,
+                name=bot.shown,
                 reference=body.get("referenceId", ""),
             )
             self._changed.notify_all()

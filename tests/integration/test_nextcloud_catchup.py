@@ -134,7 +134,7 @@ async def test_messages_come_oldest_first_with_what_the_webhook_would_have_told(
     fake, engine, known
 ):
     at = int(time.time()) - 3600
-    answered = payload("well?", id="1500", sender="bots/bot-1", name="Confidant")
+    answered = payload("well?", id="1500", sender="bots/bot-1", name="Confidant (Bot)")
     fake.write("yes", at=at, reply={"actor": answered["actor"], "object": answered["object"]})
     fake.write("{file}", parameters={"file": {"type": "file", "id": "9", "name": "a.png"}})
     await read_all(fake, engine, known)

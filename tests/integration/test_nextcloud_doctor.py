@@ -4,13 +4,12 @@ import pytest
 
 from adapters.nextcloud_talk.channel import NextcloudTalk
 from adapters.nextcloud_talk.doctor import MOST_ROOMS
-from bot.channel import Doctor
+from bot.channel import Address, Doctor
 from bot.testing import RecordingEngine
 from tests.fakes.nextcloud import (
-    ALL_FEATURES,
-    REACTION,
     RESPONSE,
     SECRET,
+    WEBHOOK,
     WITH_API_USER,
     FakeNextcloud,
     Fault,
@@ -80,13 +79,22 @@ async def test_without_an_api_user_it_says_what_is_lost(fake):
     assert "what is said while Confidant is down is lost" in words
 
 
-async def test_a_feature_one_can_do_without_is_a_warning(fake):
+async def test_a_bot_that_is_not_told_what_is_said_is_an_error(fake):
     config = settings(fake, free_port(), **WITH_API_USER)
-    fake.bots[0].features = ALL_FEATURES & ~REACTION
+    fake.bots[0].features = RESPONSE
     async with running(RecordingEngine(), config):
         assert problems(await examine(config)) == [
-            ("warning", "the bot lacks the feature reaction")
+            ("error", "the bot lacks the feature webhook: without it Talk tells it nothing")
         ]
+
+
+async def test_no_feature_is_asked_for_that_is_not_needed(fake):
+    config = settings(fake, free_port(), **WITH_API_USER)
+    assert fake.bots[0].features == WEBHOOK | RESPONSE
+    async with running(RecordingEngine(), config) as channel:
+        assert problems(await examine(config)) == []
+        await channel.react(Address("nextcloud_talk", "default", "n3xtc10ud"), "1567", "👍")
+    assert fake.reactions.pop() == ("n3xtc10ud", "1567", "👍")
 
 
 async def test_a_bot_that_is_in_no_conversation_is_tried_in_few(fake):

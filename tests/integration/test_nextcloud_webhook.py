@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from adapters.nextcloud_talk.webhook import MAX_BODY
 from bot.channel import Address, Health, Outbound
-from bot.errors import SendRefused
+from bot.errors import SendRefused, StorageError
 from bot.testing import RecordingEngine
 from tests.fakes.nextcloud import (
     SECRET,
@@ -20,6 +20,7 @@ from tests.fakes.nextcloud import (
     Fault,
     free_port,
     payload,
+    reply_to,
     running,
     settings,
     signed,
@@ -27,6 +28,7 @@ from tests.fakes.nextcloud import (
 from tests.support import until
 
 OTHER = "another-secret-of-another-bot-that-is-long-enough"
+ROOM = "n3xtc10ud"
 BODY = json.dumps(payload("hello")).encode()
 
 
@@ -317,13 +319,80 @@ async def test_coming_and_going_decide_whether_the_bot_speaks(fake, engine, port
         assert await fake.bring({"type": "Leave", "actor": actor, "object": room}) == [200]
         with pytest.raises(SendRefused, match="removed"):
             await channel.send(piece)
-        # The bot's id is known since it joined, so a reply to it is one to us.
-        own = payload("well?", sender=fake.bots[0].actor, name="Renamed")
-        answered = {"actor": own["actor"], "object": own["object"]}
-        assert await fake.say("yes", reply=answered) == [200]
+        assert await fake.say("yes") == [200]
         await channel.send(piece)
-    assert engine.received[0].mentions_bot
     assert len(fake.posted) == 2
+
+
+# --- replies to what the bot said ----------------------------------------------------------------
+
+
+ELSEWHERE = "https://bot.example.org"  # the address in the configuration is another one
+
+
+async def answer_to_the_bot(fake, channel):
+    """The bot says something, and a person replies to it."""
+    piece = Outbound(f"o{len(fake.posted)}", Address("nextcloud_talk", "default", ROOM), "well?")
+    await channel.send(piece)
+    assert await fake.say("yes", reply=reply_to(fake.records[-1])) == [200]
+
+
+async def test_talk_says_that_a_bot_is_one_wherever_it_names_it(fake, engine, config):
+    async with running(engine, config) as channel:
+        await answer_to_the_bot(fake, channel)
+    assert engine.received[-1].reply_to.sender_name == "Confidant (Bot)"
+
+
+@pytest.mark.parametrize("bot_name", ["Confidant", "Another"])
+async def test_a_reply_to_the_bot_is_one_by_the_address_it_was_installed_with(
+    fake, engine, port, bot_name
+):
+    async with running(engine, settings(fake, port, bot_name=bot_name)) as channel:
+        await answer_to_the_bot(fake, channel)
+    (found,) = engine.received
+    assert found.mentions_bot
+    assert found.reply_to.from_bot
+
+
+async def test_what_a_join_told_is_known_after_a_restart(fake, engine, port):
+    config = settings(fake, port, bot_name="Another", public_url=ELSEWHERE)
+    async with running(engine, config) as channel:
+        await answer_to_the_bot(fake, channel)
+        assert not engine.received[-1].mentions_bot
+        assert await fake.switch(fake.bots[0], ROOM) == 200
+        await answer_to_the_bot(fake, channel)
+        assert engine.received[-1].mentions_bot
+    async with running(engine, config) as channel:
+        await answer_to_the_bot(fake, channel)
+        assert engine.received[-1].mentions_bot
+        # A bot of the same name that is not this one.
+        stranger = FakeBot("x" * 40, "https://elsewhere.example", rooms={"other"})
+        said = fake.records[-1] | {"actorId": stranger.actor.removeprefix("bots/")}
+        said |= {"actorType": "bots", "actorDisplayName": "Another (Bot)"}
+        assert await fake.say("no", reply=reply_to(said)) == [200]
+        assert not engine.received[-1].mentions_bot
+
+
+async def test_an_id_that_could_not_be_kept_is_an_error_to_talk_and_known_meanwhile(
+    fake, engine, port
+):
+    config = settings(fake, port, bot_name="Another", public_url=ELSEWHERE)
+    async with running(engine, config) as channel:
+        engine.failures = 3
+        assert await fake.switch(fake.bots[0], ROOM) == 500
+        await answer_to_the_bot(fake, channel)
+    assert engine.received[-1].mentions_bot
+
+
+async def test_while_nothing_can_be_read_the_name_talk_shows_has_to_do(fake, port):
+    class Unreadable(RecordingEngine):
+        async def kept(self, channel, account):
+            raise StorageError("the disk is gone")
+
+    config = settings(fake, port, public_url=ELSEWHERE)
+    async with running(engine := Unreadable(), config) as channel:
+        await answer_to_the_bot(fake, channel)
+    assert engine.received[-1].mentions_bot
 
 
 async def test_no_log_has_the_token_of_a_room(fake, engine, config):

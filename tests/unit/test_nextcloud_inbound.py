@@ -10,6 +10,7 @@ from adapters.nextcloud_talk.inbound import (
     Identity,
     Ignored,
     Membership,
+    actor_of,
     chat_id,
     moderates,
     normalise,
@@ -18,10 +19,13 @@ from adapters.nextcloud_talk.inbound import (
 from adapters.nextcloud_talk.rich import MAX_FILES, file_ref, render
 from adapters.nextcloud_talk.shapes import parse_json
 from bot.channel import Address, Inbound, Media, ReplyTo
-from tests.fakes.nextcloud import payload
+from tests.fakes.nextcloud import payload, shared
 
 NOW = 1_795_262_400_000
 ME = Identity("default", "Confidant")
+KNOWN = Identity("default", "Confidant", "bots/bot-1")
+OURS = actor_of("https://bot.example.org/nextcloud-talk")
+ALSO = Identity("default", "Confidant", also=frozenset({OURS, "users/confidant"}))
 
 
 def read(body, me=ME):
@@ -167,6 +171,14 @@ def test_coming_and_going():
             "[location: Here, 52.5, 13.4]",
         ),
         ("object", {"type": "deck-card", "name": "Ship", "boardname": "Q1"}, "[card: Ship (Q1)]"),
+        (
+            "object",
+            {"type": "geo-location", "id": "geo:52.5,-13.4", "name": "Here"},
+            "[location: Here, 52.5, -13.4]",
+        ),
+        ("object", {"type": "geo-location", "id": "geo:x", "name": "A"}, "[location: A, ?, ?]"),
+        ("object", {"type": "talk-poll", "name": "x" * 400}, f"[poll: {'x' * 300}]"),
+        ("object", {"type": "call", "id": "tok", "name": "Team"}, "[call: Team]"),
         ("object", {"type": "mystery", "name": "X"}, "[mystery: X]"),
         ("object", {"name": "X"}, "[X]"),
         ("file", {"type": "file", "id": "9", "name": "a.pdf"}, "[file: a.pdf]"),
@@ -217,6 +229,61 @@ def test_a_shared_file_is_a_message_in_every_version_of_talk(name):
     body = payload("{file}", parameters={"file": FILE}, type="Activity")
     body["object"]["name"] = name
     assert len(read(body).media) == 1
+
+
+SHARED = [
+    ("talk-poll", "3", "Lunch?", {}, "[poll: Lunch?]"),
+    ("deck-card", "7", "Ship", {"boardname": "Q1", "stackname": "To do"}, "[card: Ship (Q1)]"),
+    (
+        "geo-location",
+        "geo:52.5,13.4",
+        "Here",
+        {"latitude": "52.5", "longitude": "13.4"},
+        "[location: Here, 52.5, 13.4]",
+    ),
+    ("call", "R4nd0mT0k3n", "Another room", {"call-type": "group"}, "[call: Another room]"),
+]
+
+
+@pytest.mark.parametrize(("kind", "number", "name", "more", "words"), SHARED)
+@pytest.mark.parametrize("called", ["", "message", "object_shared"])
+def test_a_shared_card_poll_or_place_is_a_message_in_every_version_of_talk(  # noqa: PLR0917
+    kind, number, name, more, words, called
+):
+    body = payload("{object}", parameters=shared(kind, number, name, **more), type="Activity")
+    body["object"]["name"] = called
+    found = read(body)
+    assert (found.sender, found.text, found.media) == ("ada", words, ())
+    assert not found.mentions_bot
+
+
+@pytest.mark.parametrize("name", ["poll_closed", "poll_voted"])
+def test_what_talk_says_of_a_poll_is_none(name):
+    poll = {"poll": {"type": "talk-poll", "id": "3", "name": "Lunch?"}}
+    body = payload("{actor} ended the poll {poll}", parameters=poll, type="Activity")
+    body["object"]["name"] = name
+    assert read(body) == Ignored("service")
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("The shared location is malformed", []),
+        ("{object}", []),
+        ("{object}", {"object": {"type": "talk-poll", "name": "\u200b"}}),
+        ("{object} and {actor}", shared("talk-poll", "3", "Lunch?")),
+    ],
+)
+def test_an_activity_that_shares_nothing_is_talks_own(text, parameters):
+    body = payload(text, parameters=parameters, type="Activity")
+    body["object"]["name"] = ""
+    assert read(body) == Ignored("service")
+
+
+def test_the_id_of_a_bot_is_made_of_the_address_it_was_installed_with():
+    # printf %s URL | sha1sum
+    assert OURS == "bots/bot-efe8b7c204707e3541a4984ec3004411c18138af"
+    assert actor_of("") == ""
 
 
 @pytest.mark.parametrize(
@@ -275,12 +342,20 @@ def test_an_odd_reply_is_none(reply):
 @pytest.mark.parametrize(
     ("me", "author", "name", "mine"),
     [
-        (ME, "bots/bot-1", "confidant", True),
-        (ME, "bots/bot-1", "Other", False),
-        (ME, "users/x", "Confidant", False),
-        (Identity("default", "Confidant", "bots/bot-1"), "bots/bot-1", "Renamed", True),
-        (Identity("default", "Confidant", "bots/bot-1"), "bots/bot-2", "Confidant", False),
-        (Identity("default", ""), "bots/bot-1", "", False),
+        (ME, "bots/bot-1", "Confidant (Bot)", True),
+        (ME, "bots/bot-1", "confidant (bot)", True),
+        (ME, "bots/bot-1", "Other (Bot)", False),
+        (ME, "bots/bot-1", "Confidant Two (Bot)", False),
+        (ME, "users/x", "Confidant (Bot)", False),
+        (ME, "guests/x", "Confidant (Bot)", False),
+        (KNOWN, "bots/bot-1", "Renamed (Bot)", True),
+        (KNOWN, "bots/bot-1", "bot-1-bot", True),
+        (KNOWN, "bots/bot-2", "Confidant (Bot)", False),
+        (ALSO, OURS, "Renamed (Bot)", True),
+        (ALSO, "users/confidant", "Confidant", True),
+        (ALSO, "users/confidant2", "Confidant", False),
+        (ALSO, "bots/bot-3", "Confidant (Bot)", True),
+        (Identity("default", ""), "bots/bot-1", " (Bot)", False),
     ],
 )
 def test_a_reply_to_the_bot_is_a_mention(me, author, name, mine):

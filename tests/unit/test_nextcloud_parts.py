@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import itertools
 import subprocess
 import sys
 
@@ -274,17 +275,99 @@ def test_what_is_posted():
 
 
 @pytest.mark.parametrize(
-    "text", ["@all", "@ALL hi", '@"all"', '@"group/staff"', "x @here.", "@all" * 9]
+    "text",
+    [
+        *("@all", "hi @all hi", "hi\n@all, ", "-@all", "so.@all", "@allé", "@all\u2026", "@all*"),
+        *('@"all"', '@"group/staff"', '@"team/x"', '@"federated_group/x"', "@all!", "x '@all"),
+    ],
 )
 def test_nobody_makes_the_bot_call_everybody(text):
+    assert calls_everybody(text)
     said = body_of(outbound(text))["message"]
-    assert "@" not in said
-    assert len(said) == len(text)
+    assert not calls_everybody(said)
+    assert said == text.replace("@", "\uff20")
 
 
-@pytest.mark.parametrize("text", ["@ada", "@alliance", "a@b.example", '@"guest/x"'])
-def test_other_names_stay_as_they_are(text):
+@pytest.mark.parametrize("text", ["@ALL", "hi @All", "hi @all.", "@all..."])
+def test_what_a_later_talk_may_take_for_a_call_is_none_either(text):
+    assert body_of(outbound(text))["message"] == text.replace("@", "\uff20")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "@ada",
+            "@alliance",
+            "a@b.example",
+            '@"guest/x"',
+            "@here",
+            "ask @here.",
+            "@all-hands",
+            "@all's",
+        ),
+        *("ada@all.example", "all@here.org", "info@all", "mail ada@here.example, or bob@all."),
+        *("https://social.example/@all", "https://social.example/@here/1?x=@all", "(@all)"),
+        *("<mailto:team@all.example>", "[us](https://x.example/@all)", "@all@social.example"),
+        *("@all.example.org", "**@all**", "\u5927\u5bb6@all", "git@here:all.git", '"@all"'),
+    ],
+)
+def test_names_addresses_and_links_stay_as_they_are(text):
     assert body_of(outbound(text))["message"] == text
+    assert not calls_everybody(text)
+
+
+NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-@.'")
+GROUPS = ("group/", "team/", "federated_group/", "federated_team/")
+
+
+def calls_everybody(text):
+    """Whether Talk would find a mention of everybody, or of a group: what its server does."""
+    at = 0
+    while (at := text.find("@", at)) >= 0:
+        before, at = text[at - 1 : at], at + 1
+        if before and not before.isspace() and before not in "-@.'":
+            continue
+        if text[at : at + 1] == '"':
+            name, closed, _ = text[at + 1 :].partition('"')
+            if closed and (name == "all" or name.startswith(GROUPS)):
+                return True
+            continue
+        name = "".join(itertools.takewhile(NAME.__contains__, text[at:]))
+        if name == "all":
+            return True
+        at += len(name)
+    return False
+
+
+PIECES = st.sampled_from(
+    [
+        "@",
+        "all",
+        '"',
+        "group/",
+        "team/",
+        "x",
+        " ",
+        "\n",
+        ".",
+        "-",
+        "'",
+        "/",
+        "(",
+        "é",
+        "大",
+        "_",
+        "ALL",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_whatever_the_bot_says_talk_calls_nobody_for_it_and_nothing_else_changes(text):
+    said = body_of(outbound(text))["message"]
+    assert not calls_everybody(said)
+    assert said.replace("\uff20", "@") == text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from adapters.missed import MAX_MISSED, newest_chats
 from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
 from adapters.nextcloud_talk.record import SHORTLY, Entry, Missed, read
 from bot.channel import Inbound
-from tests.fakes.nextcloud import payload, record
+from tests.fakes.nextcloud import payload, record, shared
 
 AT = 1_795_262_400  # seconds
 NOW = AT * 1000 + 5_000
@@ -39,12 +39,13 @@ def answered(text, **changes):
         ("{a} 你好 👩‍👩‍👧‍👦 \u202e", {"sender": "guests/0a1b", "name": ""}),
         ("hi", {"sender": "federated_users/ada@other.example"}),
         ("a\0b\ud83d", {"name": "x\0"}),
-        ("yes", {"reply": answered("well?", sender="bots/b", name="Confidant", id="1500")}),
+        ("yes", {"reply": answered("well?", sender="bots/b", name="Confidant (Bot)", id="1500")}),
         ("yes", {"reply": answered("{file}", parameters={"file": FILE}, id="1500")}),
         ("{file}", {"parameters": {"file": FILE}, "type": "Activity"}),
         ("look", {"parameters": {"file": FILE}, "type": "Activity"}),
         ("{file}", {"parameters": {"file": FILE}, "type": "Activity", "kind": "voice-message"}),
         ("{object}", {"parameters": {"object": {"name": "Lunch?"}}, "type": "Activity"}),
+        ("{object}", {"parameters": shared("talk-poll", "3", "Lunch?"), "type": "Activity"}),
         ("x", {"sender": "bots/bot-1"}),
         ("x", {"sender": "bridged/bridge-bot"}),
         ("x", {"sender": "deleted_users/deleted_users"}),
