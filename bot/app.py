@@ -58,6 +58,7 @@ from bot.gateway.live import LiveSessions
 from bot.gateway.media import MediaReader
 from bot.gateway.memory import INDEX_FOLDER, OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.people import People
+from bot.gateway.pictures import Pictures
 from bot.gateway.prefix import Prefixes
 from bot.gateway.reminders import Reminders
 from bot.gateway.rooms import MAX_CHOSEN
@@ -200,6 +201,8 @@ class App:
         live = LiveSessions(database, windows.count)
         ledger = Ledger(database, delivery, mirror, live)
         artifacts = ArtifactStore(database, clock)
+        pictures = Pictures(MetaStore(database, clock), clock)
+        self._stack.push_async_callback(pictures.close)
         self.reminders = Reminders(
             people=people,
             database=database,
@@ -259,7 +262,7 @@ class App:
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
             notes=memory.notes,
             aftercare=aftercare,
-            media=MediaReader(self.channels, artifacts),
+            media=MediaReader(self.channels, artifacts, pictures),
             clock=clock,
             metrics=self.metrics,
         )

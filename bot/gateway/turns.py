@@ -15,14 +15,14 @@ from bot.agent.tools.guard import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
-from bot.channel import Channel, Inbound
+from bot.channel import Channel, Inbound, Media
 from bot.clock import Clock
 from bot.config import Config
 from bot.context import prompt, pruning
 from bot.context.conversation import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import ModelTooLarge, WindowTooSmall
-from bot.gateway import fullness, inbox
+from bot.gateway import fullness, inbox, media
 from bot.gateway.aftercare import Aftercare, Fill, Talk
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
@@ -65,7 +65,8 @@ class _Answer:
 class _Asked:
     """A turn's request, and how full the conversation is that it was made from.
 
-    `version` is the conversation's: what the model reports is about that one.
+    `version` is the conversation's: what the model reports is about that one. `unseen` are
+    the files the model is not shown.
     """
 
     talk: Talk
@@ -73,6 +74,7 @@ class _Asked:
     fill: Fill
     arriving: int
     version: int
+    unseen: Sequence[tuple[Media, str]] = ()
 
     @property
     def is_over(self) -> bool:
@@ -142,7 +144,8 @@ class TurnRunner:
             finally:
                 self._metrics.running.dec()
         stored = ticks.confirmation(asked.request.language, asked.request.context.memory.written)
-        answer = _answer(result, talk.room.name, asked.request.language, stored)
+        unseen = media.told(asked.unseen, asked.request.language)
+        answer = _answer(result, talk.room.name, asked.request.language, stored, unseen)
         used = await self._commit(rows, asked, result, answer, presence.draft)
         self._aftercare.look(asked.talk, used)
         if not answer.letter:
@@ -187,7 +190,10 @@ class TurnRunner:
         language = self._people.language(talk.inbound)
         context = self._context(live, inbounds, limit, watch)
         prefix = await self._prefixes.of(live, context.view, language, self._toolbox.specs, limit)
-        messages = [await self._message(inbound, live, limit) for inbound in inbounds]
+        contents = [await self._contents(inbound, live, limit) for inbound in inbounds]
+        messages = [
+            self._message(inbound, came) for inbound, came in zip(inbounds, contents, strict=True)
+        ]
         if not live.conversation:
             messages[0] = await self._with_opening(messages[0], live, context, prefix, limit)
         arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
@@ -211,7 +217,8 @@ class TurnRunner:
             count=room.count,
             on_context=lambda used: self._aftercare.look_within(talk, used),
         )
-        return _Asked(talk, request, fill, arriving, live.conversation.version)
+        unseen = [file for came in contents for file in came.unseen]
+        return _Asked(talk, request, fill, arriving, live.conversation.version, unseen)
 
     async def _again(self, asked: _Asked, messages: tuple[Message, ...]) -> TurnRequest:
         """The request after the conversation was compacted."""
@@ -301,15 +308,21 @@ class TurnRunner:
             return message
         return Message(message.role, (Text(opening.text, note=True), *message.blocks))
 
-    async def _message(self, inbound: Inbound, live: Live, window: int) -> Message:
+    async def _contents(self, inbound: Inbound, live: Live, window: int) -> media.Contents:
+        """The files of a message, as far as the model can take them."""
+        if not inbound.media:
+            return media.Contents()
+        person = self._people.person(inbound)
+        return await self._media.read(inbound, live.session.id, window, person)
+
+    def _message(self, inbound: Inbound, came: media.Contents) -> Message:
         """A person's message as the model sees it: notes, what came with it, their words."""
         sent = datetime.fromtimestamp(inbound.sent_at / 1000, self._people.zone_of(inbound))
         words = inbound.text or prompt.described(inbound.media)
-        files = await self._media.read(inbound, live.session.id, window) if inbound.media else ()
         heard = prompt.heard(inbound.heard, sent.tzinfo)
         overheard = (Text(heard, note=True),) if heard else ()
         notes = Text(prompt.notes(inbound, sent), note=True)
-        return Message("user", (*overheard, notes, *files, Text(words)))
+        return Message("user", (*overheard, notes, *came.blocks, Text(words)))
 
     async def _commit(
         self,
@@ -418,7 +431,7 @@ def _read(message: Message) -> str:
     return "" if is_silent(message.text) else ticks.without_ticks(message.text)
 
 
-def _answer(result: TurnResult, model: str, language: str, stored: str) -> _Answer:
+def _answer(result: TurnResult, model: str, language: str, stored: str, unseen: str) -> _Answer:
     reply = ticks.without_ticks(result.reply)
     notice = ""
     if result.error is not None:
@@ -429,5 +442,6 @@ def _answer(result: TurnResult, model: str, language: str, stored: str) -> _Answ
         notice = text(language, "turn.empty")
     elif result.stop == "max_tokens":
         notice = text(language, "turn.cut")
+    notice = "\n\n".join(part for part in (notice, unseen) if part)
     letter = "\n\n".join(part for part in (reply, stored, notice) if part)
     return _Answer(letter, stored, notice)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from bot.channel import Capabilities, Media
 from bot.errors import SendRefused, SendTransient
+from bot.gateway import decoding
 from bot.gateway import media as module
 from bot.messages import Picture, Text
 from bot.testing import InMemoryChannel
@@ -63,7 +64,7 @@ async def test_a_picture_is_shown_small_enough_to_look_at(tmp_path, mode):
         blocks = await sent(engine, PHOTO)
         (shown,) = [block for block in blocks if isinstance(block, Picture)]
         decoded = Image.open(io.BytesIO(base64.b64decode(shown.data)))
-        assert (decoded.format, max(decoded.size)) == ("JPEG", module.SIDE)
+        assert (decoded.format, max(decoded.size)) == ("JPEG", decoding.SIDE)
         assert blocks[-1] == Text("look")
 
 
@@ -115,7 +116,7 @@ async def test_what_cannot_be_read_is_named_and_the_message_is_answered(tmp_path
         blocks = await sent(engine, media)
         assert not any(isinstance(block, Picture) for block in blocks)
         words = " ".join(b.text for b in blocks if isinstance(b, Text))
-        assert "could not be" in words
+        assert "could not be" in words or "too large" in words
         assert media.name in words
 
 
@@ -131,11 +132,37 @@ async def test_a_file_that_takes_too_long_holds_up_nothing(tmp_path, monkeypatch
         assert any("too long" in b.text for b in blocks if isinstance(b, Text))
 
 
-async def test_a_bomb_is_not_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_PIXELS", 100)
-    async with running(tmp_path, channel=FileChannel(files={"ref-1": picture()})) as engine:
+async def test_a_bomb_is_not_opened_and_the_person_is_told(tmp_path):
+    bomb = picture((7100, 7000), "RGB", "WEBP")
+    async with running(tmp_path, channel=FileChannel(files={"ref-1": bomb})) as engine:
         blocks = await sent(engine, PHOTO)
         assert not any(isinstance(block, Picture) for block in blocks)
+        (reply,) = engine.sent_to("ada")
+        assert "could not look at `cat.jpg` (it has too many pixels" in reply
+
+
+async def test_what_was_not_shown_is_said_in_the_persons_language(tmp_path):
+    channel = FileChannel(files={"ref-1": SendRefused("gone"), "ref-2": b"plain"})
+    async with running(tmp_path, channel=channel) as engine:
+        await engine.channel.push(
+            replace(engine.message("看"), media=(PHOTO, NOTES), locale="zh-CN")
+        )
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
+        (reply,) = engine.sent_to("ada")
+        assert "我没能查看：`cat.jpg`（无法获取）。" in reply
+        assert "plan.md" not in reply
+
+
+async def test_an_album_has_no_more_bytes_than_fit(tmp_path, monkeypatch):
+    one = picture((300, 300))
+    monkeypatch.setattr(module, "MOST_ALBUM", len(one) + 10)
+    monkeypatch.setattr(module, "AT_ONCE", 1)
+    album = [replace(PHOTO, name=f"p{n}.png", ref=f"r{n}", size=0) for n in range(3)]
+    channel = FileChannel(files={m.ref: one for m in album})
+    async with running(tmp_path, channel=channel) as engine:
+        blocks = await sent(engine, *album)
+        assert sum(isinstance(block, Picture) for block in blocks) == 1
+        assert "`p1.png` (" in engine.sent_to("ada")[0]
 
 
 async def test_other_kinds_are_only_named(tmp_path):
@@ -159,3 +186,4 @@ async def test_more_files_than_a_message_may_have_are_named(tmp_path):
     async with running(tmp_path, channel=channel) as engine:
         blocks = await sent(engine, *many)
         assert sum(isinstance(b, Picture) for b in blocks) == module.MOST_FILES
+        assert engine.sent_to("ada")[0].count("ten files") == 3
