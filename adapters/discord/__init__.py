@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
@@ -69,6 +70,9 @@ class AccountConfig(BaseModel):
     )
     api_root: str = Field(default=PUBLIC_API, description="REST API this bot uses.")
     gateway_url: str = Field(default=PUBLIC_GATEWAY, description="Gateway this bot connects to.")
+    attachment_hosts: tuple[str, ...] = Field(
+        default=(), description="Where this bot may fetch files from, besides Discord's own hosts."
+    )
 
 
 class DiscordConfig(ChannelConfig):
@@ -85,6 +89,11 @@ class DiscordConfig(ChannelConfig):
     gateway_url: str = Field(
         default=PUBLIC_GATEWAY,
         description="Gateway; one of your own is used for every connection, resumed ones too.",
+    )
+    attachment_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Where files of a server of your own lie, such as "
+        '"https://cdn.example.org"; nothing is fetched from anywhere but these and Discord.',
     )
     guilds: Mapping[str, GuildConfig] = Field(
         default_factory=dict[str, GuildConfig],
@@ -130,6 +139,8 @@ class DiscordConfig(ChannelConfig):
                 raise ValueError("api_root must begin with https://")
             if not section.gateway_url.startswith(("wss://", "ws://")):
                 raise ValueError("gateway_url must begin with wss://")
+            if not all(map(_is_host, section.attachment_hosts)):
+                raise ValueError('attachment_hosts are written "https://cdn.example.org"')
         return self
 
     @model_validator(mode="after")
@@ -138,6 +149,18 @@ class DiscordConfig(ChannelConfig):
             for room in (*section.guilds.values(), *section.groups.values()):
                 check_patterns(room.mention_patterns)
         return self
+
+
+def _is_host(address: str) -> bool:
+    """True when an address is a scheme, a host and perhaps a port, and nothing else."""
+    try:
+        found = urlsplit(address)
+        bare = found.port is None or found.port > 0
+    except ValueError:
+        return False
+    bare = bare and not (found.username or found.query or found.fragment)
+    bare = bare and found.path in {"", "/"}
+    return bare and found.scheme in {"https", "http"} and bool(found.hostname)
 
 
 def _create(config: Any) -> Channel:

@@ -7,12 +7,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import structlog
+from yarl import URL
 
 from adapters.discord import DiscordConfig, inbound, places, presses
 from adapters.discord.api import Rest, new_session, reason
 from adapters.discord.drafts import Drafts
-from adapters.discord.files import Shelf
-from adapters.discord.gateway import Connection, Lost
+from adapters.discord.files import Shelf, origin
+from adapters.discord.gateway import Connection, Invalidated, Lost
 from adapters.discord.history import History
 from adapters.discord.inbound import CHANNEL, Identity
 from adapters.discord.intake import Intake
@@ -63,7 +64,8 @@ class Account:
         self.drafts = Drafts(self.rest, name, self._spawn, pace)
         self.replies = Replies(self.rest, name, self._spawn, pace)
         self.sender = Sender(self.rest, self.drafts, self.replies, self.places)
-        self.shelf = Shelf(self.rest, config.api_root)
+        hosts = frozenset(origin(URL(address)) for address in config.attachment_hosts)
+        self.shelf = Shelf(self.rest, config.api_root, hosts)
         self.history = History(
             rest=self.rest,
             account=name,
@@ -88,6 +90,9 @@ class Account:
             self.rest, config.gateway_url, events=EVENTS, listen=self._hear, wait=pace.identify
         )
         self._backoff = Backoff(pace.first, pace.longest)
+        # A new session costs one of the 1000 a day, so these waits grow longer.
+        self._restarts = Backoff(pace.first, pace.rejected)
+        self._restarted = False  # without a wait, since a connection last stood for a while
         self._application = ""
         self._described = asyncio.Event()  # every server
         self._menus: dict[str, Sequence[Command]] = {}
@@ -181,7 +186,7 @@ class Account:
         try:
             await connection.serve()
         except Lost as lost:
-            return self._lost(str(lost), loop.time() - began)
+            return self._lost(lost, loop.time() - began)
         except discord.ConnectionClosed as closed:
             return self._refused(closed.code)
         except Exception as error:  # noqa: BLE001
@@ -190,19 +195,34 @@ class Account:
             self._report(Health.DOWN, f"An unexpected fault ({type(error).__name__}).")
         return self._backoff.next()
 
-    def _lost(self, why: str, lasted: float) -> float:
+    def _lost(self, lost: Lost, lasted: float) -> float:
         """The connection ended by itself; how long to wait before the next one."""
         if lasted >= STEADY:
             self._backoff.reset()
-        delay = 0.0 if lasted >= STEADY else self._backoff.next()
-        if self._is_up():
+            self._restarts.reset()
+            self._restarted = False
+        if isinstance(lost, Invalidated):
+            delay = self._restart()
+        else:
+            delay = 0.0 if lasted >= STEADY else self._backoff.next()
+        if self._is_up() or not delay:
             # It was a good connection: come back, and say nothing if that works.
             self._health = None
-            _log.info("discord.connection.lost", account=self.name, error=why, retry_in=delay)
+            _log.info("discord.connection.lost", account=self.name, error=str(lost), retry_in=delay)
         else:
-            _log.warning("discord.connection.failed", error=why, retry_in=delay)
-            self._report(Health.DOWN, f"Discord cannot be reached. Trying again in {delay:g} s.")
+            _log.warning("discord.connection.failed", error=str(lost), retry_in=delay)
+            ends = isinstance(lost, Invalidated)
+            why = "Discord ends every session" if ends else "Discord cannot be reached"
+            self._report(Health.DOWN, f"{why}. Trying again in {delay:g} s.")
         return delay
+
+    def _restart(self) -> float:
+        """A session was invalidated: at once to a new one, unless that is over again as soon."""
+        self._backoff.reset()
+        if self._restarted:
+            return self._restarts.next()
+        self._restarted = True
+        return 0.0
 
     def _is_up(self) -> bool:
         return self._health is not None and self._health[0] in {Health.UP, Health.DEGRADED}

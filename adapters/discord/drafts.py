@@ -12,7 +12,7 @@ import structlog
 
 from adapters.discord.api import Rest, as_json, reason
 from adapters.discord.pace import Pace
-from adapters.discord.render import units
+from adapters.discord.render import first_units, units
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import Json, identity
 
@@ -165,7 +165,7 @@ class Drafts:
 def shortened(text: str) -> str:
     """The text so far as it may be shown: not too long, its code block closed, marked."""
     if units(text) > SHOWN:
-        text = text[: SHOWN if text.isascii() else SHOWN // 2].rstrip() + " …"
+        text = first_units(text, SHOWN).rstrip() + " …"
     fences = sum(line.lstrip().startswith("```") for line in text.split("\n"))
     return f"{text}\n```\n{MARK.strip()}" if fences % 2 else text.rstrip() + MARK
 

@@ -1,4 +1,4 @@
-"""Fetching what came with a message: bounded, and only from Discord."""
+"""Fetching what came with a message: bounded, and only from Discord and hosts that are named."""
 
 from __future__ import annotations
 
@@ -16,19 +16,29 @@ HOSTS = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
 TOTAL_TIMEOUT = 120.0  # seconds for one file
 BLOCK = 1 << 16  # bytes read at once
 
+Origin = tuple[str, str, int]  # scheme, host, port
+
+
+def origin(url: URL) -> Origin:
+    """Who is called by an address."""
+    return url.scheme, url.host or "", url.port or 0
+
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Where the files of one account lie."""
+    """Where the files of one account lie; `hosts` are the origins besides Discord's."""
 
     rest: Rest
     api_root: str
+    hosts: frozenset[Origin]
 
     def is_ours(self, url: URL) -> bool:
         """Whether an address is one a file of Discord's can have.
 
         What a message says of its files is not trusted: it must not make us call anybody else.
         """
+        if not url.user and origin(url) in self.hosts:
+            return True
         if self.api_root != PUBLIC_API and url.authority == self.rest.api_host:
             return url.scheme in {"http", "https"} and not url.user
         return url.scheme == "https" and url.host in HOSTS and url.port == 443 and not url.user

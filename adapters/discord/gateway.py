@@ -29,6 +29,10 @@ class Lost(Exception):
     """The connection ended and can be made again."""
 
 
+class Invalidated(Lost):
+    """Discord no longer knows the session (op 9): nothing failed, a new one is to begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Session:
     id: str
@@ -42,6 +46,7 @@ class _Client(discord.Client):
     def __init__(self, rest: Rest, events: Iterable[str], listen: Listener, wait: float) -> None:
         self._events = {name: partial(_hand_on, listen, name) for name in events}
         self._wait = wait
+        self._next_at = 0.0  # event loop time from which a session may begin
         super().__init__(intents=INTENTS, max_messages=None)
         self.http = rest
 
@@ -55,9 +60,10 @@ class _Client(discord.Client):
         """Nobody listens to the SDK's own events."""
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
-        """Wait before a session that follows another one."""
-        if not initial:
-            await asyncio.sleep(self._wait)
+        """Wait until a session may begin: only that often, however the last one ended."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._next_at - loop.time()))
+        self._next_at = loop.time() + self._wait
 
 
 def _hand_on(listen: Listener, name: str, data: object) -> None:
@@ -70,7 +76,7 @@ class Connection:
     Args:
         events: the events to hand on, by Discord's names.
         listen: gets each event's name and data, in order; it must not fail.
-        wait: seconds before a new session that follows another one.
+        wait: seconds from the beginning of one session to that of the next.
     """
 
     def __init__(
@@ -87,7 +93,6 @@ class Connection:
         self._client = _Client(rest, events, listen, wait)
         self._socket = _socket_class(self)
         self._session: _Session | None = None
-        self._initial = True
         self.ws: DiscordWebSocket | None = None
 
     async def __aenter__(self) -> Self:
@@ -108,6 +113,7 @@ class Connection:
 
         Raises:
             Lost: it ended in a way that happens every day.
+            Invalidated: so it did, and what comes next is a new session.
             ConnectionClosed: Discord will not have this bot; its code says why.
         """
         session, self.ws = self._session, None
@@ -117,11 +123,12 @@ class Connection:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 ws = await self._connect(session)
             self._client.ws = ws
-            self._initial = False
             while True:
                 await ws.poll_event()
         except ReconnectWebSocket as ended:
             keep = ended.resume
+            if not keep:
+                raise Invalidated("the session is over") from None
             raise Lost("the gateway asked to connect again") from None
         except discord.ConnectionClosed as closed:
             keep = False
@@ -141,9 +148,7 @@ class Connection:
 
     async def _connect(self, session: _Session | None) -> DiscordWebSocket:
         if session is None:
-            return await self._socket.from_client(
-                self._client, initial=self._initial, gateway=self._url
-            )
+            return await self._socket.from_client(self._client, gateway=self._url)
         return await self._socket.from_client(
             self._client,
             gateway=session.gateway if self._is_public else self._url,

@@ -14,7 +14,7 @@ class Pace:
     # After a refused token or intent, which only a person can mend. Discord resets the token of a
     # bot that identifies itself 1000 times a day.
     rejected: float = 120.0
-    identify: float = 5.0  # before a new session that follows another one; Discord's own rule
+    identify: float = 5.0  # from the beginning of one session to the next; Discord's own rule
     settle: float = 5.0  # for the servers to be described after a connect
     draft_first: float = 1.0  # before a reply shows while it is being written
     draft: float = 1.3  # between two edits of one message; Discord takes about 5 in 5 s

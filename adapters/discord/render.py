@@ -50,6 +50,11 @@ def units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
+def first_units(text: str, count: int) -> str:
+    """The beginning of a text, at most so many UTF-16 units, and no half of a letter."""
+    return text.encode("utf-16-le", "surrogatepass")[: 2 * count].decode("utf-16-le", "ignore")
+
+
 def _line(line: str) -> str:
     heading = _HEADING.match(line)
     words = heading[1].rstrip().rstrip("#").rstrip() if heading else ""

@@ -79,6 +79,8 @@ class FakeDiscord(Chats):
         self.record_calls = record_calls
         self.bucket = bucket  # messages a channel takes in five seconds; 0 is any number
         self.heartbeat = 41.25  # seconds
+        self.identify_every = 0.0  # seconds; a session that begins sooner is invalid
+        self._identify_at = 0.0
         self.acks = True  # whether heartbeats are answered
         self.content_allowed = True  # whether the bot may ask for what messages say
         self.compress = True
@@ -94,6 +96,7 @@ class FakeDiscord(Chats):
         self._sockets: set[_Socket] = set()
         self._runner: web.ServerRunner | None = None
         self.files: dict[str, tuple[int, bytes]] = {}  # paths below /cdn/ → status, bytes
+        self.fetched: list[str] = []  # of these, whether there or not
         self.add_guild(guild())
 
     # --- life --------------------------------------------------------------------------------
@@ -309,6 +312,11 @@ class FakeDiscord(Chats):
         if intents & CONTENT_INTENT and not self.content_allowed:
             await socket.ws.close(code=4014)
             return
+        now = asyncio.get_running_loop().time()
+        if now < self._identify_at:
+            await socket.send(9, data=False)
+            return
+        self._identify_at = now + self.identify_every
         session = Session(f"session-{snowflake()}", data["token"], intents)
         self.sessions[session.id] = session
         socket.session, session.socket = session, socket
@@ -349,7 +357,8 @@ class FakeDiscord(Chats):
         if path.startswith("/control/"):
             return await self._control(request, path.removeprefix("/control/"))
         if path.startswith("/cdn/"):
-            status, data = self.files.get(path.removeprefix("/cdn/"), (404, b""))
+            self.fetched.append(path.removeprefix("/cdn/"))
+            status, data = self.files.get(self.fetched[-1], (404, b""))
             return web.Response(status=status, body=data, headers={"Location": "/cdn/other"})
         try:
             return await self._api(request, path.removeprefix("/api/v10"))

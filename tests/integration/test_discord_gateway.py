@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from bot.channel import Address, Health, Outbound
 from bot.errors import SendTransient
 from tests.fakes.discord import FakeDiscord
-from tests.fakes.discord_channel import account, running, settings
+from tests.fakes.discord_channel import QUICK, account, running, settings
 from tests.fakes.discord_parts import TOKEN
 from tests.fakes.telegram_channel import WatchingEngine
 
@@ -144,6 +146,48 @@ async def test_an_invalid_session_is_made_anew(fake, engine, channel):
     await fake.wait_online()
     await fake.say("7", "hello")
     await engine.wait_until(lambda e: bool(e.received))
+
+
+async def test_an_invalid_session_is_no_failed_connection_and_costs_no_wait(fake, engine):
+    never = replace(QUICK, first=3600.0, longest=3600.0, rejected=3600.0)
+    async with running(engine, settings(fake), never):
+        await engine.wait_said(Health.UP)
+        await fake.signal(9, data=False)
+        await fake.wait_for(lambda: len(fake.identified) == 2)
+        await fake.wait_online()
+        await fake.say("7", "hello")
+        await engine.wait_until(lambda e: bool(e.received))
+    assert not engine.said(Health.DOWN)
+
+
+async def test_a_session_that_cannot_be_resumed_costs_no_wait(fake, engine, channel):
+    fake.sessions.clear()
+    with capture_logs() as logs:
+        await fake.cut_gateway()
+        await fake.wait_for(lambda: len(fake.identified) == 2)
+    waits = [log["retry_in"] for log in logs if log["event"] == "discord.connection.lost"]
+    assert waits == [QUICK.first, 0.0]
+    assert len(fake.resumed) == 1
+
+
+async def test_sessions_begin_no_sooner_than_discord_allows(fake, engine):
+    fake.identify_every = 0.3
+    async with running(engine, settings(fake), replace(QUICK, identify=0.31)):
+        await engine.wait_said(Health.UP)
+        await fake.signal(9, data=False)
+        await fake.wait_for(lambda: len(fake.identified) == 2)
+        await fake.wait_online()
+    assert len(fake.identified) == 2
+
+
+async def test_a_session_that_ends_again_and_again_is_waited_for_longer_and_told(fake, engine):
+    fake.identify_every = 3600.0
+    async with running(engine, settings(fake)):
+        await engine.wait_said(Health.UP)
+        await fake.signal(9, data=False)
+        assert "ends every session" in await engine.wait_said(Health.DOWN)
+        fake.identify_every = fake._identify_at = 0.0
+        await fake.wait_online()
 
 
 async def test_heartbeats_are_sent_and_asked_for(fake, engine):

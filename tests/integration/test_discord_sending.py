@@ -345,6 +345,39 @@ async def test_nobody_else_is_ever_called(channel, address):
         await channel.fetch(DM, Media("document", ref=address), 1000)
 
 
+async def test_files_of_a_server_of_ones_own_are_fetched_from_the_hosts_it_names(fake, engine):
+    async with FakeDiscord() as cdn, FakeDiscord() as other:
+        for host in (cdn, other):
+            host.files["a"] = (200, b"bytes")
+            host.files["moved"] = (302, b"")
+        config = settings(fake, attachment_hosts=[f"{cdn.url}/"])
+        named, unnamed = f"{cdn.url}/cdn/a?ex=1", f"{other.url}/cdn/a"
+        async with running(engine, settings(fake)) as channel:
+            with pytest.raises(SendRefused):
+                await channel.fetch(DM, Media("document", ref=named), 1000)
+        async with running(engine, config) as channel:
+            assert await channel.fetch(DM, Media("document", ref=named), 1000) == b"bytes"
+            user = cdn.url.replace("http://", "http://user@") + "/cdn/a"
+            secure = cdn.url.replace("http://", "https://") + "/cdn/a"
+            for ref in (unnamed, user, secure, f"{cdn.url}/cdn/moved", "/cdn/a"):
+                with pytest.raises(SendRefused):
+                    await channel.fetch(DM, Media("document", ref=ref), 1000)
+        assert other.fetched == []
+        assert cdn.fetched == ["a", "moved"]
+
+
+async def test_an_account_has_its_own_hosts_for_files(fake, engine):
+    async with FakeDiscord("other-token") as two:
+        two.files["a"] = (200, b"bytes")
+        work = {"token": "other-token", "api_root": fake.api_root, "gateway_url": two.gateway_url}
+        work["attachment_hosts"] = [two.url]
+        media = Media("document", ref=f"{two.url}/cdn/a")
+        async with running(engine, settings(fake, accounts={"work": work})) as channel:
+            assert await channel.fetch(Address("discord", "work", "1"), media, 1000) == b"bytes"
+            with pytest.raises(SendRefused):
+                await channel.fetch(DM, media, 1000)
+
+
 async def test_who_looks_after_a_server_is_known(fake, channel):
     await account(channel)._described.wait()
     fake.admins.add("9")

@@ -57,6 +57,13 @@ def test_tokens_are_those_of_the_accounts_that_have_one():
     "values",
     [
         {"token": "a", "accounts": {"work": {"token": "a "}}},
+        {"attachment_hosts": ["cdn.example.org"]},
+        {"attachment_hosts": ["https://cdn.example.org/files"]},
+        {"attachment_hosts": ["https://me@cdn.example.org"]},
+        {"attachment_hosts": ["https://"]},
+        {"attachment_hosts": ["https://[::1"]},
+        {"attachment_hosts": ["ftp://cdn.example.org"]},
+        {"accounts": {"work": {"attachment_hosts": ["https://cdn.example.org:x"]}}},
         {"api_root": "ftp://x"},
         {"gateway_url": "https://x"},
         {"guilds": {"5": {"mention_patterns": ["("]}}},

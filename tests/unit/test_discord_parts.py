@@ -4,6 +4,8 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapters.discord.api import Unreachable, file_name, reason
 from adapters.discord.drafts import nonce, shortened
@@ -50,7 +52,10 @@ def test_a_reason_is_short_and_on_one_line():
 
 
 def test_a_refusal_that_lasts_never_costs_the_token():
-    assert 24 * 3600 / Pace().rejected < 1000  # Discord resets it at 1000 identifies a day
+    pace = Pace()
+    assert 24 * 3600 / pace.rejected < 1000  # Discord resets it at 1000 identifies a day
+    restarts = Backoff(pace.first, pace.rejected)
+    assert 24 * 3600 / [restarts.next() for _ in range(10)][-1] < 1000
 
 
 def test_limits_are_kept_by_bucket_and_channel():
@@ -134,6 +139,20 @@ def test_a_draft_shows_that_it_goes_on(text, shown):
 @pytest.mark.parametrize("text", ["x" * 5000, "中" * 5000, "😀" * 5000, "```\n" + "y" * 5000])
 def test_a_draft_is_never_too_long(text):
     assert len(shortened(text).encode("utf-16-le")) // 2 <= 2000
+
+
+@pytest.mark.parametrize("letter", ["é", "😀", "中"])
+def test_one_other_letter_does_not_shorten_a_draft(letter):
+    text = letter + "x" * 1880
+    assert shortened(text) == f"{text} ▍"
+    assert units(shortened(letter + "x" * 5000)) >= 1900
+
+
+@given(st.text(alphabet=st.sampled_from("xé中😀-"), max_size=4000))
+def test_a_draft_shows_as_much_as_fits_and_no_half_of_a_letter(text):
+    kept = shortened(text).removesuffix(" ▍").removesuffix(" …")
+    assert text.startswith(kept)
+    assert min(units(text), 1899) <= units(kept) <= 1900
 
 
 def test_names_are_made_fit():
