@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from adapters.discord.drafts import Drafts
 from adapters.discord.files import Shelf, origin
 from adapters.discord.gateway import Connection, Invalidated, Lost
 from adapters.discord.history import History
-from adapters.discord.inbound import CHANNEL, Identity
+from adapters.discord.inbound import CHANNEL, Identity, first_id_at, number_in
 from adapters.discord.intake import Intake
 from adapters.discord.menu import sync
 from adapters.discord.pace import Pace
@@ -24,7 +25,7 @@ from adapters.discord.replies import Replies
 from adapters.discord.sdk import discord
 from adapters.discord.send import Sender
 from adapters.discord.shapes import Json, child, identity, ids, label, node, text
-from adapters.waits import Backoff, pause
+from adapters.waits import Backoff, Stopped, pause
 from bot.channel import Address, Command, Engine, Health
 from bot.errors import StorageError
 
@@ -32,6 +33,8 @@ READY, RESUMED = "READY", "RESUMED"
 EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, presses.EVENT)
 MAX_REACTIONS = 1024  # signs kept in mind, to be able to take them away
 STEADY = 10.0  # seconds after which the end of a connection is nothing to wait for
+HEARD = "heard"  # keeps the message id until which everything said in servers was dealt with
+SKEW = 600_000  # ms that this machine's clock may be ahead of Discord's
 GRACE = 5.0  # seconds for what is being stored or sent when the account stops
 
 # Close codes after which only a person can help, with what to do.
@@ -96,6 +99,7 @@ class Account:
         self._application = ""
         self._described = asyncio.Event()  # every server
         self._menus: dict[str, Sequence[Command]] = {}
+        self._since = 0  # the message id after which chats never heard before are looked through
         self._published = True
         self._health: tuple[Health, str] | None = None
         self._signs: dict[tuple[str, str], str] = {}
@@ -109,6 +113,7 @@ class Account:
 
     async def stop(self) -> None:
         """Leave the gateway, wait for what is being stored, release the connections."""
+        is_even, moment = bool(self._since) and self.intake.is_idle, _now()
         self.stopping.set()
         self.drafts.close()
         self.replies.close()
@@ -120,6 +125,8 @@ class Account:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if is_even:
+            await self._heard(moment - SKEW)
         await self._session.close()
 
     def publish(self, menus: dict[str, Sequence[Command]]) -> None:
@@ -244,6 +251,10 @@ class Account:
             if event in places.EVENTS:
                 self.places.hear(event, data)
                 self._look_around()
+                if event == places.DESCRIBED and self._since:
+                    # It comes late: the others have been looked through already.
+                    server = identity(data, "id")
+                    self.intake.release(self.history.chats({}, self._since, server))
             elif event == READY:
                 self._ready(data)
             elif event == RESUMED:
@@ -264,9 +275,10 @@ class Account:
         self._described.clear()
         self._look_around()
         self.intake.hold()
+        self._since = 0
         _log.info("discord.connected", account=self.name)
         self._report(Health.UP)
-        self._spawn(self._begin())
+        self._spawn(self._begin(_now()))
         if not self._published:
             self._spawn(self._publish())
 
@@ -274,8 +286,12 @@ class Account:
         if self.places.settled:
             self._described.set()
 
-    async def _begin(self) -> None:
-        """Let messages in, after those that were missed."""
+    async def _begin(self, moment: int) -> None:
+        """Let messages in, after those that were missed.
+
+        Args:
+            moment: when this session began, in ms since the epoch.
+        """
         try:
             async with asyncio.timeout(self._pace.settle):
                 await self._described.wait()
@@ -285,6 +301,7 @@ class Account:
         while True:
             try:
                 seen = await self._engine.last_seen(CHANNEL, self.name)
+                kept = await self._engine.kept(CHANNEL, self.name)
             except StorageError as error:
                 delay = backoff.next()
                 _log.error("discord.last_seen.failed", error=type(error).__name__)
@@ -292,7 +309,25 @@ class Account:
                     return
             else:
                 break
-        self.intake.release(self.history.chats(seen))
+        before = number_in(kept.get(HEARD, ""))
+        # The first time there is nothing that was missed.
+        self._since = int(before or first_id_at(moment))
+        self.intake.release(self.history.chats(seen, self._since))
+        try:
+            await self.intake.caught_up()
+        except Stopped:
+            return
+        await self._heard(moment - SKEW if before else moment)
+
+    async def _heard(self, moment: int) -> None:
+        """Note that what was said until a moment (ms since the epoch) is stored."""
+        since = first_id_at(moment)
+        if not self.places.settled or int(since) < self._since:
+            return  # there is a server whose chats are yet to be looked through
+        try:
+            await self._engine.keep(CHANNEL, self.name, HEARD, since)
+        except StorageError as error:
+            _log.warning("discord.heard.not_kept", error=type(error).__name__)
 
     async def _publish(self) -> None:
         menus, self._published = self._menus, True
@@ -315,3 +350,7 @@ class Account:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

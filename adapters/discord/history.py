@@ -12,7 +12,15 @@ import structlog
 from adapters.discord import DiscordConfig
 from adapters.discord.api import Rest, as_json, reason
 from adapters.discord.drafts import MARK, Drafts
-from adapters.discord.inbound import CHANNEL, first_id_at, number_in
+from adapters.discord.inbound import (
+    CHANNEL,
+    CREATED,
+    UPDATED,
+    edited_at,
+    first_id_at,
+    number_in,
+    sent_at,
+)
 from adapters.discord.pace import Pace
 from adapters.discord.places import Place, Places
 from adapters.discord.sdk import discord
@@ -68,9 +76,10 @@ class History:
             return None
         return self._places.learn({**as_json(found), "id": chat})
 
-    async def missed(self, chat: str, after: str) -> list[Json]:
-        """The newest messages of a chat after one with this id, oldest first.
+    async def missed(self, chat: str, after: int) -> list[tuple[str, Json]]:
+        """What happened in a chat after the message with this id, oldest first.
 
+        That is its newest messages, as `CREATED`, and the edits of those before, as `UPDATED`.
         Replies of the bot's that were never finished are taken away on the way.
 
         Raises:
@@ -79,7 +88,6 @@ class History:
         place = await self.place(chat)
         if place is None or not self._listens(chat, place):
             return []
-        oldest = max(int(after), int(first_id_at(time.time_ns() // 1_000_000 - MAX_AGE)))
         try:
             page = await self._patiently(
                 lambda: self._rest.call(
@@ -92,21 +100,38 @@ class History:
         except discord.HTTPException as error:
             _log.info("discord.history.refused", account=self._account, error=reason(error))
             return []
-        newer = [m for m in children({"page": page}, "page") if _number(m) > oldest]
-        if len(newer) >= MAX_MISSED:
-            _log.warning("discord.history.cut", account=self._account, kept=len(newer))
-        for message in newer:
+        since = time.time_ns() // 1_000_000 - MAX_AGE
+        messages = children({"page": page}, "page")
+        found = [new for message in messages if (new := _new(message, after, since))]
+        created = [message for _, kind, message in found if kind == CREATED]
+        if len(created) >= MAX_MISSED:
+            _log.warning("discord.history.cut", account=self._account, kept=len(created))
+        for message in created:
             await self._clean(chat, message)
-        return sorted(newer, key=_number)
+        return [(kind, message) for _, kind, message in sorted(found, key=_when)]
 
-    def chats(self, last_seen: Mapping[str, str]) -> dict[str, str]:
-        """The chats to look through: the newest ones, with the newest message seen in each."""
-        seen = {chat: number_in(message) for chat, message in last_seen.items()}
-        known = {chat: int(after) for chat, after in seen.items() if after and chat.isdecimal()}
-        found = newest_chats(known)
-        if len(found) < len(known):
-            _log.warning("discord.history.chats_cut", account=self._account, chats=len(known))
-        return {chat: str(after) for chat, after in found.items()}
+    def chats(self, last_seen: Mapping[str, str], since: int, server: str = "") -> dict[str, int]:
+        """The chats to look through, each with the id of the message to begin after.
+
+        They are those of `last_seen`, and the listed ones of one server or of all in which there
+        is something newer than the message id `since`; the ones with the newest messages, when
+        they are many.
+        """
+        numbers = {chat: number_in(message) for chat, message in last_seen.items()}
+        begin = {chat: int(seen) for chat, seen in numbers.items() if seen and chat.isdecimal()}
+        newest = self._places.newest(server)
+        for chat, number in newest.items():
+            place = self._places.place(chat)
+            if place is None:
+                continue
+            # What was said before the bot joined was not said to it.
+            known = max(since, int(first_id_at(self._places.joined(place.server))))
+            if number > known and self._listens(chat, place):
+                begin.setdefault(chat, known)
+        chosen = newest_chats({chat: max(at, newest.get(chat, 0)) for chat, at in begin.items()})
+        if len(chosen) < len(begin):
+            _log.warning("discord.history.chats_cut", account=self._account, chats=len(begin))
+        return {chat: begin[chat] for chat in chosen}
 
     def _listens(self, chat: str, place: Place) -> bool:
         """Whether the bot reads here at all: a direct chat, or a room it listens in."""
@@ -163,5 +188,22 @@ class History:
                 raise Stopped
 
 
-def _number(message: Json) -> int:
-    return int(identity(message, "id") or 0)
+def _new(message: Json, after: int, since: int) -> tuple[int, str, Json] | None:
+    """When it happened (ms since the epoch), what, and the message; None when it is known or old.
+
+    `after` is the id of a message that is known, `since` is in ms since the epoch.
+    """
+    number, edited = identity(message, "id"), edited_at(message)
+    if not number:
+        return None
+    at = sent_at(number)
+    if int(number) > after and at >= since:
+        return at, CREATED, message
+    if edited is not None and edited >= since:
+        return edited, UPDATED, message
+    return None
+
+
+def _when(found: tuple[int, str, Json]) -> tuple[int, int]:
+    at, _, message = found
+    return at, int(identity(message, "id"))

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from adapters.discord.places import Room
 from adapters.discord.shapes import (
+    EPOCH,
     Json,
     child,
     children,
@@ -21,6 +22,7 @@ from adapters.discord.shapes import (
     integer,
     is_blank,
     label,
+    moment,
     node,
     text,
 )
@@ -34,7 +36,6 @@ EVENTS: Final = (CREATED, UPDATED)
 MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_MEDIA = 20  # of one message; Discord allows 10
 MAX_REF = 2000  # characters of a file's address
-EPOCH = 1_420_070_400_000  # ms; where Discord's ids begin to count
 DELETED_USER = "456226577798135808"  # stands for everybody who deleted their account
 
 Reason = Literal[
@@ -72,9 +73,9 @@ def sent_at(number: str) -> int:
     return (int(number) >> 22) + EPOCH
 
 
-def first_id_at(moment: int) -> str:
+def first_id_at(at: int) -> str:
     """The smallest id something made at a moment (ms since the epoch) can have."""
-    return str(max(0, moment - EPOCH) << 22)
+    return str(max(0, at - EPOCH) << 22)
 
 
 def number_in(message_id: str) -> str:
@@ -83,8 +84,17 @@ def number_in(message_id: str) -> str:
     return found if found.isascii() and found.isdecimal() else ""
 
 
+def edited_at(message: Json) -> int | None:
+    """When a message got the text it has, in ms since the epoch; None when it was never edited."""
+    return moment(text(message, "edited_timestamp"))
+
+
 def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -> Inbound | Ignored:
-    """Turn one created or updated message into an `Inbound`, or say why there is none."""
+    """Turn one created or updated message into an `Inbound`, or say why there is none.
+
+    Each text of a message has an id of its own. A created one that was edited before it was read
+    has that of its edit, so that what is read of it later is known to be a copy.
+    """
     message = node(data)
     if message is None:
         return Ignored("malformed")
@@ -96,7 +106,7 @@ def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -
     unwanted = _unwanted(message, author, me)
     if unwanted:
         return Ignored(unwanted)
-    edited = _moment(text(message, "edited_timestamp")) if kind == UPDATED else None
+    edited = edited_at(message)
     if kind == UPDATED and (edited is None or "content" not in message):
         return Ignored("unchanged")  # a link preview, a pin
     media = _media(message)
@@ -112,12 +122,12 @@ def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -
         sender=sender,
         sender_name=name_of(author, child(message, "member")),
         message_id=number if edited is None else f"{number}:e{edited}",
-        edit_of="" if edited is None else number,
+        edit_of=number if kind == UPDATED else "",
         text=words,
         media=media,
         reply_to=answered,
         mentions_bot=_mentions(message, me, room) or (answered is not None and answered.from_bot),
-        sent_at=sent_at(number) if edited is None else edited,
+        sent_at=edited if edited is not None and kind == UPDATED else sent_at(number),
         parent=room.place.parent,
         server=room.place.server,
     )
@@ -306,12 +316,3 @@ def _reply(message: Json, me: Identity, room: Room) -> ReplyTo | None:
         text=_content(answered, me, room)[:MAX_REPLY_TEXT],
         from_bot=bool(me.id) and identity(author, "id") == me.id,
     )
-
-
-def _moment(stamp: str) -> int | None:
-    """A time of Discord's in ms since the epoch, or None when it is none."""
-    try:
-        moment = int(dt.datetime.fromisoformat(stamp).timestamp() * 1000)
-    except (OverflowError, ValueError, OSError):
-        return None
-    return moment if moment > EPOCH else None

@@ -38,10 +38,10 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Lane:
-    """The events of one chat; `after` is the id from which its history is to be read first."""
+    """The events of one chat; its history after the message id `after` is to be read first."""
 
     events: deque[tuple[str, Json]] = field(default_factory=deque[tuple[str, Json]])
-    after: str = ""
+    after: int | None = None
     lost_from: int = 0  # the first message that found no room, or 0
 
 
@@ -75,6 +75,8 @@ class Intake:
         self._lanes: dict[str, _Lane] = {}
         self._waiting = 0
         self._gate = asyncio.Event()
+        self._behind: set[str] = set()  # chats whose history is yet to be read
+        self._even = asyncio.Event()  # none is
         self._failing: set[str] = set()  # chats whose newest message cannot be stored now
 
     @property
@@ -82,12 +84,27 @@ class Intake:
         """How many events wait to be stored."""
         return self._waiting
 
+    @property
+    def is_idle(self) -> bool:
+        """True when everything that was said so far is stored."""
+        return self._gate.is_set() and not self._lanes
+
+    async def caught_up(self) -> None:
+        """Wait until everything that was missed is stored.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        await self._happened(self._even)
+
     def hold(self) -> None:
         """Let events wait until it is known what came before them."""
         self._gate.clear()
 
-    def release(self, after: dict[str, str]) -> None:
+    def release(self, after: dict[str, int]) -> None:
         """Go on, in each of these chats with what came after a message first."""
+        self._behind |= after.keys()
+        self._reached()
         for chat, message in after.items():
             self._lane(chat).after = message
         self._gate.set()
@@ -124,17 +141,17 @@ class Intake:
         """Store the events of one chat in order, until there are none."""
         try:
             while True:
-                await self._opened()
-                if lane.after:
-                    after, lane.after = lane.after, ""
-                    await self._catch_up(chat, after)
+                await self._happened(self._gate)
+                if lane.after is not None:
+                    after, lane.after = lane.after, None
+                    await self._catch_up(chat, lane, after)
                 elif lane.events:
                     kind, data = lane.events[0]
                     await self._handle(chat, kind, data)
                     lane.events.popleft()
                     self._waiting -= 1
                 elif lane.lost_from:
-                    lane.after, lane.lost_from = str(lane.lost_from - 1), 0
+                    lane.after, lane.lost_from = lane.lost_from - 1, 0
                 else:
                     break
         except Stopped:
@@ -145,25 +162,44 @@ class Intake:
             self._lanes.pop(chat, None)
             self._failing.discard(chat)
 
-    async def _opened(self) -> None:
-        if self._gate.is_set() and not self._stopping.is_set():
+    async def _happened(self, event: asyncio.Event) -> None:
+        """Wait for something.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        if event.is_set() and not self._stopping.is_set():
             return
         stopped = asyncio.ensure_future(self._stopping.wait())
-        opened = asyncio.ensure_future(self._gate.wait())
+        happened = asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait({stopped, opened}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopped, happened}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
-            opened.cancel()
+            happened.cancel()
         if self._stopping.is_set():
             raise Stopped
 
-    async def _catch_up(self, chat: str, after: str) -> None:
-        messages = await self._history.missed(chat, after)
-        if messages:
-            _log.info("discord.history.read", account=self._account, messages=len(messages))
-        for message in messages:
-            await self._handle(chat, CREATED, {**message, "channel_id": chat})
+    async def _catch_up(self, chat: str, lane: _Lane, after: int) -> None:
+        missed = await self._history.missed(chat, after)
+        if missed:
+            _log.info("discord.history.read", account=self._account, messages=len(missed))
+        for kind, message in missed:
+            await self._handle(chat, kind, {**message, "channel_id": chat})
+        # What came as an event meanwhile is stored; its text there may be an older one.
+        read = {identity(message, "id") for _, message in missed}
+        fresh = [e for e in lane.events if e[0] != CREATED or identity(e[1], "id") not in read]
+        self._waiting -= len(lane.events) - len(fresh)
+        lane.events = deque(fresh)
+        if lane.after is None:
+            self._behind.discard(chat)
+            self._reached()
+
+    def _reached(self) -> None:
+        if self._behind:
+            self._even.clear()
+        else:
+            self._even.set()
 
     async def _handle(self, chat: str, kind: str, data: Json) -> None:
         try:

@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from adapters.discord.shapes import Json, child, children, identity, integer, label, text
+from adapters.discord.shapes import Json, child, children, identity, integer, label, moment, text
 from bot.channel import ChatType
 
 MAX_UNLISTED = 10_000  # direct chats and channels learnt one by one
 
 DM, GROUP_DM = 1, 3
 _THREADS = frozenset({10, 11, 12})  # of news, public, private; a forum's posts are public ones
-_IN_GUILDS = frozenset({0, 2, 4, 5, 13, 14, 15, 16})
+# Where people write: a forum's or gallery's newest "message" is its newest post, and a post is a
+# thread that is listed itself.
+_WRITTEN_IN = frozenset({0, 2, 5, 13}) | _THREADS
 
 ADMINISTRATOR = 1 << 3
 MANAGE_GUILD = 1 << 5
 
+DESCRIBED: Final = "GUILD_CREATE"
 EVENTS: Final = (
-    "GUILD_CREATE",
+    DESCRIBED,
     "GUILD_UPDATE",
     "GUILD_DELETE",
     "GUILD_ROLE_CREATE",
@@ -58,11 +61,13 @@ class Room:
 @dataclass(slots=True)
 class _Guild:
     owner: str = ""
+    joined: int = 0  # ms since the epoch
     roles: dict[str, str] = field(default_factory=dict[str, str])  # names by id
     powers: dict[str, int] = field(default_factory=dict[str, int])  # permissions by id
     ours: set[str] = field(default_factory=set[str])
     names: dict[str, str] = field(default_factory=dict[str, str])  # of channels
     places: dict[str, Place] = field(default_factory=dict[str, Place])
+    newest: dict[str, int] = field(default_factory=dict[str, int])  # messages, by channel
 
 
 def place_of(channel: Json, server: str = "") -> Place:
@@ -100,7 +105,7 @@ class Places:
     def hear(self, event: str, data: Json) -> None:
         """One of `EVENTS`."""
         server = identity(data, "guild_id") or identity(data, "id")
-        if event == "GUILD_CREATE":
+        if event == DESCRIBED:
             self._describe(server, data)
         elif event == "GUILD_DELETE":
             self._missing.discard(server)
@@ -136,6 +141,9 @@ class Places:
         self._servers[number] = place.server
         guild.places[number] = place
         guild.names[number] = label(text(channel, "name"))
+        newest = identity(channel, "last_message_id")
+        if newest and integer(channel, "type") in _WRITTEN_IN:
+            guild.newest[number] = int(newest)
         return place
 
     def keep(self, chat: str, place: Place) -> None:
@@ -151,6 +159,20 @@ class Places:
         if guild is not None:
             return guild.places.get(chat)
         return self._unlisted.get(chat)
+
+    def newest(self, server: str = "") -> dict[str, int]:
+        """The newest message of each listed channel and thread, of one server or of all.
+
+        It is as of when Discord described them; the message itself may be gone.
+        """
+        found = [self._guilds[server]] if server in self._guilds else []
+        guilds = found if server else list(self._guilds.values())
+        return {chat: newest for guild in guilds for chat, newest in guild.newest.items()}
+
+    def joined(self, server: str) -> int:
+        """When the bot came to a server, in ms since the epoch; 0 when that is not known."""
+        guild = self._guilds.get(server)
+        return guild.joined if guild is not None else 0
 
     def room(self, place: Place) -> Room:
         """A place with what its server calls things."""
@@ -182,6 +204,7 @@ class Places:
 
     def _outline(self, guild: _Guild, data: Json) -> None:
         guild.owner = identity(data, "owner_id") or guild.owner
+        guild.joined = moment(text(data, "joined_at")) or guild.joined
         if isinstance(data.get("roles"), list):
             guild.roles.clear()
             guild.powers.clear()
@@ -212,6 +235,7 @@ class Places:
         if guild is not None:
             guild.places.pop(chat, None)
             guild.names.pop(chat, None)
+            guild.newest.pop(chat, None)
         self._unlisted.pop(chat, None)
 
     def _forget(self, server: str) -> None:

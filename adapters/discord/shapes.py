@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ _BLANK = re.compile(
     r"[\s\x00-\x1f\x7f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e"
     r"\u2060-\u2069\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0]+"
 )
+EPOCH = 1_420_070_400_000  # ms; where Discord's ids and times begin
 MAX_LABEL = 128  # characters of a name that are kept
 MAX_DIGITS = 20  # of an id: they are numbers of 64 bits
 
@@ -84,3 +86,12 @@ def label(words: str, limit: int = MAX_LABEL) -> str:
 def is_blank(words: str) -> bool:
     """Whether nothing of a text shows."""
     return not _BLANK.sub("", words)
+
+
+def moment(stamp: str) -> int | None:
+    """A time of Discord's in ms since the epoch, or None when it is none."""
+    try:
+        at = int(dt.datetime.fromisoformat(stamp).timestamp() * 1000)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return at if at > EPOCH else None

@@ -25,12 +25,14 @@ import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from tests.fakes.discord_parts import (
     APPLICATION_ID,
+    POSTED_IN,
     TOKEN,
     ApiError,
     Call,
@@ -142,6 +144,21 @@ class FakeDiscord(Chats):
         for channel in (*data["channels"], *data["threads"]):
             self.channels[channel["id"]] = {**channel, "guild_id": data["id"]}
 
+    def described(self, server: Json) -> Json:
+        """A server with the newest message of each channel and thread, a forum's newest post."""
+
+        def newest(channel: Json) -> str | None:
+            posts = [t["id"] for t in server["threads"] if t["parent_id"] == channel["id"]]
+            said = [made["id"] for made in self.messages.get(channel["id"], ())]
+            found = posts if channel["type"] in POSTED_IN else said
+            return max(found, key=int, default=None)
+
+        listed = {
+            kind: [{**channel, "last_message_id": newest(channel)} for channel in server[kind]]
+            for kind in ("channels", "threads")
+        }
+        return {**server, **listed}
+
     def dm(self, person: str) -> str:
         """The id of the direct chat with a person."""
         number = str(700_000 + int(person))
@@ -164,9 +181,15 @@ class FakeDiscord(Chats):
         await self.dispatch("MESSAGE_CREATE", made)
         return made
 
-    async def edit(self, made: Json, text: str, stamp: str = "2026-11-21T12:00:00+00:00") -> None:
-        """A person changes what they wrote."""
-        made |= {"content": text, "edited_timestamp": stamp}
+    def edited(self, made: Json, text: str, at: float | None = None) -> Json:
+        """A person changes what they wrote, now or at a time (seconds since the epoch)."""
+        moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
+        made |= {"content": text, "edited_timestamp": moment.isoformat()}
+        return made
+
+    async def edit(self, made: Json, text: str, at: float | None = None) -> None:
+        """A person changes what they wrote, and the bot hears of it."""
+        self.edited(made, text, at)
         await self.dispatch("MESSAGE_UPDATE", made)
 
     async def interact(self, person: str, data: Json, channel: str = "", **extra: Any) -> Shown:
@@ -334,7 +357,7 @@ class FakeDiscord(Chats):
         await socket.send(0, ready, "READY", 1)
         for number, described in self.guilds.items():
             if number not in self.undescribed:
-                await self.dispatch("GUILD_CREATE", described)
+                await self.dispatch("GUILD_CREATE", self.described(described))
 
     async def _resume(self, socket: _Socket, data: Json) -> None:
         self.resumed.append(data)

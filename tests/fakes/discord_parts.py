@@ -15,6 +15,7 @@ BOT_ID = "100"
 APPLICATION_ID = "900"
 GUILD_ID = "500"
 TEXT_CHANNEL, FORUM = "501", "502"
+POSTED_IN = frozenset({15, 16})  # kinds of channels that hold posts, and no messages
 OUR_ROLE = "510"
 ADMIN_ROLE = "511"
 MAX_CONTENT = 2000
@@ -127,6 +128,7 @@ def guild() -> Json:
         "id": GUILD_ID,
         "name": "Test server",
         "owner_id": "8",
+        "joined_at": "2020-01-01T00:00:00.000000+00:00",
         "roles": [everyone, ours, admin],
         "channels": [
             {"id": "503", "type": 4, "name": "Category"},

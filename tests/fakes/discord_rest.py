@@ -13,6 +13,7 @@ from tests.fakes.discord_parts import (
     APPLICATION_ID,
     GUILD_ID,
     MAX_CONTENT,
+    POSTED_IN,
     TOKEN_SECONDS,
     ApiError,
     Changed,
@@ -111,7 +112,8 @@ class Chats:
         return self._known(channel)
 
     def _history(self, channel: str, query: Any, **_: Any) -> list[Json]:
-        self._known(channel)
+        if self._known(channel)["type"] in POSTED_IN:
+            raise ApiError(400, 50024, "Cannot execute action on this channel type")
         found = sorted(self.messages[channel], key=lambda m: int(m["id"]))
         limit = int(query.get("limit", 50))
         if not 1 <= limit <= 100:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from structlog.testing import capture_logs
@@ -368,6 +369,144 @@ async def test_a_reply_left_unfinished_by_a_crash_is_taken_away(fake, engine):
     assert fake.texts("700007") == ["half an ans ▍"]
     async with running(engine, settings(fake)):
         await fake.wait_for(lambda: not fake.sent)
+
+
+def ids(engine):
+    return [inbound.message_id for inbound in engine.received]
+
+
+def to_bot(fake, channel, text, **extra):
+    mentions = [{"id": "100", "username": "Confidant"}]
+    return fake.message("7", f"<@100> {text}", channel, mentions=mentions, **extra)
+
+
+async def online(fake, engine):
+    """Be there once, until what was said so far is noted as heard."""
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: bool(e.notes))
+
+
+async def test_what_was_said_in_places_never_heard_before_is_found_afterwards(fake, engine):
+    to_bot(fake, "501", "before it ever came", at=time.time() - 3600)
+    await online(fake, engine)
+    made = {"id": "604", "type": 11, "name": "made meanwhile", "parent_id": "501"}
+    fake.guilds["500"]["threads"].append(made)
+    fake.channels["604"] = {**made, "guild_id": "500"}
+    for channel in ("501", "601", "602", "604"):
+        to_bot(fake, channel, f"missed in {channel}")
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: len(e.received) >= 4)
+    got = {i.text: (i.chat_type, i.parent, i.mentions_bot) for i in engine.received}
+    assert got == {
+        "missed in 501": ("channel", "", True),
+        "missed in 601": ("thread", "501", True),
+        "missed in 602": ("thread", "502", True),
+        "missed in 604": ("thread", "501", True),
+    }
+
+
+async def test_only_places_with_something_new_are_read(fake, engine):
+    to_bot(fake, "601", "old", at=time.time() - 3600)
+    await online(fake, engine)
+    to_bot(fake, "501", "new")
+    to_bot(fake, "602", "nobody listens here")
+    config = settings(fake, groups={"602": {"enabled": False}})
+    async with running(engine, config):
+        await engine.wait_until(lambda e: bool(e.received))
+    read = {c.path for c in fake.called("/messages")}
+    assert read == {"/channels/501/messages"}
+
+
+async def test_what_was_said_before_the_bot_joined_was_not_said_to_it(fake, engine):
+    await online(fake, engine)
+    to_bot(fake, "501", "before", at=time.time() - 10)
+    fake.guilds["500"]["joined_at"] = datetime.fromtimestamp(time.time() - 5, UTC).isoformat()
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        to_bot(fake, "601", "after")
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: bool(e.received))
+    assert set(texts(engine)) == {"after"}
+
+
+async def test_places_never_heard_before_are_looked_through_again_after_a_crash(fake, engine):
+    await online(fake, engine)
+    to_bot(fake, "501", "one")
+    to_bot(fake, "601", "two")
+    engine.failures = 1_000_000
+    async with running(engine, settings(fake)):
+        await engine.wait_said(Health.DEGRADED)
+    engine.failures = 0
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: len(e.received) >= 2)
+    assert set(texts(engine)) == {"one", "two"}
+
+
+async def test_a_server_that_is_described_late_is_looked_through_then(fake, engine):
+    await online(fake, engine)
+    to_bot(fake, "501", "missed")
+    fake.undescribed.add("500")
+    async with running(engine, settings(fake), replace(QUICK, settle=0.0)) as channel:
+        await eventually(lambda: account(channel)._since)
+        await fake.dispatch("GUILD_CREATE", fake.described(fake.guilds["500"]))
+        await engine.wait_until(lambda e: bool(e.received))
+    assert texts(engine) == ["missed"]
+
+
+async def test_edits_made_meanwhile_are_corrections_as_live_ones_are(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        first = await fake.say("7", "at eihgt")
+        second = await fake.say("7", "see you", at=time.time() + 1)
+        await engine.wait_until(lambda e: len(e.received) == 2)
+    fake.message("7", "a new one", at=time.time() + 2)
+    fake.edited(first, "at eight", time.time() + 3)
+    for _ in range(2):
+        async with running(engine, settings(fake)) as channel:
+            await engine.wait_until(lambda e: len(e.received) >= 4)
+            await account(channel).intake.caught_up()
+    got = {i.message_id: (i.text, i.edit_of) for i in engine.received}  # copies are dropped
+    assert list(got.values()) == [
+        ("at eihgt", ""),
+        ("see you", ""),
+        ("a new one", ""),
+        ("at eight", first["id"]),
+    ]
+    assert list(got)[1] == second["id"]
+    assert list(got)[3].startswith(f"{first['id']}:e")
+
+
+async def test_what_was_written_and_edited_meanwhile_is_one_message(fake, engine):
+    await online(fake, engine)
+    fake.dm("7")
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        await fake.say("7", "before")
+        await engine.wait_until(lambda e: bool(e.received))
+    fake.edited(fake.message("7", "helo"), "hello")
+    for _ in range(2):
+        async with running(engine, settings(fake)) as channel:
+            await engine.wait_until(lambda e: len(e.received) >= 2)
+            await account(channel).intake.caught_up()
+    assert len({*ids(engine)}) == 2
+    assert (engine.received[1].text, engine.received[1].edit_of) == ("hello", "")
+
+
+async def test_what_is_edited_while_history_is_read_is_one_message(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        await fake.say("7", "before")
+        await engine.wait_until(lambda e: bool(e.received))
+    fake.undescribed.add("500")
+    async with running(engine, settings(fake), replace(QUICK, settle=0.2)) as channel:
+        await fake.wait_online()
+        made = await fake.say("7", "helo")
+        await fake.edit(made, "hello")
+        await eventually(lambda: account(channel).intake.waiting == 2)
+        await engine.wait_until(lambda e: len(e.received) >= 2)
+        await eventually(lambda: account(channel).intake.is_idle)
+    assert len({*ids(engine)}) == 2
+    assert set(texts(engine)) == {"before", "hello"}
 
 
 async def test_history_is_asked_patiently(fake, engine):

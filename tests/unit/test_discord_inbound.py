@@ -222,8 +222,10 @@ def test_an_edit_corrects_the_message_before():
         ME,
         ROOM,
     ) == Ignored("unchanged")
-    # Read from the history it is the message as it stands now.
-    assert read("x", id="5", edited_timestamp=stamp).message_id == "5"
+    # One that was edited before it was read corrects nothing, and its edit is known by its id.
+    late = read("x", id="5", edited_timestamp=stamp)
+    assert (late.message_id, late.edit_of) == ("5:e1795262400123", "")
+    assert late.sent_at == sent_at("5")
 
 
 def test_ids_and_times_are_told_from_each_other():
