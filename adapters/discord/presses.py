@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from adapters.discord.inbound import CHANNEL, Identity, name_of, sent_at
 from adapters.discord.places import DM, Place, place_of
-from adapters.discord.shapes import Json, child, children, identity, integer, node, text
+from adapters.discord.shapes import Json, child, children, identity, integer, is_id, node, text
 from bot.channel import Inbound
 
 EVENT: Final = "INTERACTION_CREATE"
@@ -19,6 +19,7 @@ PRIVATE = frozenset(
     {"status", "whoami", "help", "context", "memory", "usage", "whosees", "reminders"}
 )
 
+_PRIVATE = "private"
 _COMMAND, _COMPONENT = 2, 3
 # Contexts: with the bot alone, and people among themselves.
 _BOT_DM, _PRIVATE_CHANNEL = 1, 2
@@ -33,8 +34,23 @@ class Interaction:
     application: str
     chat: str
     kind: Literal["command", "press"]
+    person: str
     message: str = ""  # the one the button stands below
-    is_private: bool = False  # whether the answer is for the person alone
+    is_private: bool = False  # True when the answer is for the person alone
+
+    @property
+    def message_id(self) -> str:
+        """The id of its message to the engine; that of a private one says whom to answer alone."""
+        if self.is_private:
+            return f"{_PRIVATE}-{self.person}-{self.id}"
+        return f"{'interaction' if self.kind == 'command' else 'press'}-{self.id}"
+
+
+def private_to(message_id: str) -> str:
+    """The person an answer to this message is for alone, or empty; so also after a restart."""
+    kind, _, rest = message_id.partition("-")
+    person, _, number = rest.partition("-")
+    return person if kind == _PRIVATE and is_id(person) and is_id(number) else ""
 
 
 def interaction_of(data: object) -> Interaction | None:
@@ -44,8 +60,9 @@ def interaction_of(data: object) -> Interaction | None:
         return None
     kind = integer(event, "type")
     number, application = identity(event, "id"), identity(event, "application_id")
-    token, chat = text(event, "token"), _chat(event)
-    if kind not in {_COMMAND, _COMPONENT} or not (number and application and token and chat):
+    token, chat, person = text(event, "token"), _chat(event), identity(_user(event), "id")
+    known = number and application and token and chat and person
+    if kind not in {_COMMAND, _COMPONENT} or not known:
         return None
     name = text(child(event, "data"), "name")
     return Interaction(
@@ -54,6 +71,7 @@ def interaction_of(data: object) -> Interaction | None:
         application=application,
         chat=chat,
         kind="command" if kind == _COMMAND else "press",
+        person=person,
         message=identity(child(event, "message"), "id"),
         is_private=kind == _COMMAND and name in PRIVATE,
     )
@@ -79,12 +97,10 @@ def normalise(data: object, account: str, me: Identity) -> Inbound | None:
     event, interaction = node(data), interaction_of(data)
     if event is None or interaction is None:
         return None
-    member = child(event, "member")
-    user = node(event.get("user")) or child(member, "user")
-    sender = identity(user, "id")
+    user, sender = _user(event), interaction.person
     is_command = interaction.kind == "command"
     words = _typed(child(event, "data")) if is_command else text(child(event, "data"), "custom_id")
-    if not sender or sender == me.id or user.get("bot") is True or not words.startswith("/"):
+    if sender == me.id or user.get("bot") is True or not words.startswith("/"):
         return None
     if not is_command and not pressable(words):
         return None
@@ -95,8 +111,8 @@ def normalise(data: object, account: str, me: Identity) -> Inbound | None:
         chat=interaction.chat,
         chat_type=place.kind,
         sender=sender,
-        sender_name=name_of(user, member),
-        message_id=f"{'interaction' if is_command else 'press'}-{interaction.id}",
+        sender_name=name_of(user, child(event, "member")),
+        message_id=interaction.message_id,
         text=words,
         mentions_bot=True,
         locale=text(event, "locale")[:20],
@@ -108,6 +124,10 @@ def normalise(data: object, account: str, me: Identity) -> Inbound | None:
 
 def _chat(event: Json) -> str:
     return identity(event, "channel_id") or identity(child(event, "channel"), "id")
+
+
+def _user(event: Json) -> Json:
+    return node(event.get("user")) or child(child(event, "member"), "user")
 
 
 def _typed(data: Json) -> str:

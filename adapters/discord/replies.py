@@ -40,7 +40,8 @@ class Waiting:
 class Replies:
     """The interactions of one account. Tokens live here for 15 minutes and are never stored.
 
-    After a restart, or when Discord no longer knows a token, the answer is a plain message.
+    After a restart, or when Discord no longer knows a token, the answer is a plain message; one for
+    a person alone goes to their direct chat (`Sender`).
 
     Args:
         spawn: runs something in a task that ends with the account.
@@ -129,7 +130,7 @@ class Replies:
             waiting.timer = None
 
     def lost(self, waiting: Waiting) -> None:
-        """Discord no longer knows it: the answer goes out as a plain message."""
+        """Discord no longer knows it: the answer goes out as a message."""
         self._forget(waiting.interaction.id)
 
     def _find(self, outbound: Outbound, answer: str, *, exact: bool) -> Waiting | None:
@@ -142,7 +143,7 @@ class Replies:
                 return waiting
         free = [waiting for waiting in here if not waiting.answer]
         if outbound.reply_to:
-            names = (w for w in free if outbound.reply_to == f"interaction-{w.interaction.id}")
+            names = (w for w in free if outbound.reply_to == w.interaction.message_id)
             return next(names, None)
         is_first = answer == outbound.id
         return free[0] if free and is_first and not exact else None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
-from adapters.discord.api import Rest, as_json, file_name, reason
+from adapters.discord.api import Rest, Unreachable, as_json, file_name, reason
 from adapters.discord.drafts import NO_PREVIEWS, QUIET, Draft, Drafts, nonce, reference
 from adapters.discord.inbound import number_in
 from adapters.discord.places import Places
-from adapters.discord.presses import pressable
+from adapters.discord.presses import pressable, private_to
 from adapters.discord.render import rendered
 from adapters.discord.replies import Replies, Waiting
 from adapters.discord.sdk import discord
@@ -27,8 +28,15 @@ MAX_ROW, MAX_ROWS = 5, 5  # buttons side by side, and rows of them
 MAX_BUTTON_LABEL = 80
 
 _EPHEMERAL = 1 << 6
-# An interaction's token is over, or its message is gone: a plain message does it too.
+# An interaction's token is over, or its message is gone: a message does it too.
 _TOKEN_OVER = frozenset({10008, 10015, 10062, 50027})
+
+# The first line in a direct chat of an answer that was asked for in a room.
+_WHY_HERE = {
+    "en": "-# You asked in <#{room}>. It can no longer be shown to you alone there, so it is here.",
+    "zh": "-# 这是你在 <#{room}> 里要的。那里已不能只给你一个人看，所以发在这里。",
+}
+_CHINESE = re.compile("[\u4e00-\u9fff]")
 
 _log = structlog.get_logger()
 
@@ -53,6 +61,8 @@ class Sender:
         self._progress: OrderedDict[str, tuple[int, str]] = OrderedDict()
         self._taken: OrderedDict[str, Draft] = OrderedDict()  # drafts to finish, by text
         self._begun: OrderedDict[str, None] = OrderedDict()  # texts whose first piece was sent
+        self._direct: OrderedDict[str, str] = OrderedDict()  # direct chats, by person
+        self._explained: OrderedDict[str, None] = OrderedDict()  # texts said to be private
 
     async def send(self, outbound: Outbound) -> str:
         """Send one piece of text and what comes with it; the id of its first message.
@@ -98,6 +108,9 @@ class Sender:
                 if error.status != 401 and error.code not in _TOKEN_OVER:
                     raise
                 self._replies.lost(waiting)
+        person = self._person_of(outbound, waiting)
+        if person:
+            return await self._alone(person, outbound, index, body, part.files)
         answers = ""
         if index == 0 and outbound.reply_to[:1].isdecimal():
             answers = number_in(outbound.reply_to)
@@ -169,6 +182,47 @@ class Sender:
             sent = await self._try("PATCH", f"{path}/messages/@original", edit, files, ids)
             self._replies.filled(waiting)
         return identity(as_json(sent), "id") or f"interaction-{interaction.id}"
+
+    def _person_of(self, outbound: Outbound, waiting: Waiting | None) -> str:
+        """Whom a text is for alone where others could read it too, or empty."""
+        place = self._places.place(outbound.address.chat)
+        if place is not None and place.kind == "direct":
+            return ""
+        person = private_to(outbound.answers)
+        if not person and waiting is not None and waiting.interaction.is_private:
+            person = waiting.interaction.person
+        return person
+
+    async def _alone(
+        self,
+        person: str,
+        outbound: Outbound,
+        index: int,
+        body: Json,
+        files: tuple[Attachment, ...],
+    ) -> str:
+        """Answer in a person's direct chat what can no longer be shown to them alone in a room.
+
+        It never goes to the room, also when the person takes no direct messages.
+        """
+        chat = self._direct.get(person)
+        if chat is None:
+            opened = await self._rest.call("POST", "/users/@me/channels", {"recipient_id": person})
+            chat = identity(as_json(opened), "id")
+            if not chat:
+                raise Unreachable("no direct chat")
+            _keep(self._direct, person, chat)
+        whole = self._whole(outbound.id)
+        there = replace(outbound, address=replace(outbound.address, chat=chat))
+        if whole not in self._explained:
+            words = _WHY_HERE["zh" if _CHINESE.search(outbound.text) else "en"]
+            why: Json = {"content": words.format(room=outbound.address.chat)}
+            why |= {"allowed_mentions": QUIET, "flags": NO_PREVIEWS}
+            await self._create(replace(there, id=f"{whole} why"), 0, why, (), "")
+            _keep(self._explained, whole, None)
+        # A button would be pressed in another conversation than the one it is about.
+        body = {key: value for key, value in body.items() if key != "components"}
+        return await self._create(there, index, body, files, "")
 
     async def _try(
         self,

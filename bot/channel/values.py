@@ -126,7 +126,8 @@ class Outbound:
 
     `text` is Markdown (CommonMark). `id` is stable across retries, so a platform that takes
     idempotency keys gets one; a reply's is also that of its line in the history. `reply_to` is the
-    message id to answer, on a first piece only. Buttons and attachments come with the last piece,
+    message id to answer, on a first piece only; `answers` is the same on every piece, for a channel
+    that has to know whose answer a later one is. Buttons and attachments come with the last piece,
     and only to a channel whose `Capabilities` declare them. `draft` is the id under which a reply
     was shown while it was being written (`Drafts.draft`), on a first piece only; the same after a
     restart.
@@ -137,6 +138,7 @@ class Outbound:
     text: str
     kind: OutboundKind = "reply"
     reply_to: str = ""
+    answers: str = ""
     at: int = 0  # when it was written, ms since the epoch
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()

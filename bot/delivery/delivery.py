@@ -100,6 +100,7 @@ class Delivery:
                 text=texts[index],
                 kind=letter.kind,
                 reply_to=letter.reply_to if index == 0 else "",
+                answers=letter.reply_to,
                 at=letter.created_at,
                 buttons=letter.extra.buttons if is_last and able.buttons else (),
                 attachments=letter.extra.attachments if is_last and able.attachments else (),

@@ -81,6 +81,7 @@ class Chats:
         hook = rf"/webhooks/{APPLICATION_ID}/([^/]+)"
         return [
             ("GET", r"/users/@me", lambda **_: bot_user()),
+            ("POST", r"/users/@me/channels", self._open_direct),
             ("GET", r"/users/@me/guilds", lambda **_: [{"id": n} for n in self.guilds]),
             ("GET", r"/applications/@me", lambda **_: self.application),
             ("GET", channel, self._channel),
@@ -110,6 +111,16 @@ class Chats:
 
     def _channel(self, channel: str, **_: Any) -> Json:
         return self._known(channel)
+
+    def _open_direct(self, body: Json, **_: Any) -> Json:
+        """The direct chat with a person, made when there is none; it may still take nothing."""
+        person = body["recipient_id"]
+        if not re.fullmatch(r"\d{1,20}", person):
+            raise ApiError(400, 50035, "Invalid Form Body")
+        return self.channels[self.dm(person)]
+
+    def dm(self, person: str) -> str:
+        raise NotImplementedError
 
     def _history(self, channel: str, query: Any, **_: Any) -> list[Json]:
         if self._known(channel)["type"] in POSTED_IN:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from bot.channel import Address, Button, Command, Health, Outbound
+from bot.errors import SendRefused, SendTransient
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import QUICK, running, settings
 from tests.fakes.telegram_channel import WatchingEngine
@@ -97,8 +98,6 @@ async def test_an_answer_that_failed_is_tried_again_in_its_place(fake, engine, c
     shown = await fake.command("7", "help")
     await arrived(engine)
     fake.fail("PATCH /webhooks", status=500)
-    from bot.errors import SendTransient
-
     with pytest.raises(SendTransient):
         await channel.send(Outbound(ENTRY, DM, "Help"))
     await channel.send(Outbound(ENTRY, DM, "Help"))
@@ -123,6 +122,109 @@ async def test_after_a_restart_the_answer_is_a_plain_message(fake, engine):
     async with running(engine, settings(fake)) as channel:
         await channel.send(Outbound(ENTRY, DM, "Help", reply_to=got.message_id))
     assert fake.texts("700007") == ["Help"]
+
+
+def alone(fake, person="7"):
+    """What the bot said to a person directly, without the line that says why there."""
+    said = fake.texts(fake.dm(person))
+    assert [text.startswith("-# You asked in <#501>.") for text in said] == [
+        n == 0 for n in range(len(said))
+    ]
+    return said[1:]
+
+
+async def answer(channel, got, *pieces: str):
+    for index, text in enumerate(pieces):
+        number = f"{ENTRY}.{index}" if index else ENTRY
+        first = got.message_id if not index else ""
+        await channel.send(Outbound(number, ROOM, text, reply_to=first, answers=got.message_id))
+
+
+async def test_a_private_answer_whose_token_is_over_goes_to_the_person_alone(fake, engine, channel):
+    shown = await fake.command("7", "status", channel="501")
+    got = await arrived(engine)
+    await fake.wait_for(lambda: shown.callback is not None)
+    shown.made -= 16 * 60
+    await answer(channel, got, "first", "second")
+    assert alone(fake) == ["first", "second"]
+    assert fake.texts("501") == []
+
+
+async def test_a_private_answer_that_loses_its_token_half_way_stays_private(fake, engine, channel):
+    shown = await fake.command("7", "status", channel="501")
+    got = await arrived(engine)
+    await answer(channel, got, "first")
+    shown.made -= 16 * 60
+    await channel.send(Outbound(f"{ENTRY}.1", ROOM, "second", answers=got.message_id))
+    assert shown.original["content"] == "first"
+    assert alone(fake) == ["second"]
+    assert fake.texts("501") == []
+
+
+async def test_after_a_restart_a_private_answer_goes_to_the_person_alone(fake, engine):
+    async with running(engine, settings(fake)):
+        await fake.wait_online()
+        shown = await fake.command("7", "memory", channel="501")
+        got = await arrived(engine)
+        await fake.wait_for(lambda: shown.callback is not None)
+    async with running(engine, settings(fake)) as channel:
+        await answer(channel, got, "first", "second")
+    assert alone(fake) == ["first", "second"]
+    assert fake.texts("501") == []
+
+
+async def test_a_private_command_that_could_not_be_stored_in_time_is_answered_alone(
+    fake, engine, channel
+):
+    engine.failures = 2
+    shown = await fake.command("7", "whoami", channel="501")
+    shown.made -= 4
+    got = await arrived(engine)
+    await answer(channel, got, "You are Ada.")
+    assert alone(fake) == ["You are Ada."]
+    assert fake.texts("501") == []
+
+
+async def test_a_private_answer_to_somebody_who_takes_no_direct_messages_is_refused(
+    fake, engine, channel
+):
+    shown = await fake.command("7", "status", channel="501")
+    got = await arrived(engine)
+    await fake.wait_for(lambda: shown.callback is not None)
+    shown.made -= 16 * 60
+    fake.forbidden[fake.dm("7")] = 50007
+    with pytest.raises(SendRefused):
+        await answer(channel, got, "first")
+    assert fake.sent == []
+
+
+async def test_a_private_answer_in_chinese_says_why_it_is_there_in_chinese(fake, engine, channel):
+    shown = await fake.command("7", "status", channel="501")
+    got = await arrived(engine)
+    await fake.wait_for(lambda: shown.callback is not None)
+    shown.made -= 16 * 60
+    await answer(channel, got, "一切正常")
+    assert "只给你一个人看" in fake.texts("700007")[0]
+
+
+async def test_buttons_do_not_go_along_to_another_conversation(fake, engine, channel):
+    shown = await fake.command("7", "memory", "forget tea", channel="501")
+    got = await arrived(engine)
+    await fake.wait_for(lambda: shown.callback is not None)
+    shown.made -= 16 * 60
+    buttons = (Button("Yes", "/memory forget yes"),)
+    await channel.send(Outbound(ENTRY, ROOM, "Sure?", answers=got.message_id, buttons=buttons))
+    assert alone(fake) == ["Sure?"]
+    assert not any(made["components"] for made in fake.sent)
+
+
+async def test_a_public_answer_whose_token_is_over_stays_in_its_room(fake, engine, channel):
+    shown = await fake.command("7", "new", channel="501")
+    got = await arrived(engine)
+    await fake.wait_for(lambda: shown.callback is not None)
+    shown.made -= 16 * 60
+    await answer(channel, got, "Started anew.")
+    assert fake.texts("501") == ["Started anew."]
 
 
 async def test_a_command_that_could_not_be_stored_in_time_is_still_answered(fake, engine, channel):

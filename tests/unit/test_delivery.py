@@ -205,13 +205,14 @@ async def test_buttons_and_files_come_with_the_last_piece_where_they_are_taken(p
     assert list(rows) == [("", "")]
 
 
-async def test_a_reply_names_its_draft_in_its_first_piece_also_after_a_restart(post: Post):
+async def test_a_reply_names_its_draft_in_its_first_piece_and_what_it_answers_in_all(post: Post):
     for again in (False, True):
         post.channel.sent.clear()
 
         def work(tx: Transaction) -> outbox.Letter:
             extra = outbox.Extra(draft="7")
-            return outbox.add(tx, ADA, "word " * 30, post.clock(), extra=extra)
+            words = "word " * 30
+            return outbox.add(tx, ADA, words, post.clock(), reply_to="m5", extra=extra)
 
         letter = await post.database.write(work)
         if again:
@@ -221,4 +222,6 @@ async def test_a_reply_names_its_draft_in_its_first_piece_also_after_a_restart(p
             post.delivery.post([letter])
         sent = await post.channel.wait_sent(3)
         assert [piece.draft for piece in sent] == ["7", "", ""]
+        assert [piece.reply_to for piece in sent] == ["m5", "", ""]
+        assert {piece.answers for piece in sent} == {"m5"}
         await post.until(lambda states: set(states) == {"sent"})

@@ -15,7 +15,7 @@ from adapters.discord.inbound import (
     sent_at,
 )
 from adapters.discord.places import EVENTS, Place, Places, Room
-from adapters.discord.presses import interaction_of
+from adapters.discord.presses import interaction_of, private_to
 from adapters.discord.presses import normalise as pressed
 from bot.channel import Inbound, Media
 from tests.fakes.discord_parts import BOT_ID, guild, message, snowflake, user
@@ -231,7 +231,14 @@ def test_an_edit_corrects_the_message_before():
 def test_ids_and_times_are_told_from_each_other():
     assert sent_at(first_id_at(1_795_262_400_000)) == 1_795_262_400_000
     assert first_id_at(0) == "0"
-    for given, number in {"12": "12", "12:e5": "12", "interaction-7": "7", "x": "", "": ""}.items():
+    for given, number in {
+        "12": "12",
+        "12:e5": "12",
+        "private-8-7": "7",
+        "interaction-7": "7",
+        "x": "",
+        "": "",
+    }.items():
         assert number_in(given) == number
 
 
@@ -356,6 +363,15 @@ def test_only_answers_about_oneself_are_private():
         assert interaction_of(interaction(data={"name": name})).is_private
     for name in ("new", "undo", "compact"):
         assert not interaction_of(interaction(data={"name": name})).is_private
+
+
+def test_the_id_of_a_private_command_says_whom_to_answer_alone():
+    private = interaction_of(interaction(data={"name": "status"}))
+    public = interaction_of(interaction(data={"name": "new"}))
+    assert private_to(private.message_id) == private.person == "7"
+    assert private.message_id.endswith(f"-{private.id}")
+    for other in (public.message_id, "", "private", "private-7", "private--5", "private-x-5", "12"):
+        assert private_to(other) == ""
 
 
 # --- anything at all -----------------------------------------------------------------------------
