@@ -299,7 +299,12 @@ class App:
             commander=commander,
             lanes=lanes,
             room_door=RoomDoor(
-                people=people, commands=known, ledger=ledger, clock=clock, metrics=self.metrics
+                people=people,
+                commands=known,
+                database=database,
+                ledger=ledger,
+                clock=clock,
+                metrics=self.metrics,
             ),
             health=health,
             database=database,

@@ -18,7 +18,7 @@ cli = typer.Typer(help="Let people in, and out again.", no_args_is_help=True)
 
 @cli.command("list")
 def list_(config: ConfigOption = None) -> None:
-    """Show who asked and who was let in."""
+    """Show who asked, the newest first, and who was let in."""
     loaded = load(config, quiet=True)
     now = system_clock()
     waiting, approved = reading(
@@ -49,8 +49,8 @@ def approve(channel: str, code: str, config: ConfigOption = None) -> None:
     found = writing(loaded.config, work)
     if found is None:
         raise ConfidantError(
-            f"No valid code of {channel} is like that. Codes are valid for an hour; "
-            "`confidant pairing list` shows them."
+            f"No valid code of {channel} is like that. Codes are valid for an hour, and no longer "
+            "once they were typed in a chat; `confidant pairing list` shows them."
         )
     typer.echo(f"{_who(found)} may talk to the bot now, and is told as soon as it runs.")
 

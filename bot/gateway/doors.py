@@ -11,22 +11,52 @@ from dataclasses import replace
 
 import structlog
 
+from bot import codes
 from bot.channel import Inbound
 from bot.clock import Clock
 from bot.commands.parse import parse
-from bot.gateway import inbox
+from bot.gateway import inbox, pairing
 from bot.gateway.access import Verdict
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.people import People
 from bot.gateway.rooms import Overheard, addressed, pointed
-from bot.i18n import text
+from bot.i18n import language_of, text
 from bot.metrics import Metrics
-from bot.sessions import rooms
+from bot.sessions import links, rooms
+from bot.storage import Database, Transaction
 
 DAY_MS = 86_400_000  # a room is told at most once within it that it is none of ours
 
 log = structlog.get_logger(__name__)
+
+
+def void_codes(
+    draft: Draft, people: People, inbound: Inbound, *, answers: bool
+) -> tuple[pairing.Pairing, ...]:
+    """Make codes worthless that were typed where they do not belong, and say so.
+
+    That is any in a room, and one for pairing in a direct chat: it is for the operator's command
+    line. Whose codes they were is told, and with `answers` whoever typed them; those who had asked
+    for pairing are returned.
+    """
+    typed = codes.typed_in(inbound.text)
+    if not typed:
+        return ()
+    is_room = inbound.chat_type != "direct"
+    asked = pairing.void(draft.tx, typed, draft.now)
+    offered = links.void(draft.tx, typed, draft.now) if is_room else []
+    if answers and (asked or offered):
+        words = text(people.language(inbound), "codes.in_room" if is_room else "codes.in_chat")
+        draft.say(inbound.address, words, "notice")
+    for made in offered:
+        words = text(made.language, "codes.link_void", channel=inbound.channel)
+        draft.say(made.address, words, "notice")
+    for waiting in asked:
+        if waiting.address != inbound.address:
+            words = text(language_of(waiting.locale), "codes.pairing_void")
+            draft.say(waiting.address, words, "notice")
+    return tuple(asked)
 
 
 class RoomDoor:
@@ -37,12 +67,14 @@ class RoomDoor:
         *,
         people: People,
         commands: Collection[str],
+        database: Database,
         ledger: Ledger,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._people = people
         self._commands = commands
+        self._database = database
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
@@ -52,9 +84,11 @@ class RoomDoor:
         """A message for the bot, with what was said before it; None for everything else.
 
         Raises:
-            StorageError: the room could not be told that the bot does not talk there.
+            StorageError: the room could not be told that the bot does not talk there, or a code
+                that was typed in it could not be made worthless.
         """
         verdict = self._people.verdict(inbound)
+        await self._void_codes(inbound, verdict)
         if verdict is Verdict.ALLOW:
             return self._listen(inbound)
         declines = verdict in {Verdict.LISTEN, Verdict.DECLINE} and pointed(inbound)
@@ -85,6 +119,24 @@ class RoomDoor:
         if command is not None and not command.to:
             return inbound  # what was overheard is for the model
         return replace(inbound, heard=self.overheard.take(key))
+
+    async def _void_codes(self, inbound: Inbound, verdict: Verdict) -> None:
+        """Let no code be of use that everybody in the room has read."""
+        typed, now = codes.typed_in(inbound.text), self._clock()
+        if not typed:
+            return
+
+        def is_open(tx: Transaction) -> bool:
+            return links.is_open(tx, typed, now) or pairing.is_open(tx, typed, now)
+
+        # Many a word could be a code: only for one that is does anything have to be written.
+        if not await self._database.read(is_open):
+            return
+        talks = verdict in {Verdict.ALLOW, Verdict.LISTEN} and self._people.permits(inbound)
+        await self._ledger.write(
+            now, lambda draft: void_codes(draft, self._people, inbound, answers=talks)
+        )
+        log.info("code.void", channel=inbound.channel)
 
     def _hear(self, inbound: Inbound, key: str = "") -> None:
         self.overheard.hear(key or self._people.key(inbound), inbound)

@@ -22,7 +22,7 @@ from bot.gateway import inbox, pairing, sweep
 from bot.gateway.access import Verdict
 from bot.gateway.aftercare import undo_button
 from bot.gateway.commander import Commander
-from bot.gateway.doors import RoomDoor
+from bot.gateway.doors import RoomDoor, void_codes
 from bot.gateway.drops import Drops
 from bot.gateway.health import HealthBoard
 from bot.gateway.history import history_of
@@ -203,7 +203,12 @@ class Gateway:
         row = inbox.store(draft.tx, inbound, body, place.key, draft.now, is_command=is_command)
         if row is None:
             return _Stored("duplicate")
+        is_direct = inbound.chat_type == "direct"  # what was said in a room was looked at before
+        void = void_codes(draft, self._people, inbound, answers=True) if is_direct else ()
         if code:
+            if any(waiting.is_from(inbound) for waiting in void):
+                inbox.refuse(draft.tx, row, draft.now)  # the next message brings a new one
+                return _Stored("unpaired")
             asked = pairing.ask(draft.tx, inbound, code, draft.now)
             if not asked.approved:
                 inbox.refuse(draft.tx, row, draft.now)

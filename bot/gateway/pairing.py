@@ -1,11 +1,14 @@
 """Pairing: an unknown person gets a code, the operator approves it. Functions over a transaction.
 
-A code is valid for an hour, at most three are pending for a channel's account, and a repeated
-question gets no second code, so nobody can make the bot write to them again and again.
+Everybody has a place of their own, so strangers who ask keep no newcomer out: where too many codes
+are pending, the oldest gives way. A code is valid for an hour, a repeated question gets no second
+one while it is, and nobody gets more than a few in an hour, so nobody can make the bot write to
+them again and again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bot import codes
@@ -13,9 +16,11 @@ from bot.channel import Address, Inbound
 from bot.storage import Transaction
 
 VALID_MS = 60 * 60_000
-MAX_PENDING = 3  # for a channel's account
+MAX_PENDING = 100  # for a channel's account
+MAX_CODES = 3  # for one person, until they are silent for VALID_MS
 
 _COLUMNS = "channel, account, sender, state, code, name, locale, chat, thread, asked_at"
+_OPEN = "state <> 'approved'"  # as the index on those has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,11 @@ class Pairing:
         """Where this person can be told."""
         return Address(self.channel, self.account, self.chat, self.thread)
 
+    def is_from(self, inbound: Inbound) -> bool:
+        """True when this is who wrote a message."""
+        who = (inbound.channel, inbound.account, inbound.sender)
+        return who == (self.channel, self.account, self.sender)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -48,29 +58,44 @@ class Asked:
 
 
 def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> Asked:
-    """Look a sender up; hand out `code` if they are unknown and there is room for one more."""
+    """Look a sender up; hand out `code` to whoever is unknown and has none that is valid."""
     who = (inbound.channel, inbound.account, inbound.sender)
     rows = tx.execute(
-        "SELECT state, asked_at FROM pairing WHERE channel = ? AND account = ? AND sender = ?", who
+        "SELECT state, asked_at, given FROM pairing "
+        "WHERE channel = ? AND account = ? AND sender = ?",
+        who,
     )
-    if rows and rows[0][0] == "approved":
-        return Asked(approved=True)
-    if rows and _valid(rows[0][1], now):
-        return Asked(approved=False)
-    asked = tx.execute(
-        "SELECT asked_at FROM pairing WHERE channel = ? AND account = ? AND state = 'pending'",
-        who[:2],
-    )
-    if sum(_valid(row[0], now) for row in asked) >= MAX_PENDING:
-        return Asked(approved=False)
+    given = 1
+    for state, asked_at, before in rows:
+        if state == "approved":
+            return Asked(approved=True)
+        if _valid(asked_at, now):
+            if state == "pending" or before >= MAX_CODES:
+                return Asked(approved=False)
+            given = before + 1
+    _make_room(tx, *who[:2], now)
     tx.execute(
-        f"INSERT INTO pairing({_COLUMNS}) VALUES (?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?) "
+        f"INSERT INTO pairing({_COLUMNS}, given) "
+        "VALUES (?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT(channel, account, sender) DO UPDATE SET state = 'pending', "
         "code = excluded.code, name = excluded.name, locale = excluded.locale, "
-        "chat = excluded.chat, thread = excluded.thread, asked_at = excluded.asked_at",
-        (*who, code, inbound.sender_name, inbound.locale, inbound.chat, inbound.thread, now),
+        "chat = excluded.chat, thread = excluded.thread, asked_at = excluded.asked_at, "
+        "given = excluded.given",
+        (*who, code, inbound.sender_name, inbound.locale, inbound.chat, inbound.thread, now, given),
     )
     return Asked(approved=False, code=code)
+
+
+def _make_room(tx: Transaction, channel: str, account: str, now: int) -> None:
+    """Forget who asked long ago, and void the oldest codes so that one more has a place."""
+    tx.execute(
+        f"DELETE FROM pairing WHERE {_OPEN} AND channel = ? AND account = ? "
+        "AND abs(? - asked_at) >= ?",
+        (channel, account, now, VALID_MS),
+    )
+    waiting = [p for p in pending(tx, now) if (p.channel, p.account) == (channel, account)]
+    for found in waiting[MAX_PENDING - 1 :]:
+        _void(tx, found)
 
 
 def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | None:
@@ -86,6 +111,28 @@ def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | Non
     return None
 
 
+def void(tx: Transaction, typed: Collection[str], now: int) -> list[Pairing]:
+    """Make the valid ones of these codes worthless; whose they were."""
+    found = [waiting for waiting in pending(tx, now) if waiting.code in typed]
+    for waiting in found:
+        _void(tx, waiting)
+    return found
+
+
+def is_open(tx: Transaction, typed: Collection[str], now: int) -> bool:
+    """True when one of these is a code that can still be approved."""
+    return any(waiting.code in typed for waiting in pending(tx, now))
+
+
+def _void(tx: Transaction, found: Pairing) -> None:
+    """What is left of a code is who had it, and when: nobody gets any number of them."""
+    tx.execute(
+        "UPDATE pairing SET state = 'void', code = '' "
+        "WHERE channel = ? AND account = ? AND sender = ?",
+        (found.channel, found.account, found.sender),
+    )
+
+
 def revoke(tx: Transaction, channel: str, sender: str) -> int:
     """Forget a sender's approval or pending code on every account; how many there were."""
     return len(
@@ -97,18 +144,18 @@ def revoke(tx: Transaction, channel: str, sender: str) -> int:
 
 
 def pending(tx: Transaction, now: int) -> list[Pairing]:
-    """Everyone whose code can still be approved, oldest first."""
-    return [found for found in _all(tx, "pending") if _valid(found.asked_at, now)]
+    """Everyone whose code can still be approved, the newest first."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM pairing WHERE {_OPEN} AND state = 'pending' "
+        "ORDER BY asked_at DESC, sender"
+    )
+    return [found for row in rows if _valid((found := Pairing(*row)).asked_at, now)]
 
 
 def approved(tx: Transaction) -> list[Pairing]:
     """Everyone who was let in, oldest first."""
-    return _all(tx, "approved")
-
-
-def _all(tx: Transaction, state: str) -> list[Pairing]:
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM pairing WHERE state = ? ORDER BY asked_at, sender", (state,)
+        f"SELECT {_COLUMNS} FROM pairing WHERE state = 'approved' ORDER BY asked_at, sender"
     )
     return [Pairing(*row) for row in rows]
 

@@ -6,6 +6,7 @@ seat of somebody's first account, never one that is linked itself.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bot import codes
@@ -73,15 +74,19 @@ def offer(tx: Transaction, made: Offer, now: int) -> None:
 
 def claim(tx: Transaction, typed: str, person: str, now: int) -> Offer | None:
     """Use up the code somebody typed; None when no valid one of another person is like it."""
-    rows = tx.execute(
-        f"SELECT {_OFFER} FROM link_codes WHERE abs(? - made_at) < ?", (now, VALID_MS)
-    )
-    for row in rows:
-        found = _offer(row)
+    for found in _valid(tx, now):
         if codes.is_same(found.code, typed) and found.person != person:
             tx.execute("DELETE FROM link_codes WHERE person = ?", (found.person,))
             return found
     return None
+
+
+def void(tx: Transaction, typed: Collection[str], now: int) -> list[Offer]:
+    """Make the valid ones of these codes worthless; what had been offered with them."""
+    found = [made for made in _valid(tx, now) if made.code in typed]
+    for made in found:
+        tx.execute("DELETE FROM link_codes WHERE person = ?", (made.person,))
+    return found
 
 
 def join(tx: Transaction, link: Link, now: int) -> None:
@@ -113,6 +118,18 @@ def everything(tx: Transaction) -> list[Link]:
     """Every link, the oldest first."""
     rows = tx.execute(f"SELECT {_LINK} FROM links ORDER BY linked_at, channel, sender")
     return [_link(row) for row in rows]
+
+
+def is_open(tx: Transaction, typed: Collection[str], now: int) -> bool:
+    """True when one of these is a code that is still valid."""
+    return any(made.code in typed for made in _valid(tx, now))
+
+
+def _valid(tx: Transaction, now: int) -> list[Offer]:
+    rows = tx.execute(
+        f"SELECT {_OFFER} FROM link_codes WHERE abs(? - made_at) < ?", (now, VALID_MS)
+    )
+    return [_offer(row) for row in rows]
 
 
 def _offer(row: Row) -> Offer:

@@ -123,6 +123,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             chat TEXT NOT NULL, thread TEXT NOT NULL, key TEXT NOT NULL, language TEXT NOT NULL,
             made_at BIGINT NOT NULL)""",
     ),
+    (
+        # How many codes somebody was given without an hour in between.
+        "ALTER TABLE pairing ADD COLUMN given BIGINT NOT NULL DEFAULT 1",
+        """CREATE INDEX pairing_open ON pairing(channel, account, asked_at)
+            WHERE state <> 'approved'""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

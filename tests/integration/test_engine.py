@@ -1,7 +1,10 @@
 """A message's whole way, with real storage and everything else in memory."""
 
 import asyncio
+import contextlib
+import re
 
+import apsw
 import pytest
 
 from bot.agent.models import Request
@@ -226,6 +229,60 @@ async def test_unknown_people_get_one_code_and_are_let_in_by_it(tmp_path):
         await engine.say("hello?")
         assert not engine.model.requests
         assert engine.sent_to("ada") == [words]
+
+
+CLOSED = {"memory": {"dm_policy": "pairing", "allow_from": ["zoe"], "group_policy": "open"}}
+CODE = re.compile(r"approve memory ([A-Z2-9]{8})")
+
+
+async def code_of(engine, sender: str) -> str:
+    found = CODE.search(await engine.ask("let me in", sender=sender))
+    assert found is not None
+    return found[1]
+
+
+def pending(engine) -> set[str]:
+    connection = apsw.Connection(str(engine.folder / "confidant.db"))
+    with contextlib.closing(connection):
+        rows = connection.execute("SELECT code FROM pairing WHERE state = 'pending'")
+        return {row[0] for row in rows}
+
+
+async def test_a_pairing_code_typed_in_a_room_is_void_and_its_holder_is_told(tmp_path):
+    async with running(tmp_path, channels=CLOSED) as engine:
+        code = await code_of(engine, "ada")
+        await engine.say(f"{code} is Ada's", sender="bob", chat="den", chat_type="group")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) > 1)
+        assert "Your next message to me brings a new one" in engine.sent_to("ada")[1]
+        assert engine.sent_to("den")[0].startswith("A code was typed here")
+        assert pending(engine) == set()
+        again = await code_of(engine, "ada")
+        assert pending(engine) == {again} != {code}
+
+
+@pytest.mark.parametrize("typist", ["ada", "eve", "zoe"])
+async def test_a_pairing_code_typed_in_a_chat_by_anyone_is_void(tmp_path, typist):
+    async with running(tmp_path, channels=CLOSED) as engine:
+        code = await code_of(engine, "ada")
+        said = await engine.ask(f"my code is {code.lower()}", sender=typist)
+        assert said.startswith("That code was for my operator's command line")
+        if typist != "ada":
+            await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) > 1)
+            assert "Your next message to me brings a new one" in engine.sent_to("ada")[1]
+        assert code not in pending(engine)
+        if typist == "zoe":  # who may talk is answered besides
+            await engine.channel.wait_until(lambda _: len(engine.sent_to("zoe")) > 1)
+        assert len(engine.model.requests) == (typist == "zoe")
+        again = await code_of(engine, "ada")
+        assert again in pending(engine)
+        assert again != code
+
+
+async def test_strangers_who_ask_and_ask_keep_no_newcomer_out(tmp_path):
+    async with running(tmp_path, channels=CLOSED) as engine:
+        for number in range(4):
+            await code_of(engine, f"eve{number}")
+        assert await code_of(engine, "newcomer") in pending(engine)
 
 
 async def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path):

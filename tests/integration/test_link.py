@@ -194,6 +194,55 @@ async def test_only_direct_chats_take_or_give_codes(tmp_path):
         assert await engine.person("other:77") == "other:77"
 
 
+IN_ROOM = "A code was typed here, where others can read it"
+
+
+@pytest.mark.parametrize("spoken", ["/link {}", "it is {} I think", "`{}`", "是{}吗"])
+@pytest.mark.parametrize("addressed", [True, False])
+async def test_a_code_that_is_typed_in_a_room_is_void_at_once_and_that_is_said(
+    tmp_path, spoken, addressed
+):
+    channels = {name: {"group_policy": "open"} for name in ("memory", "other")}
+    async with two(tmp_path, channels=channels) as engine:
+        code = await engine.code("memory:ada")
+        den = {"chat": "den", "chat_type": "group", "mentions_bot": addressed}
+        answer = await engine.ask("other:77", spoken.format(code.lower()), **den)
+        assert answer.startswith(IN_ROOM)
+        await engine.channels["memory"].wait_until(lambda _: len(engine.sent("memory", "ada")) > 1)
+        assert "was typed in a room of other" in engine.sent("memory", "ada")[1]
+        assert await engine.ask("other:77", f"/link {code}") == WRONG
+        assert await engine.ask("other:eve", f"/link {code}") == WRONG
+        assert await engine.person("other:77") == "other:77"
+        # A new one is as good as ever, and the old one in a room does nothing any more.
+        again = await engine.code("memory:ada")
+        await engine.say("other:77", code, **den)
+        assert await engine.ask("other:77", f"/link {again}") != WRONG
+        assert sum(said.startswith(IN_ROOM) for said in engine.sent("other", "den")) == 1
+
+
+@pytest.mark.parametrize(
+    "config", [{"group_policy": "allowlist"}, {"group_policy": "disabled"}, {}]
+)
+async def test_where_the_bot_may_not_talk_a_code_is_void_all_the_same(tmp_path, config):
+    async with two(tmp_path, channels={"other": config}) as engine:
+        code = await engine.code("memory:ada")
+        await engine.say("other:77", code, chat="den", chat_type="group")
+        await engine.channels["memory"].wait_until(lambda _: len(engine.sent("memory", "ada")) > 1)
+        assert "was typed in a room" in engine.sent("memory", "ada")[1]
+        assert await engine.ask("other:77", f"/link {code}") == WRONG
+        assert engine.sent("other", "den") == []
+
+
+async def test_ordinary_words_in_a_room_void_nothing_and_are_not_written_down(tmp_path):
+    channels = {"other": {"group_policy": "open"}}
+    async with two(tmp_path, channels=channels) as engine:
+        code = await engine.code("memory:ada")
+        for words in ("STANDARD umbrella", f"x{code}", f"{code}9", code[:-1], "ABCDEFGH"):
+            await engine.say("other:77", words, chat="den", chat_type="group")
+        assert await engine.ask("other:77", f"/link {code}") != WRONG
+        assert engine.sent("other", "den") == []
+
+
 async def test_linked_to_the_owner_is_the_owner_and_the_owners_accounts_join_nobody(tmp_path):
     async with two(tmp_path, session={"owner": ["memory:boss"]}) as engine:
         (tmp_path / "workspace" / "MEMORY.md").write_text("- The boat is red\n")
@@ -270,8 +319,12 @@ async def test_no_code_is_in_a_log(tmp_path, caplog, capsys):
         code = await engine.code("memory:ada")
         await engine.ask("other:eve", f"/link {code}X")
         await engine.ask("other:77", f"/link {code}")
+        void = await engine.code("memory:ada")
+        await engine.say("other:77", void, chat="den", chat_type="group")
     out = capsys.readouterr()
     assert code not in out.out + out.err + caplog.text
+    assert void not in out.out + out.err + caplog.text
+    assert "code.void" in out.out + out.err + caplog.text
 
 
 @pytest.mark.parametrize("times", [3])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,19 +87,119 @@ def test_a_code_is_valid_for_an_hour_and_the_next_question_gets_a_new_one(tx):
     assert pairing.approve(tx, "telegram", again.code, NOON + 60 * MINUTE) is not None
 
 
-def test_three_codes_wait_at_most_for_a_channels_account(tx):
-    assert all(ask(tx, sender).code for sender in "123")
-    assert not ask(tx, "4").code
-    assert ask(tx, "4", account="work").code
-    assert ask(tx, "4", channel="discord").code
-    assert ask(tx, "4", NOON + 61 * MINUTE).code
+def test_strangers_who_ask_keep_no_newcomer_out_and_the_oldest_code_gives_way(tx):
+    given = [ask(tx, str(n), NOON + n).code for n in range(pairing.MAX_PENDING + 5)]
+    assert all(given)
+    late = NOON + pairing.MAX_PENDING + 5
+    newest = pairing.pending(tx, late)
+    assert [int(each.sender) for each in newest] == [*range(5, pairing.MAX_PENDING + 5)][::-1]
+    newcomer = ask(tx, "newcomer", late)
+    assert pairing.approve(tx, "telegram", given[5], late) is None
+    found = pairing.approve(tx, "telegram", newcomer.code, late)
+    assert found is not None
+    assert found.sender == "newcomer"
 
 
-def test_an_approval_frees_its_place_and_never_expires(tx):
-    codes = [ask(tx, sender).code for sender in "123"]
-    pairing.approve(tx, "telegram", codes[0], NOON)
-    assert ask(tx, "4").code
+def test_the_places_of_one_account_are_not_those_of_another(tx):
+    first = [ask(tx, "1", **place).code for place in ({}, {"account": "work"})]
+    for number in range(pairing.MAX_PENDING):
+        ask(tx, f"x{number}", NOON + 1 + number, channel="discord")
+        ask(tx, f"x{number}", NOON + 1 + number, account="other")
+    assert all(pairing.approve(tx, "telegram", code, NOON + 1000) for code in first)
+
+
+def test_an_approval_never_expires(tx):
+    pairing.approve(tx, "telegram", ask(tx, "1").code, NOON)
+    for number in range(pairing.MAX_PENDING + 5):
+        ask(tx, f"x{number}", NOON + number)
     assert ask(tx, "1", NOON + 10**11).approved
+
+
+def test_who_asked_long_ago_is_forgotten(tx):
+    for number in range(20):
+        ask(tx, str(number))
+    ask(tx, "new", NOON + 60 * MINUTE)
+    assert tx.execute("SELECT sender FROM pairing") == [("new",)]
+
+
+def test_a_code_that_was_typed_in_a_chat_is_void_and_the_next_question_gets_a_new_one(tx):
+    first, other = ask(tx, "1").code, ask(tx, "2").code
+    (found,) = pairing.void(tx, {first, "ABCDEFGH", ""}, NOON)
+    assert found.sender == "1"
+    assert pairing.void(tx, {first, ""}, NOON) == []
+    assert pairing.approve(tx, "telegram", first, NOON) is None
+    assert pairing.approve(tx, "telegram", "", NOON) is None
+    again = ask(tx, "1", NOON + 1).code
+    assert again not in ("", first)
+    assert pairing.approve(tx, "telegram", again, NOON + 1) is not None
+    assert pairing.approve(tx, "telegram", other, NOON + 1) is not None
+
+
+def test_nobody_gets_any_number_of_codes(tx):
+    for _ in range(pairing.MAX_CODES):
+        code = ask(tx, "1").code
+        assert code
+        pairing.void(tx, {code}, NOON)
+    assert ask(tx, "1", NOON + 59 * MINUTE) == pairing.Asked(approved=False)
+    assert ask(tx, "1", NOON + 60 * MINUTE).code
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from("abcdefgh"),
+        st.sampled_from(["ask", "ask", "ask", "void", "approve", "revoke"]),
+        st.sampled_from([1, 2, 20 * MINUTE, 61 * MINUTE]),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_whatever_strangers_do_a_newcomer_gets_a_code_that_is_good_for_an_hour(steps):
+    connection = _connect_and_migrate_in_memory()
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(connection):
+        patch.setattr(pairing, "MAX_PENDING", 3)
+        tx = SqliteTransaction(connection)
+        now, approved, good = NOON, set(), []  # good: who, code and when, the newest first
+        given: dict[str, list[int]] = {}
+        for sender, step, later in steps:
+            now += later
+            good = [each for each in good if now - each[2] < pairing.VALID_MS]
+            held = {each[0]: each[1] for each in good}
+            if step == "ask":
+                asked = ask(tx, sender, now)
+                lately = [at for at in given.get(sender, []) if now - at < pairing.VALID_MS]
+                assert asked.approved == (sender in approved)
+                assert not (asked.code and sender in held)
+                assert bool(asked.code) or sender in approved or sender in held or lately
+                assert len(lately) + bool(asked.code) <= pairing.MAX_CODES
+                if asked.code:
+                    given[sender] = [*given.get(sender, []), now]
+                    good = [(sender, asked.code, now), *good][:3]
+            elif step == "void":
+                pairing.void(tx, {held.get(sender, "")}, now)
+                good = [each for each in good if each[0] != sender]
+            elif step == "approve" and sender in held:
+                assert pairing.approve(tx, "telegram", held[sender], now) is not None
+                approved.add(sender)
+                good = [each for each in good if each[0] != sender]
+            elif step == "revoke":
+                pairing.revoke(tx, "telegram", sender)
+                approved.discard(sender)
+                given.pop(sender, None)
+                good = [each for each in good if each[0] != sender]
+            # Each code that was given is good until it is used, too old, or too many came since.
+            waiting = {(each.sender, each.code) for each in pairing.pending(tx, now)}
+            assert waiting == {each[:2] for each in good}
+
+
+@given(st.text(), st.text(alphabet=codes.ALPHABET, min_size=8, max_size=8), st.text())
+def test_a_code_is_seen_wherever_it_stands_as_a_word(before, code, after):
+    frame = (before + " ", " " + after)
+    for typed in (code, code.lower(), code.title(), f"`{code}`", f"/link {code}", f"是{code}吗"):
+        assert code in codes.typed_in(typed.join(frame))
+    assert code not in codes.typed_in(f"x{code}")
+    assert code not in codes.typed_in(f"{code}9")
 
 
 def test_whoever_is_revoked_must_ask_again(tx):
@@ -133,7 +235,8 @@ def test_codes_from_a_clock_that_was_years_ahead_neither_last_nor_take_up_room(t
 @given(st.lists(st.tuples(st.sampled_from("12345"), st.integers(-120, 120)), max_size=30))
 def test_however_the_clock_jumps_three_codes_are_valid_at_most(steps):
     connection = _connect_and_migrate_in_memory()
-    try:
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(connection):
+        patch.setattr(pairing, "MAX_PENDING", 3)
         tx = SqliteTransaction(connection)
         now = NOON
         for sender, minutes in steps:
@@ -143,16 +246,14 @@ def test_however_the_clock_jumps_three_codes_are_valid_at_most(steps):
             assert not asked.approved
             assert all(abs(now - each.asked_at) < 60 * MINUTE for each in waiting)
             if asked.code:
-                assert len(waiting) <= pairing.MAX_PENDING
-    finally:
-        connection.close()
+                assert len(waiting) <= 3
 
 
 def _connect_and_migrate_in_memory() -> apsw.Connection:
     from bot.storage import schema
 
     connection = apsw.Connection(":memory:")
-    for statement in schema.MIGRATIONS[0]:
+    for statement in itertools.chain(*schema.MIGRATIONS):
         connection.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
     return connection
 
