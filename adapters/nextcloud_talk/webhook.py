@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +19,7 @@ from adapters.nextcloud_talk.shapes import parse_json
 from adapters.nextcloud_talk.signing import verify, well_formed
 from adapters.waits import Stopped
 from bot.channel import Engine, Health, reveal
+from bot.channel.http import HttpServer, Limits, Refusals
 from bot.errors import StorageError
 
 MAX_BODY = 1 << 20  # bytes of one call
@@ -28,8 +28,6 @@ RANDOM_HEADER = "X-Nextcloud-Talk-Random"
 SIGNATURE_HEADER = "X-Nextcloud-Talk-Signature"
 BACKEND_HEADER = "X-Nextcloud-Talk-Backend"
 READ_TIMEOUT = 5.0  # seconds for the body of a call; Talk gives up then too
-SHUTDOWN = 20.0  # seconds for calls that are being stored
-LINGER = 0.5  # seconds to read what nobody wants, so that the caller sees the answer
 
 _log = structlog.get_logger()
 
@@ -47,14 +45,18 @@ class WebhookServer:
         for account in accounts.values():
             self._paths.setdefault(account.seat.webhook_path, []).append(account)
         self._accounts = accounts
-        self._engine = engine
         self._host = host
         self._port = port
         self._pace = pace
         self._seen = Seen()
-        self._runner: web.AppRunner | None = None
         self._task: asyncio.Task[None] | None = None
-        self._refused: Counter[str] = Counter()
+        self._refusals = Refusals(
+            "nextcloud_talk.webhook.rejected", lambda reason: engine.dropped(CHANNEL, reason)
+        )
+        app = web.Application(client_max_size=MAX_BODY)
+        for path in self._paths:
+            app.router.add_post(path, self._answer)
+        self._server = HttpServer(app, Limits(body=READ_TIMEOUT), self._refusals.add)
 
     def start(self) -> None:
         """Begin listening in a task of its own, as soon as the port is free."""
@@ -66,20 +68,12 @@ class WebhookServer:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def _listen(self) -> None:
-        app = web.Application(client_max_size=MAX_BODY)
-        for path in self._paths:
-            app.router.add_post(path, self._answer)
-        self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=SHUTDOWN, lingering_time=LINGER
-        )
-        await self._runner.setup()
         while True:
             try:
-                await web.TCPSite(self._runner, self._host, self._port).start()
+                await self._server.start(self._host, self._port)
             except OSError as error:
                 name = type(error).__name__
                 _log.error("nextcloud_talk.webhook.port", port=self._port, error=name)
@@ -131,13 +125,8 @@ class WebhookServer:
         return web.Response(status=200 if understood else 400)
 
     def _refuse(self, refused: Refused) -> web.Response:
-        """Answer a call that proves nothing; anybody can make those, so the log hears of few."""
-        self._engine.dropped(CHANNEL, refused.reason)
-        self._refused[refused.reason] += 1
-        count = self._refused[refused.reason]
-        if count == 10 ** (len(str(count)) - 1):
-            reason = refused.reason
-            _log.warning("nextcloud_talk.webhook.rejected", reason=reason, count=count)
+        """Answer a call that proves nothing."""
+        self._refusals.add(refused.reason)
         return web.Response(status=refused.status)
 
 
@@ -164,7 +153,7 @@ async def _read(request: web.Request) -> Call:
     """The call in a request.
 
     Raises:
-        Refused: nobody can have signed it, or it is too large or too slow.
+        Refused: nobody can have signed it, or it is too large.
     """
     random = request.headers.get(RANDOM_HEADER, "")
     signature = request.headers.get(SIGNATURE_HEADER, "")
@@ -175,12 +164,9 @@ async def _read(request: web.Request) -> Call:
     if (request.content_length or 0) > MAX_BODY:
         raise Refused(413, "too_large")
     try:
-        async with asyncio.timeout(READ_TIMEOUT):
-            body = await request.read()
+        body = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Refused(413, "too_large") from None
-    except TimeoutError:
-        raise Refused(408, "slow") from None
     except (web.RequestPayloadError, ConnectionError):
         raise Refused(400, "broken") from None
     return Call(random, signature, backend, body)

@@ -72,7 +72,7 @@ class Telegram:
         self._accounts.lack(engine, missing, "This account has no token.")
         for name, token in tokens.items():
             self._accounts[name] = self._account(name, reveal(token), engine)
-        self._serve()
+        self._serve(engine)
         for account in self._accounts.values():
             await account.drafts.recall()
             account.publish(self._menus)
@@ -157,7 +157,7 @@ class Telegram:
             pace=self._pace,
         )
 
-    def _serve(self) -> None:
+    def _serve(self, engine: Engine) -> None:
         """Start the webhook server, if an account wants one."""
         if all(account.config.mode == "polling" for account in self._accounts.values()):
             return
@@ -168,5 +168,5 @@ class Telegram:
 
         served = {n: a for n, a in self._accounts.items() if isinstance(a, WebhookAccount)}
         host, port = self._config.webhook_host, self._config.webhook_port
-        self._webhooks = WebhookServer(served, host, port, self._pace)
+        self._webhooks = WebhookServer(served, engine, host, port, self._pace)
         self._webhooks.start()

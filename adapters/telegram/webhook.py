@@ -15,13 +15,13 @@ from adapters.telegram.api import parse_json
 from adapters.telegram.inbound import ALLOWED_UPDATES
 from adapters.telegram.pace import Pace
 from adapters.waits import Backoff, pause
-from bot.channel import Health, reveal
+from bot.channel import Engine, Health, reveal
+from bot.channel.http import HttpServer, Limits, Refusals
 from bot.errors import StorageError
 
 MAX_BODY = 1 << 20  # bytes of one update
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  # the header's name
-SHUTDOWN = 20.0  # seconds for calls that are being stored
-LINGER = 0.5  # seconds to read what nobody wants, so that the caller sees the answer
+BODY_TIMEOUT = 10.0  # seconds for the body of a call
 
 _log = structlog.get_logger()
 
@@ -48,12 +48,13 @@ class WebhookAccount(Account):
         self.report(Health.UP)
         await self.stopping.wait()
 
+    def knows(self, secret: str) -> bool:
+        """True when a call with this secret is Telegram's."""
+        given = secret.encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(given, reveal(self.config.webhook_secret).encode())
+
     async def answer(self, request: web.Request) -> web.Response:
         """Store the update of one call; anything but 200 makes Telegram bring it again."""
-        given = request.headers.get(SECRET_HEADER, "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, reveal(self.config.webhook_secret).encode()):
-            _log.warning("telegram.webhook.rejected", account=self.name)
-            return web.Response(status=403)
         if not self.ready or self.stopping.is_set():
             return web.Response(status=503)
         body = await request.read()
@@ -77,7 +78,12 @@ class WebhookServer:
     """The one HTTP server all webhook accounts share."""
 
     def __init__(
-        self, accounts: Mapping[str, WebhookAccount], host: str, port: int, pace: Pace
+        self,
+        accounts: Mapping[str, WebhookAccount],
+        engine: Engine,
+        host: str,
+        port: int,
+        pace: Pace,
     ) -> None:
         self._accounts = accounts
         self._host = host
@@ -87,7 +93,12 @@ class WebhookServer:
         self._listening = asyncio.Event()
         for account in accounts.values():
             account.listening = self._listening
-        self._runner: web.AppRunner | None = None
+        self._refusals = Refusals(
+            "telegram.webhook.rejected", lambda reason: engine.dropped("telegram", reason)
+        )
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_post("/telegram/{account}", self._answer)
+        self._server = HttpServer(app, Limits(body=BODY_TIMEOUT), self._refusals.add)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -99,20 +110,13 @@ class WebhookServer:
         self._stopping.set()
         if self._task is not None:
             await self._task
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def _listen(self) -> None:
-        app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_post("/telegram/{account}", self._answer)
-        self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=SHUTDOWN, lingering_time=LINGER
-        )
-        await self._runner.setup()
         backoff = Backoff(self._pace.first, self._pace.longest)
         while True:
             try:
-                await web.TCPSite(self._runner, self._host, self._port).start()
+                await self._server.start(self._host, self._port)
             except OSError as error:
                 delay = backoff.next()
                 _log.error("telegram.webhook.port", port=self._port, error=type(error).__name__)
@@ -128,4 +132,10 @@ class WebhookServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         account = self._accounts.get(request.match_info["account"])
-        return web.Response(status=404) if account is None else await account.answer(request)
+        if account is None:
+            self._refusals.add("no_such_account")
+            return web.Response(status=404)
+        if not account.knows(request.headers.get(SECRET_HEADER, "")):
+            self._refusals.add("bad_secret")
+            return web.Response(status=403)
+        return await account.answer(request)

@@ -8,9 +8,11 @@ Everything that changes something, and every WebSocket, must come from our own p
 from __future__ import annotations
 
 import ipaddress
+from asyncio import sleep
+from collections.abc import Callable
+from typing import Literal
 from urllib.parse import urlsplit
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
@@ -20,11 +22,11 @@ from bot.dashboard import pages
 from bot.dashboard.sessions import COOKIE, Failures, Tokens
 from bot.errors import ConfigError
 
-log = structlog.stdlib.get_logger(__name__)
-
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 OPEN_PATHS = HEALTH_PATHS | {"/login", pages.STYLE_PATH}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SHORTEST_TOKEN = 16  # characters, where others can reach the page
+MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
 SECURITY_HEADERS = {
@@ -71,10 +73,10 @@ class Guard:
     """Decides, for each request, whether it goes on to its page.
 
     Raises:
-        ConfigError: an address others can reach, without a token.
+        ConfigError: an address others can reach, without a token or with a short one.
     """
 
-    def __init__(self, config: DashboardConfig) -> None:
+    def __init__(self, config: DashboardConfig, refused: Callable[[str], None]) -> None:
         token = reveal(config.token)
         if not token and not is_loopback(config.host):
             raise ConfigError(
@@ -82,8 +84,17 @@ class Guard:
                 "without a token. Set CONFIDANT_DASHBOARD__TOKEN to a long random text, or set "
                 '[dashboard] host = "127.0.0.1".'
             )
+        if token and len(token) < SHORTEST_TOKEN and not is_loopback(config.host):
+            raise ConfigError(
+                f"The dashboard would listen on {config.host!r}, which other machines can reach, "
+                f"with a token of fewer than {SHORTEST_TOKEN} characters, which can be guessed. "
+                "Set CONFIDANT_DASHBOARD__TOKEN to a long random text, such as this prints: "
+                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
         self.tokens = Tokens(token) if token else None
-        self.failures = Failures()
+        self._failures = Failures()
+        self._held = 0
+        self._refused = refused
         self._origins = frozenset(origin.rstrip("/").lower() for origin in config.allowed_origins)
 
     @property
@@ -92,23 +103,41 @@ class Guard:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            for check in (self._not_local, self._bad_bearer, self._foreign, self._stranger):
-                refusal = check(request)
-                if refusal is not None:
-                    log.info("dashboard.refused", status=refusal.status, method=request.method)
-                    return refusal
-            return await handler(request)
+            if (refusal := self._not_local(request)) is not None:
+                self._refused("elsewhere")
+            elif (refusal := await self._bad_bearer(request)) is not None:
+                pass  # counted where it was tried
+            elif (refusal := self._foreign(request)) is not None:
+                self._refused("origin")
+            elif (refusal := self._stranger(request)) is not None:
+                self._refused("token_needed")
+            return await handler(request) if refusal is None else refusal
 
         return guard
 
-    def may_try(self, request: web.Request) -> web.Response | None:
-        """A 429 when this address tried too many wrong tokens lately."""
-        seconds = self.failures.wait(request.remote or "")
-        if seconds <= 0:
-            return None
-        response = pages.refuse(request, 429, "too_many")
-        response.headers["Retry-After"] = str(int(seconds) + 1)
-        return response
+    async def prove(
+        self, request: web.Request, candidate: str
+    ) -> Literal["right", "wrong", "too_many"]:
+        """Look at a token; slowly, where wrong ones came from lately.
+
+        The right one is always taken: many people may share an address, through a proxy all do.
+        """
+        address = request.remote or ""
+        is_right = self.tokens is not None and self.tokens.accepts(candidate.strip())
+        seconds = self._failures.delay(address)
+        if not is_right:
+            self._failures.add(address)
+            if seconds and self._held >= MOST_HELD:
+                self._refused("too_many")
+                return "too_many"
+        self._held += 1
+        try:
+            await sleep(seconds)
+        finally:
+            self._held -= 1
+        if not is_right:
+            self._refused("token_wrong")
+        return "right" if is_right else "wrong"
 
     def _not_local(self, request: web.Request) -> web.Response | None:
         if self.tokens is not None:
@@ -120,16 +149,17 @@ class Guard:
             return pages.refuse(request, 403, "proxy")
         return None
 
-    def _bad_bearer(self, request: web.Request) -> web.Response | None:
+    async def _bad_bearer(self, request: web.Request) -> web.Response | None:
         candidate = _bearer(request)
         if self.tokens is None or candidate is None or request.path in HEALTH_PATHS:
             return None
-        if (wait := self.may_try(request)) is not None:
-            return wait
-        if self.tokens.accepts(candidate):
-            return None
-        self.failures.add(request.remote or "")
-        return pages.refuse(request, 401, "token_wrong")
+        match await self.prove(request, candidate):
+            case "right":
+                return None
+            case "wrong":
+                return pages.refuse(request, 401, "token_wrong")
+            case "too_many":
+                return pages.refuse(request, 429, "too_many")
 
     def _foreign(self, request: web.Request) -> web.Response | None:
         if request.method in SAFE_METHODS and not _wants_websocket(request):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
 from bot.channel import HttpRoutes
+from bot.channel.http import HttpServer, Limits, Refusals
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.guard import Guard, add_security_headers
@@ -24,11 +24,7 @@ from bot.errors import ConfigError
 log = structlog.stdlib.get_logger(__name__)
 
 MAX_BODY = 64 * 1024  # bytes; nothing here takes uploads
-STOP_SECONDS = 3.0  # how long open requests may finish when the server stops
-
-# aiohttp quotes the raw bytes of malformed requests in its log; those may hold a secret.
-_protocol_log = logging.getLogger("bot.dashboard.protocol")
-_protocol_log.setLevel(logging.CRITICAL)
+LIMITS = Limits(shutdown=3.0)  # how long open requests may finish when the server stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +56,19 @@ class DashboardServer:
         registry: CollectorRegistry,
         channels: Iterable[HttpRoutes] = (),
     ) -> None:
+        refused = Counter(
+            "confidant_page_refused",
+            "Requests to the page that came to nothing, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        refusals = Refusals("dashboard.refused", lambda reason: refused.labels(reason).inc())
+        self._refused = refusals.add
         self._config = config
-        self._guard = Guard(config)
+        self._guard = Guard(config, self._refused)
         self._health = HealthPages(readiness, registry)
         self._channels = tuple(channels)
-        self._runner: web.AppRunner | None = None
+        self._server: HttpServer | None = None
 
     async def start(self) -> Listening:
         """Listen.
@@ -72,29 +76,21 @@ class DashboardServer:
         Raises:
             ConfigError: the address cannot be used; the sentence says why and what to change.
         """
-        runner = web.AppRunner(
-            self._application(),
-            access_log=None,
-            logger=_protocol_log,
-            shutdown_timeout=STOP_SECONDS,
-        )
-        await runner.setup()
+        server = HttpServer(self._application(), LIMITS, self._refused)
         try:
-            await web.TCPSite(runner, self._config.host, self._config.port).start()
+            listening = Listening(*await server.start(self._config.host, self._config.port))
         except OSError as error:
-            await runner.cleanup()
+            await server.stop()
             raise ConfigError(_why_not(error, self._config)) from error
-        self._runner = runner
-        host, port = runner.addresses[0][:2]
-        listening = Listening(host, port)
+        self._server = server
         log.info("dashboard.listening", url=listening.url)
         return listening
 
     async def stop(self) -> None:
         """Stop listening and let open requests finish for a moment; may be called twice."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
 
     def _application(self) -> web.Application:
         app = web.Application(
@@ -127,14 +123,11 @@ class DashboardServer:
             form = await request.post()
         except (ValueError, LookupError):  # bytes that are no text, or an unknown charset
             return pages.refuse(request, 400, "bad_request")
-        # Only now: while one waits for its words, others have tried.
-        if (wait := self._guard.may_try(request)) is not None:
-            log.warning("dashboard.login.limited")
-            return wait
         candidate = form.get("token")
-        if not isinstance(candidate, str) or not tokens.accepts(candidate.strip()):
-            self._guard.failures.add(request.remote or "")
-            log.warning("dashboard.login.failed")
+        verdict = await self._guard.prove(request, candidate if isinstance(candidate, str) else "")
+        if verdict == "too_many":
+            return pages.refuse(request, 429, "too_many")
+        if verdict == "wrong":
             return pages.login(request, status=401, problem="token_wrong")
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(

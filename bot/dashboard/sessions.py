@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
+import secrets
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bot.channel.http import network_of
 
 COOKIE = "confidant_session"
 COOKIE_SECONDS = 30 * 24 * 3600
-MAX_FAILURES = 5  # wrong tokens one address may try …
-FAILURE_WINDOW = 60.0  # … in this many seconds
-REMEMBERED_ADDRESSES = 1024  # so a flood from many addresses cannot fill the memory
+FAILURE_WINDOW = 60.0  # seconds in which the free failures of a network come back
+FIRST_DELAY, LONGEST_DELAY = 0.5, 4.0  # seconds
+BUCKETS = 4096  # for each kind of network
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A kind of network: how many bits name one, and how many failures cost nothing there."""
+
+    v4: int
+    v6: int
+    free: int
+
+
+# Whoever has one address of IPv6 has a whole /64, and often a /48.
+NETWORKS = (Network(32, 64, 5), Network(24, 48, 20), Network(16, 32, 80))
 
 
 class Tokens:
@@ -50,28 +68,48 @@ class Tokens:
 
 
 class Failures:
-    """Counts wrong tokens per address, so guessing is slow."""
+    """Counts wrong tokens by network, near and wide, so guessing is slow from wherever one does it.
+
+    Each network has a bucket that empties within a minute, in a table of fixed size: there is
+    nothing to push out, and no flood that makes one's own bucket be forgotten. Two networks may
+    share a bucket; that makes one of them wait for the other's sake, and refuses nobody.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: OrderedDict[str, list[float]] = OrderedDict()
+        self._secret = secrets.token_bytes(16)  # nobody can choose whose bucket they share
+        self._counts = [array("d", bytes(8 * BUCKETS)) for _ in NETWORKS]
+        self._at = [array("d", bytes(8 * BUCKETS)) for _ in NETWORKS]
 
-    def wait(self, address: str) -> float:
-        """Seconds this address must wait before it may try again; 0 when it may."""
-        recent = self._recent(address)
-        if len(recent) < MAX_FAILURES:
-            return 0.0
-        return recent[0] + FAILURE_WINDOW - self._clock()
+    def delay(self, address: str) -> float:
+        """Seconds the next try from an address has to wait for its answer."""
+        return max(
+            delay_of(math.ceil(self._count(level, bucket)), network.free)
+            for level, (network, bucket) in enumerate(self._buckets(address))
+        )
 
     def add(self, address: str) -> None:
         """Remember one wrong token."""
-        recent = self._recent(address)
-        recent.append(self._clock())
-        self._seen[address] = recent
-        self._seen.move_to_end(address)
-        while len(self._seen) > REMEMBERED_ADDRESSES:
-            self._seen.popitem(last=False)
+        for level, (_, bucket) in enumerate(self._buckets(address)):
+            self._counts[level][bucket] = self._count(level, bucket) + 1
+            self._at[level][bucket] = self._clock()
 
-    def _recent(self, address: str) -> list[float]:
-        oldest = self._clock() - FAILURE_WINDOW
-        return [at for at in self._seen.get(address, []) if at > oldest]
+    def _buckets(self, address: str) -> Iterator[tuple[Network, int]]:
+        for network in NETWORKS:
+            name = network_of(address, v4=network.v4, v6=network.v6).encode()
+            digest = hashlib.blake2b(name, key=self._secret, digest_size=8).digest()
+            yield network, int.from_bytes(digest) % BUCKETS
+
+    def _count(self, level: int, bucket: int) -> float:
+        gone = (self._clock() - self._at[level][bucket]) / FAILURE_WINDOW * NETWORKS[level].free
+        return max(0.0, self._counts[level][bucket] - gone)
+
+
+def delay_of(failures: float, free: int) -> float:
+    """Seconds of waiting after so many failures: none for the first, then twice as many each time.
+
+    "Each time" is as many failures again as are free.
+    """
+    if failures < free:
+        return 0.0
+    return min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(16.0, failures / free - 1))

@@ -53,7 +53,7 @@ def warnings(config: Config) -> Iterator[Problem]:
             yield Problem(key, f'no channel "{channel}" is installed{hint}')
     yield from _unknown_people(config)
     token = reveal(config.dashboard.token)
-    if token and len(token) < _SHORT_TOKEN:
+    if token and len(token) < _SHORT_TOKEN and is_loopback(config.dashboard.host):
         yield Problem(
             ("dashboard", "token"),
             f"this token is short enough to be guessed; use {_SHORT_TOKEN} characters or more",
@@ -159,6 +159,16 @@ def _endpoints(config: Config) -> Iterator[Problem]:
             ("dashboard", "host"),
             f"{quoted(config.dashboard.host)} can be reached from other machines, so the page "
             "needs a token: set CONFIDANT_DASHBOARD__TOKEN",
+            needs=(("dashboard", "host"), ("dashboard", "token")),
+        )
+    elif (
+        not is_loopback(config.dashboard.host)
+        and len(reveal(config.dashboard.token)) < _SHORT_TOKEN
+    ):
+        yield Problem(
+            ("dashboard", "token"),
+            f"other machines can reach the page, and a token of fewer than {_SHORT_TOKEN} "
+            "characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long random text",
             needs=(("dashboard", "host"), ("dashboard", "token")),
         )
 

@@ -10,11 +10,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
+from structlog.testing import capture_logs
 
+from bot.channel.http import Limits
 from bot.config import DashboardConfig
 from bot.dashboard import Check, DashboardServer, Readiness
 from bot.dashboard.guard import SECURITY_HEADERS
-from bot.dashboard.sessions import COOKIE, MAX_FAILURES
+from bot.dashboard.sessions import COOKIE, NETWORKS
 from bot.errors import ConfigError
 
 TOKEN = "correct-horse-battery-staple"
@@ -267,7 +269,7 @@ async def test_health_and_login_need_no_token(path: str) -> None:
 async def test_a_stale_token_does_not_make_a_monitor_fail() -> None:
     async with running(TOKEN) as (url, client):
         headers = {"Authorization": "Bearer old"}
-        for _ in range(MAX_FAILURES + 2):
+        for _ in range(NETWORKS[0].free + 2):
             async with client.get(f"{url}healthz", headers=headers) as answer:
                 assert answer.status == 200
 
@@ -338,38 +340,91 @@ async def test_logging_in_from_a_foreign_page_is_refused() -> None:
             assert "Set-Cookie" not in answer.headers
 
 
-async def test_guessing_is_slowed_whichever_way() -> None:
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each try would have waited, in seconds; none really does."""
+    asked: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        asked.append(seconds)
+
+    monkeypatch.setattr("bot.dashboard.guard.sleep", noted)
+    return asked
+
+
+async def test_guessing_is_slowed_whichever_way_and_the_right_token_is_always_taken(
+    waits: list[float],
+) -> None:
     async with running(TOKEN) as (url, client):
-        for _ in range(MAX_FAILURES - 1):
+        for _ in range(NETWORKS[0].free):
             assert (await log_in(client, url, "wrong")).status == 401
+        assert max(waits) == 0
         async with client.get(url, headers={"Authorization": "Bearer wrong"}) as answer:
             assert answer.status == 401
-        limited = await log_in(client, url, TOKEN)
-        assert limited.status == 429
-        assert 1 <= int(limited.headers["Retry-After"]) <= 61
+        assert waits[-1] > 0
         async with client.get(url, headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
-            assert answer.status == 429
+            assert answer.status == 200
+        assert (await log_in(client, url, TOKEN)).status == 303
+        assert waits[-2:] == [waits[-1]] * 2
+        assert waits[-1] > 0
 
 
-async def test_guessing_at_once_is_slowed_too() -> None:
+async def test_a_crowd_that_guesses_at_once_holds_few_connections_and_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held, go = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(seconds: float) -> None:
+        if seconds:
+            held.release()
+            await go.wait()
+
+    monkeypatch.setattr("bot.dashboard.guard.sleep", hold)
+    monkeypatch.setattr("bot.dashboard.guard.MOST_HELD", 3)
+    async with running(TOKEN) as (url, client):
+        for _ in range(NETWORKS[0].free):
+            await log_in(client, url, "wrong")
+        guesses = [asyncio.create_task(log_in(client, url, "wrong")) for _ in range(10)]
+        for _ in range(3):
+            await held.acquire()
+        done, waiting = await asyncio.wait(guesses, timeout=None, return_when="FIRST_COMPLETED")
+        while len(done) < 7:
+            more, waiting = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+            done |= more
+        assert {guess.result().status for guess in done} == {429}
+        right = asyncio.create_task(log_in(client, url, TOKEN))
+        await held.acquire()
+        go.set()
+        assert (await right).status == 303
+        assert [(await guess).status for guess in waiting] == [401] * 3
+
+
+async def test_what_is_refused_is_counted_and_told_in_few_lines() -> None:
+    registry = CollectorRegistry()
+    with capture_logs() as logs:
+        async with running(registry=registry) as (url, client):
+            for _ in range(20):
+                async with client.get(url, headers={"Host": "evil.example"}) as answer:
+                    assert answer.status == 403
+    lines = [line for line in logs if line["event"] == "dashboard.refused"]
+    assert [(line["reason"], line["count"]) for line in lines] == [("elsewhere", 1)]
+    counted = registry.get_sample_value("confidant_page_refused_total", {"reason": "elsewhere"})
+    assert counted == 20
+
+
+async def test_half_a_login_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bot.dashboard.server.LIMITS", Limits(body=0.05, head=0.05))
     async with running(TOKEN) as (url, _client):
         host = url.removeprefix("http://").rstrip("/")
         address, _, port = host.partition(":")
-        calls = [await asyncio.open_connection(address, int(port)) for _ in range(20)]
-        head = (
-            f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
-            "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n\r\n"
-        )
-        for _, writer in calls:
-            writer.write(head.encode())
-            await writer.drain()
-        await asyncio.sleep(0.2)  # until every one of them was let in to say its token
-        answers = list[bytes]()
-        for reader, writer in calls:
-            writer.write(b"token=wrong")
-            answers.append((await reader.readline()).split()[1])
+        head = f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+        head += "Content-Type: application/x-www-form-urlencoded\r\n"
+        body = "Content-Length: 11\r\n\r\ntok"
+        for text, status in ((head + body, [b"408"]), (head, [])):
+            reader, writer = await asyncio.open_connection(address, int(port))
+            writer.write(text.encode())
+            assert (await reader.readline()).split()[1:2] == status
             writer.close()
-    assert answers == [b"401"] * MAX_FAILURES + [b"429"] * (20 - MAX_FAILURES)
 
 
 @pytest.mark.parametrize("body", [b"", b"token=%ED%A0%80", b"token=%FF", b"x" * 1000, b"\xff\xfe"])

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -162,6 +163,19 @@ async def test_a_replay_is_refused(fake, engine, config, url):
         assert await fake.call(url, BODY, SECRET, **once) == 409
     assert engine.drops == {"replayed": 1}
     assert len(engine.received) == 1
+
+
+async def test_half_a_call_is_not_waited_for(fake, engine, config, url, monkeypatch):
+    monkeypatch.setattr("adapters.nextcloud_talk.webhook.READ_TIMEOUT", 0.05)
+    where = urlsplit(url)
+    head = f"POST {where.path} HTTP/1.1\r\nHost: x\r\nX-Nextcloud-Talk-Random: {'r' * 64}\r\n"
+    head += f"X-Nextcloud-Talk-Signature: {'0' * 64}\r\nX-Nextcloud-Talk-Backend: https://x\r\n"
+    async with running(engine, config):
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        writer.write(f"{head}Content-Length: 10\r\n\r\n{{".encode())
+        assert (await reader.readline()).split()[1] == b"408"
+        writer.close()
+    assert engine.drops == {"slow": 1}
 
 
 async def test_a_huge_body_is_refused_before_it_is_read(fake, engine, config, url):

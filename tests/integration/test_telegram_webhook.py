@@ -123,6 +123,31 @@ async def test_a_call_without_the_secret_is_forbidden(engine, config, post, secr
     assert SECRET not in str(logs)
 
 
+async def test_a_flood_of_foreign_calls_is_counted_and_told_in_one_line(engine, config, post):
+    with capture_logs() as logs:
+        async with running(engine, config):
+            await engine.wait_said(Health.UP)
+            for _ in range(20):
+                assert (await post(UPDATE, "wrong"))[0] == 403
+            assert (await post(UPDATE, account="nobody"))[0] == 404
+    told = [(log["reason"], log["count"]) for log in logs if log["event"].endswith(".rejected")]
+    assert told == [("bad_secret", 1), ("no_such_account", 1)]
+    assert engine.drops == {"bad_secret": 20, "no_such_account": 1}
+
+
+async def test_half_a_call_is_not_waited_for(engine, config, post, port, monkeypatch):
+    monkeypatch.setattr("adapters.telegram.webhook.BODY_TIMEOUT", 0.05)
+    head = f"POST /telegram/default HTTP/1.1\r\nHost: x\r\n{SECRET_HEADER}: {SECRET}\r\n"
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{head}Content-Length: 10\r\n\r\n{{".encode())
+        assert (await reader.readline()).split()[1] == b"408"
+        writer.close()
+        assert (await post(UPDATE))[0] == 200
+    assert engine.drops == {"slow": 1}
+
+
 async def test_an_accepted_call_gets_an_empty_answer(engine, config, post):
     async with running(engine, config):
         await engine.wait_said(Health.UP)

@@ -167,6 +167,12 @@ SECRET = "4711:s3cr3t-t0ken"
             "page needs a token: set CONFIDANT_DASHBOARD__TOKEN",
         ),
         (
+            "[dashboard]\nhost = '0.0.0.0'\ntoken = 'fifteen letters'",
+            "confidant.toml:3: dashboard.token: other machines can reach the page, and a token of "
+            "fewer than 16 characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long "
+            "random text",
+        ),
+        (
             "[dashboard]\nallowed_origins = ['https://a.example', 'https://b.example/chat']",
             'confidant.toml:2: dashboard.allowed_origins: "https://b.example/chat" is not an origin: '
             'write scheme and host only, e.g. "https://bot.example.org"',

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,21 @@ from bot.dashboard import Check, Readiness
 from bot.dashboard.guard import Guard, host_of, is_loopback
 from bot.dashboard.pages import WORDS
 from bot.dashboard.server import Listening
-from bot.dashboard.sessions import COOKIE_SECONDS, MAX_FAILURES, Failures, Tokens
+from bot.dashboard.sessions import (
+    BUCKETS,
+    COOKIE_SECONDS,
+    FIRST_DELAY,
+    LONGEST_DELAY,
+    NETWORKS,
+    Failures,
+    Tokens,
+    delay_of,
+)
 from bot.errors import ConfigError
+
+
+def ignore(_reason: str) -> None:
+    pass
 
 
 @pytest.mark.parametrize(
@@ -47,7 +62,15 @@ def test_host_header(header: str, host: str) -> None:
 @pytest.mark.parametrize("token", [None, ""])
 def test_an_open_address_without_a_token_is_refused(host: str, token: str | None) -> None:
     with pytest.raises(ConfigError, match="CONFIDANT_DASHBOARD__TOKEN"):
-        Guard(DashboardConfig.model_validate({"host": host, "token": token}))
+        Guard(DashboardConfig.model_validate({"host": host, "token": token}), ignore)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2"])
+def test_an_open_address_with_a_token_that_can_be_guessed_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"fewer than 16 characters.*token_urlsafe"):
+        Guard(DashboardConfig.model_validate({"host": host, "token": "x" * 15}), ignore)
+    Guard(DashboardConfig.model_validate({"host": host, "token": "x" * 16}), ignore)
+    Guard(DashboardConfig.model_validate({"host": "127.0.0.1", "token": "x"}), ignore)
 
 
 def test_tokens_accept_only_the_token() -> None:
@@ -78,23 +101,60 @@ def test_no_text_is_a_cookie(text: str) -> None:
     assert not Tokens("correct horse").remembers(text)
 
 
-def test_guessing_is_slowed_per_address() -> None:
+FREE = NETWORKS[0].free
+
+
+def wait_after(failures: Failures, address: str, times: int) -> float:
+    for _ in range(times):
+        failures.add(address)
+    return failures.delay(address)
+
+
+def test_guessing_is_slowed_where_it_comes_from_and_forgiven_in_time() -> None:
     now = [0.0]
     failures = Failures(clock=lambda: now[0])
-    for _ in range(MAX_FAILURES):
-        assert failures.wait("a") == 0
-        failures.add("a")
-    assert failures.wait("a") == 60
-    assert failures.wait("b") == 0
-    now[0] = 61
-    assert failures.wait("a") == 0
+    assert wait_after(failures, "192.0.2.1", FREE - 1) == 0
+    assert wait_after(failures, "192.0.2.1", 1) == FIRST_DELAY
+    assert wait_after(failures, "192.0.2.1", 100) == LONGEST_DELAY
+    assert failures.delay("198.51.100.1") == 0
+    now[0] = 61 * 21
+    assert failures.delay("192.0.2.1") == 0
 
 
-def test_a_flood_of_addresses_does_not_fill_the_memory() -> None:
-    failures = Failures()
-    for number in range(5000):
-        failures.add(str(number))
-    assert len(failures._seen) == 1024
+@pytest.mark.parametrize(
+    "address",
+    [
+        lambda n: f"2001:db8:0:1::{n:x}",  # a /64 is one network
+        lambda n: f"2001:db8:1:{n:x}::1",  # so is, for longer, a /48
+        lambda n: f"2001:db8:{n:x}::1",  # and a /32
+        lambda n: f"192.0.2.{n % 256}",  # a /24
+        lambda n: f"192.0.{n % 256}.1",  # and a /16
+        lambda n: f"::ffff:192.0.2.{n % 256}",
+    ],
+)
+def test_another_address_nearby_is_no_fresh_start(address: Callable[[int], str]) -> None:
+    failures = Failures(clock=lambda: 0.0)
+    for number in range(500):
+        failures.add(address(number))
+    assert failures.delay(address(501)) > FIRST_DELAY
+
+
+def test_no_flood_of_addresses_makes_ones_own_failures_be_forgotten() -> None:
+    failures = Failures(clock=lambda: 0.0)
+    before = wait_after(failures, "192.0.2.1", 50)
+    for number in range(20_000):
+        failures.add(f"{number % 200}.{number // 200}.1.1")
+    assert failures.delay("192.0.2.1") >= before
+    assert sum(len(counts) for counts in failures._counts) == len(NETWORKS) * BUCKETS
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e9), st.integers(1, 1000))
+def test_more_failures_never_wait_less_and_nobody_waits_long(
+    some: float, more: float, free: int
+) -> None:
+    few, many = delay_of(some, free), delay_of(some + more, free)
+    assert 0 <= few <= many <= LONGEST_DELAY
+    assert (few == 0) == (some < free)
 
 
 @pytest.mark.parametrize(

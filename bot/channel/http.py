@@ -1,0 +1,303 @@
+"""The HTTP server of every page and webhook: one that strangers cannot exhaust.
+
+A request has a while to arrive whole, an answer a while to be read, and connections are counted, by
+address and in all. Where there is no room for one more, the one that has kept the bot waiting
+longest makes room: so a crowd that connects and says nothing keeps nobody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+log = structlog.stdlib.get_logger(__name__)
+
+# aiohttp quotes the raw bytes of malformed requests in its log; those may hold a secret.
+_protocol_log = logging.getLogger("bot.channel.http.protocol")
+_protocol_log.setLevel(logging.CRITICAL)
+
+MOST_CONNECTIONS = 512
+LEAST_CONNECTIONS = 16
+SHARE_OF_DESCRIPTORS = 8  # three servers at most, and everything else needs files too
+
+
+def _connections() -> int:
+    """How many connections one server may have, well below what the process may open."""
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return MOST_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(LEAST_CONNECTIONS, min(MOST_CONNECTIONS, soft // SHARE_OF_DESCRIPTORS))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one server puts up with; times are in seconds."""
+
+    head: float = 30.0  # for a request's head, from connecting or from the answer before
+    body: float = 10.0  # for the rest of the request
+    unread: float = 30.0  # that nothing of an answer is read
+    total: int = 0  # connections; 0 is as many as the process can spare
+    per_address: int = 0  # of these, from one IPv4 address or IPv6 /64; 0 is half of them
+    linger: float = 0.5  # to read what nobody wants, so that the caller sees the answer
+    shutdown: float = 20.0  # that requests being answered may take when the server stops
+
+    @property
+    def most(self) -> int:
+        """How many connections there may be."""
+        return self.total or _connections()
+
+    @property
+    def most_per_address(self) -> int:
+        """How many of them may come from one address."""
+        return self.per_address or max(1, self.most // 2)
+
+
+def network_of(address: str, *, v4: int = 32, v6: int = 64) -> str:
+    """The network an address is in, so many bits long; what is no address is its own network."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    bits = v4 if found.version == 4 else v6
+    return str(ipaddress.ip_network((found, bits), strict=False))
+
+
+class Refusals:
+    """Counts what was refused; anybody can cause that, so the log hears of few.
+
+    Args:
+        event: what the log calls it.
+        count: counts one for the metrics; it gets the reason, a word of the program's own.
+        every: seconds between two lines about the same reason.
+        now: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        event: str,
+        count: Callable[[str], None],
+        *,
+        every: float = 60.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._event, self._count, self._every, self._now = event, count, every, now
+        self._since: dict[str, tuple[float, int]] = {}  # when it was told, and how many came since
+
+    def add(self, reason: str) -> None:
+        """Count one more; the first is told at once, those of a minute together."""
+        self._count(reason)
+        told, count = self._since.get(reason, (-self._every, 0))
+        now, count = self._now(), count + 1
+        if now - told >= self._every:
+            log.warning(self._event, reason=reason, count=count)
+            told, count = now, 0
+        self._since[reason] = (told, count)
+
+
+class HttpServer:
+    """Serves one aiohttp application.
+
+    `refused` hears one word for each connection or request that came to nothing: "crowded", "slow"
+    (its body), "unread".
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        limits: Limits | None = None,
+        refused: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._refused = refused
+        self._networks: dict[str, set[_Connection]] = {}
+        self._count = 0
+        self._by_protocol: dict[Any, _Connection] = {}
+        self._server: asyncio.Server | None = None
+        app.middlewares.insert(0, self._arriving)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_protocol_log,
+            shutdown_timeout=self._limits.shutdown,
+            lingering_time=self._limits.linger,
+            keepalive_timeout=self._limits.head,
+        )
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; the address and port it really has. May be called again after an error.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        if self._runner.server is None:
+            await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, host, port)
+        address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        return address
+
+    async def stop(self) -> None:
+        """Stop listening and let open requests finish; may be called twice."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        await self._runner.cleanup()
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def _connection(self) -> _Connection:
+        return _Connection(self._limits, self._enter, self._leave, self._refused)
+
+    def _enter(self, connection: _Connection) -> asyncio.Protocol | None:
+        """Let a connection in; what answers it, or None when there is no room."""
+        server = self._runner.server
+        peers = self._networks.get(connection.network, ())
+        is_full = self._count >= self._limits.most
+        if len(peers) >= self._limits.most_per_address:
+            is_in = self._make_room(peers)
+        else:
+            everybody = (each for peers in self._networks.values() for each in peers)
+            is_in = not is_full or self._make_room(everybody)
+        if not is_in or server is None:
+            self._refused("crowded")
+            return None
+        self._networks.setdefault(connection.network, set()).add(connection)
+        self._count += 1
+        protocol = server()
+        self._by_protocol[protocol] = connection
+        return protocol
+
+    def _leave(self, connection: _Connection) -> None:
+        peers = self._networks.get(connection.network, set())
+        if connection in peers:
+            peers.remove(connection)
+            self._count -= 1
+            if not peers:
+                del self._networks[connection.network]
+        self._by_protocol.pop(connection.protocol, None)
+
+    def _make_room(self, candidates: Iterable[_Connection]) -> bool:
+        """Drop one that is not being answered: the oldest of the busiest network."""
+        waiting = [each for each in candidates if not each.is_answered]
+        if not waiting:
+            return False
+        last = min(waiting, key=lambda each: (-len(self._networks[each.network]), each.since))
+        self._leave(last)
+        last.drop()
+        self._refused("crowded")
+        return True
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    @property
+    def _arriving(self) -> Any:
+        @web.middleware
+        async def arriving(request: web.Request, handler: Handler) -> web.StreamResponse:
+            connection = self._by_protocol.get(request.protocol)
+            limit = asyncio.timeout(self._limits.body)
+            is_over = False
+
+            def arrived() -> None:
+                if connection is not None and not is_over:
+                    connection.is_answered = True
+                if not is_over and not limit.expired():
+                    limit.reschedule(None)
+
+            try:
+                async with limit:
+                    request.content.on_eof(arrived)
+                    return await handler(request)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                self._refused("slow")
+                response = web.Response(status=408)
+                response.force_close()
+                return response
+            finally:
+                is_over = True
+                if connection is not None:
+                    connection.is_answered = False
+                    connection.since = asyncio.get_running_loop().time()
+
+        return arriving
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: passes everything on to aiohttp's protocol, once it was let in."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        enter: Callable[[_Connection], asyncio.Protocol | None],
+        leave: Callable[[_Connection], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        self._limits, self._enter, self._leave, self._refused = limits, enter, leave, refused
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self.protocol: asyncio.Protocol | None = None
+        self.network = ""
+        self.since = self._loop.time()  # when it began to keep the bot waiting
+        self.is_answered = False  # True while a request that has arrived whole is being answered
+
+    def drop(self) -> None:
+        """End it without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what listens is a stream
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.network = network_of(str(peer[0])) if peer else ""
+        self.protocol = self._enter(self)
+        if self.protocol is None:
+            transport.abort()
+        else:
+            self.protocol.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.resume_writing()
+        if self.protocol is not None:
+            self.protocol.connection_lost(exc)
+        self._leave(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.protocol is not None:
+            self.protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self.protocol.eof_received() if self.protocol is not None else None
+
+    def pause_writing(self) -> None:
+        self._unread = self._loop.call_later(self._limits.unread, self._give_up)
+        if self.protocol is not None:
+            self.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+            if self.protocol is not None:
+                self.protocol.resume_writing()
+
+    def _give_up(self) -> None:
+        self._refused("unread")
+        self.drop()
