@@ -42,7 +42,7 @@ from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
-from bot.gateway import inbox
+from bot.gateway import digests, inbox
 from bot.gateway.aftercare import Aftercare
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
@@ -138,6 +138,7 @@ class App:
         self._stack.enter_context(DataDirLock(folder))
         database = await open_database(folder, clock)
         self._stack.push_async_callback(database.close)
+        await digests.lengthen(database, config.workspace, config.session)
         mirror = Mirror(database, folder / TRANSCRIPTS)
         await mirror.start()
         self._stack.push_async_callback(mirror.stop)

@@ -11,8 +11,11 @@ import typer
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
 from bot.cli.common import ConfigOption, load
 from bot.errors import ConfidantError
+from bot.gateway.digests import short_folders
 from bot.settings import Loaded
 
+_SHORT = "an earlier version made it, and two people shared it or nobody known belongs to it"
+_MOVE = "Start the bot once; if it is still there, move its notes to whose they are, or away."
 _MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
@@ -34,6 +37,9 @@ def doctor(
         for finding in findings:
             _show(finding)
         worst = max(worst, *(finding.level == "error" for finding in findings), 0)
+    for folder in () if channel else short_folders(loaded.config.workspace):
+        typer.echo("memory")
+        _show(Finding("warning", f"workspace/{folder} is nobody's: {_SHORT}", _MOVE))
     if worst:
         raise typer.Exit(1)
 

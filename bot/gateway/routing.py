@@ -18,6 +18,8 @@ from bot.config import SessionConfig
 from bot.sessions.store import Place
 
 AGENT = "main"
+DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
+SHORT_DIGEST = 12  # what keys were made with before
 OWNER = "main"  # the canonical identity of whoever owns the main memory
 # Channels that only reach the machine's owner: the page on loopback or behind its token, and the
 # terminal.
@@ -89,7 +91,7 @@ def person_of(config: SessionConfig, channel: str, sender: str) -> str:
     if is_owner(config, channel, sender):
         return OWNER
     link = linked(config.identity_links, channel, sender)
-    return _identity(link) if link else f"{channel}:{sender}"
+    return identity_of(link) if link else f"{channel}:{sender}"
 
 
 def identities_of(config: SessionConfig, channel: str, sender: str) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ def identities_of(config: SessionConfig, channel: str, sender: str) -> tuple[str
     """
     link = linked(config.identity_links, channel, sender)
     places = config.identity_links[link] if link else (f"{channel}:{sender}",)
-    names = (_identity(link),) if link else ()
+    names = (identity_of(link),) if link else ()
     return tuple(dict.fromkeys((person_of(config, channel, sender), *names, *places)))
 
 
@@ -116,7 +118,7 @@ def names_of(config: SessionConfig, person: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((person, *linked_names, *own, *joined)))
 
 
-def _identity(link: str) -> str:
+def identity_of(link: str) -> str:
     """A linked name as an identity; somebody who is called like the owner's is not the owner."""
     return f"@{link}" if link == OWNER else link
 
@@ -154,10 +156,13 @@ def _names(places: Sequence[str], channel: str, sender: str) -> bool:
     return f"{channel}:{sender}" in places
 
 
-def part(id_: str) -> str:
-    """An id as one part of a key: lower-case, without ":", and still distinct from every other."""
+def part(id_: str, digest: int = DIGEST) -> str:
+    """An id as one part of a key: lower-case, without ":", and still distinct from every other.
+
+    What lower-casing changes gets a digest of so many hexadecimal digits.
+    """
     safe = id_.replace("%", "%25").replace(":", "%3a").replace("@", "%40").replace("~", "%7e")
     lowered = safe.lower()
     if lowered == safe and lowered:
         return lowered
-    return f"{lowered}~{hashlib.sha256(id_.encode()).hexdigest()[:12]}"
+    return f"{lowered}~{hashlib.sha256(id_.encode()).hexdigest()[:digest]}"

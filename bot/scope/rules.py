@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.channel import DEFAULT_ACCOUNT, Rule, ScopeConfig
+from bot.channel import Rule, ScopeConfig
 from bot.config import SendPolicyConfig
 
 
@@ -20,11 +20,6 @@ class Subject:
     sender: str
     key: str
     also: tuple[str, ...] = ()
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it came in by the account that needs no name."""
-        return self.account == DEFAULT_ACCOUNT
 
 
 def allows(config: ScopeConfig, subject: Subject) -> bool:

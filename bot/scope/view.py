@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from bot.channel import ScopeConfig
+from bot.channel import DEFAULT_ACCOUNT, ScopeConfig
 from bot.scope import rules
 
 MAIN_SPACE = "main"
@@ -15,7 +15,9 @@ SHARED_SPACE = "shared"
 PRIVATE = "#private"  # the partition of a space's MEMORY.md and USER.md
 TALK = "talk:"  # the partition of what was said in a room, or by a person in direct chats
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")
-_LIKE_DIGEST = re.compile(r"-[0-9a-f]{10}$")
+DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
+SHORT_DIGEST = 10  # what folders were made with before
+_LIKE_DIGEST = re.compile(rf"-(?:[0-9a-f]{{{SHORT_DIGEST}}}|[0-9a-f]{{{DIGEST}}})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +62,28 @@ def view_for(
     if not rules.allows(config, subject):
         return MemoryView(space="", keys=(), private=False)
     if not direct:
-        return MemoryView(f"rooms/{folder_name(_room(subject))}", (subject.key,), private=False)
+        room = room_name(subject.channel, subject.account, subject.chat)
+        return MemoryView(f"rooms/{folder_name(room)}", (subject.key,), private=False)
     space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
     return MemoryView(space=space, keys=(subject.key,), private=True, people=people)
 
 
-def _room(subject: rules.Subject) -> str:
+def room_name(channel: str, account: str, chat: str) -> str:
     """What a room is called; servers that give the same id (by other accounts) never share it."""
-    if subject.is_default:
-        return f"{subject.channel}-{subject.chat}"
+    if account == DEFAULT_ACCOUNT:
+        return f"{channel}-{chat}"
     # No id of the default account's can look like that: there is a "-" after the channel.
-    return f"{subject.channel}/{quote(subject.account, safe='')}/{subject.chat}"
+    return f"{channel}/{quote(account, safe='')}/{chat}"
 
 
-def folder_name(identity: str) -> str:
+def folder_name(identity: str, digest: int = DIGEST) -> str:
     """A folder name for an id: two different ids never share one.
 
     Ids that are already safe (lower-case letters, digits, `_`, `-`, `.` inside) stay readable;
-    others keep a readable part and get a digest of the exact id.
+    others keep a readable part and get a digest of the exact id, of so many hexadecimal digits.
     """
     lowered = identity.lower()
     safe = _UNSAFE.sub("-", lowered).strip("-.")[:48]
     if safe and safe == identity and not _LIKE_DIGEST.search(safe):
         return safe
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
-    return f"{safe or 'id'}-{digest}"
+    return f"{safe or 'id'}-{hashlib.sha256(identity.encode()).hexdigest()[:digest]}"

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from bot.errors import StorageError
-from bot.sessions import store
+from bot.sessions import entries, store
 from bot.storage import Database, private
 
 MAX_PENDING_BYTES = 8_000_000  # beyond it a session is written again from the database instead
@@ -129,7 +129,7 @@ def _follow_on(items: list[store.Appended]) -> bool:
 
 def _replace(path: Path, data: bytes) -> None:
     """Write the file beside and swap it in; lines the database does not know are set aside."""
-    if path.exists() and not data.startswith(path.read_bytes()):
+    if path.exists() and not _knows(data, path.read_bytes()):
         path.rename(_free_name(path))
     beside = path.with_suffix(".jsonl.tmp")
     with open(beside, "wb", opener=private.opener) as file:
@@ -137,6 +137,18 @@ def _replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def _knows(data: bytes, there: bytes) -> bool:
+    """True when a file holds nothing else than `data` does; its session's key may be another."""
+    if data.startswith(there):
+        return True
+    (head, _, lines), (new_head, _, new_lines) = there.partition(b"\n"), data.partition(b"\n")
+    was, now = entries.parse_header(head), entries.parse_header(new_head)
+    if was is None or now is None or not new_lines.startswith(lines):
+        return False
+    changing = {"key": "", "previous": ""}
+    return {**was, **changing} == {**now, **changing}
 
 
 def _free_name(path: Path) -> Path:

@@ -34,6 +34,18 @@ def activate(tx: Transaction, key: str, activation: Activation, now: int) -> Non
     )
 
 
+def rename(tx: Transaction, key: str, other: str) -> None:
+    """Let what is known of a room be that of another key; what was chosen last counts."""
+    tx.execute(
+        "INSERT INTO rooms(key, activation, warned_at, changed_at) "
+        "SELECT ?, activation, warned_at, changed_at FROM rooms WHERE key = ? "
+        "ON CONFLICT(key) DO UPDATE SET activation = excluded.activation, "
+        "changed_at = excluded.changed_at WHERE rooms.changed_at < excluded.changed_at",
+        (other, key),
+    )
+    tx.execute("DELETE FROM rooms WHERE key = ?", (key,))
+
+
 def warn(tx: Transaction, key: str, now: int, every: int) -> bool:
     """Whether a room may be told now that it is none of ours; then not again for `every` ms."""
     # A time from further ahead was noted by a clock that was wrong.

@@ -219,7 +219,7 @@ def insert(tx: Transaction, session: Session) -> tuple[Session, Appended]:
 
 
 def header_of(session: Session) -> str:
-    """The header line of a session's mirror file; it never changes."""
+    """The header line of a session's mirror file; only a longer key changes it."""
     return entries.header_line({name: getattr(session, name) for name in HEADER_NAMES})
 
 
@@ -385,6 +385,24 @@ def all_sessions(tx: Transaction) -> list[Session]:
     """Every session, newest first."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions ORDER BY started_at DESC, id DESC")
     return [_session(row) for row in rows]
+
+
+def of_key(tx: Transaction, key: str) -> list[Session]:
+    """Every session of a key, oldest first."""
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions WHERE key = ? ORDER BY started_at", (key,))
+    return [_session(row) for row in rows]
+
+
+def rekey(tx: Transaction, session: Session) -> None:
+    """Store a session's other `key` and `previous`; its mirror then begins with another header."""
+    before = get(tx, session.id)
+    if before is None or (before.key, before.previous) == (session.key, session.previous):
+        return
+    added = len(header_of(session).encode()) - len(header_of(before).encode())
+    tx.execute(
+        "UPDATE sessions SET key = ?, previous = ?, mirror_bytes = mirror_bytes + ? WHERE id = ?",
+        (session.key, session.previous, added, session.id),
+    )
 
 
 def pointers(tx: Transaction) -> dict[str, str]:

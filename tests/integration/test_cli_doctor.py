@@ -54,6 +54,15 @@ async def test_nothing_is_set_up(tmp_path):
     assert err.startswith('confidant: There is no channel "pigeon": there are ')
 
 
+async def test_a_folder_whose_owner_nobody_knows_is_named(tmp_path):
+    for name in ("ada-0123456789", f"bob-{'0' * 32}", "eve"):
+        (tmp_path / "workspace" / "people" / name).mkdir(parents=True)
+    _, out, _ = await doctor(tmp_path, CONFIDANT_STORAGE__DIR=str(tmp_path))
+    assert "workspace/people/ada-0123456789 is nobody's" in out
+    assert "bob-" not in out
+    assert "eve" not in out
+
+
 async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
     async with FakeNextcloud() as fake:
         port = free_port()

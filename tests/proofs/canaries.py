@@ -114,6 +114,12 @@ PEOPLE = tuple(
         ("nct", "bob", "default", ""),
         ("nct", "chief", "default", "t1"),
         ("nct", "阿达", "default", ""),
+        # Chosen so that 40 bits of what their folders are called after are the same ...
+        ("memory", "kOLliSIOnsFReUnduNDnAchbarin", "default", ""),
+        ("memory", "kOllISionsFReUNDunDNAchbarin", "default", ""),
+        # ... and 48 bits of what their session keys are made of.
+        ("memory", "kOlliSiOnSFReuNdUndnAcHBarin", "default", ""),
+        ("memory", "kOllisiONSFREunDuNDNaChBArin", "default", ""),
     )
 )
 LINKER = Who("memory", "mallory")  # whose folder is a link to Ada's
@@ -255,7 +261,7 @@ def folder_of(identity: str) -> str:
     if re.fullmatch(r"[a-z0-9_](?:[a-z0-9_.-]{0,46}[a-z0-9_])?", identity):
         return identity
     readable = re.sub(r"[^a-z0-9_.-]+", "-", identity.lower()).strip("-.")[:48]
-    return f"{readable or 'id'}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
+    return f"{readable or 'id'}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
 # --- doubles --------------------------------------------------------------------------------------

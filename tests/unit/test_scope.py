@@ -114,7 +114,7 @@ def test_a_folder_name_is_one_safe_part_of_a_path(identity):
     assert re.fullmatch(r"[a-z0-9_][a-z0-9_.-]*", name)
     assert ".." not in name.split("/")
     assert not name.endswith(".")
-    assert len(name) <= 60
+    assert len(name) <= 48 + 1 + 32
 
 
 @given(IDENTITIES)

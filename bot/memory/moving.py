@@ -1,0 +1,136 @@
+"""Moving the notes of a space to another folder, whatever stands there already.
+
+A kill at any moment leaves every word in one of the two folders, and doing it again completes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from bot.errors import ToolError
+from bot.memory import disk
+from bot.memory.paths import NOTES_FOLDER, SUFFIX
+
+Moved = Literal["moved", "merged", "left"]
+
+_CLAIMED = ".moving"  # what a file is called while its words are being added to another one
+
+
+def move(workspace: Path, old: str, new: str) -> Moved:
+    """Move a folder below the workspace to another name; where both are there, join them.
+
+    "merged" when both were there: what stood in only one is kept as it was, and of a note that
+    stood in both the older folder's words were added to the end of the other. "left" when
+    something could not be moved; it is where it was.
+
+    Raises:
+        OSError: the disk did not take it; it can be tried again.
+    """
+    source, target = workspace / old, workspace / new
+    if not os.path.lexists(target):
+        source.rename(target)
+        _flush(source.parent)
+        return "moved"
+    if not (_is_folder(source) and _is_folder(target)):
+        return "left"
+    whole = _join(source, target, old)
+    return "merged" if whole else "left"
+
+
+def _join(source: Path, target: Path, origin: str) -> bool:
+    """Move everything in a folder into another; True when nothing is left."""
+    whole = True
+    for entry in _listed(source):
+        name = entry.name
+        if entry.name.startswith(".") and entry.name.endswith(_CLAIMED):  # a kill came in between
+            name = entry.name[1 : -len(_CLAIMED)]
+        there = target / name
+        if _is_folder(entry) and _is_folder(there):
+            whole = _join(entry, there, f"{origin}/{name}") and whole
+        elif not os.path.lexists(there) and _is_folder(entry):
+            entry.rename(there)
+        elif _is_plain(entry) and _is_plain(there):
+            _add(entry, there, f"{origin}/{name}")
+        else:
+            _rename(entry, there)
+    _flush(target)
+    try:
+        source.rmdir()
+    except OSError:  # something was put there meanwhile: the next start moves it
+        return False
+    _flush(source.parent)
+    return whole
+
+
+def _add(entry: Path, there: Path, origin: str) -> None:
+    """Add a file's words to the end of another one, and remove it once they are on disk."""
+    if _same(entry, there):
+        entry.unlink()
+        return
+    # An editor that saves it meanwhile makes a new file, which is moved the next time.
+    claimed = entry.with_name(f".{there.name}{_CLAIMED}")
+    entry.rename(claimed)
+    if not there.name.endswith(SUFFIX):
+        _rename(claimed, _beside(there))
+        return
+    try:
+        while not _holds(there.read_bytes(), data := claimed.read_bytes()):
+            text = data.decode()
+            lines = f"<!-- moved from {origin} -->\n{text}" + ("" if text.endswith("\n") else "\n")
+            with disk.folder(there.parent, (), create=False) as parent:
+                disk.append(parent, there.name, lines, "")
+    except (ToolError, UnicodeDecodeError):  # too long to be one note, or none: it gets a name
+        _rename(claimed, _beside(there))
+        return
+    claimed.unlink()
+
+
+def _beside(there: Path) -> Path:
+    """Where a file goes whose name is taken: among the notes, so that it is still found."""
+    is_note = NOTES_FOLDER in there.parent.parts or not there.name.endswith(SUFFIX)
+    folder = there.parent if is_note else there.parent / NOTES_FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"{there.stem}-moved{there.suffix}"
+
+
+def _rename(entry: Path, there: Path) -> None:
+    """Give a file another name, or the next one that is free."""
+    number = 1
+    wanted = there
+    while os.path.lexists(wanted):
+        number += 1
+        wanted = there.with_name(f"{there.stem}-{number}{there.suffix}")
+    entry.rename(wanted)
+
+
+def _holds(text: bytes, words: bytes) -> bool:
+    """True when a text has these whole lines, together."""
+    return b"\n" + words.strip(b"\n") + b"\n" in b"\n" + text + b"\n" or not words.strip()
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) or one.read_bytes() == other.read_bytes()
+
+
+def _listed(folder: Path) -> Iterator[Path]:
+    return iter(sorted(folder.iterdir()))
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _flush(folder: Path) -> None:
+    """See to it that names in a folder are on disk."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
