@@ -2,7 +2,7 @@
 #              make test   sets everything up and runs every test
 # `make help` lists the rest. Another Python: make run PYTHON=python3.12
 
-PYTHON ?= python3
+PYTHON ?=  # empty: scripts/python.sh chooses
 ARGS ?=
 PYTEST_FLAGS ?= -n auto --dist loadfile
 
@@ -11,8 +11,8 @@ BIN := .venv/bin
 RUN_READY := .venv/.ready-run
 TEST_READY := .venv/.ready-test
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
-UV_COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url pyproject.toml
+LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
+	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .DEFAULT_GOAL := help
 .PHONY: help run install test check lint types fast bench docs lock clean
@@ -24,7 +24,7 @@ help:
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
-	@echo 'make lock     write requirements.lock and requirements-dev.lock anew (needs uv)'
+	@echo 'make lock     write requirements.lock and requirements-dev.lock anew'
 	@echo 'make clean    remove .venv and caches; your data and .env stay'
 
 run: $(RUN_READY)
@@ -60,10 +60,9 @@ bench: $(TEST_READY)
 docs: $(RUN_READY)
 	@$(BIN)/python scripts/docs.py
 
-lock:
-	@command -v uv >/dev/null || { echo 'make lock needs uv: https://docs.astral.sh/uv/' >&2; exit 1; }
-	$(UV_COMPILE) --group build --output-file requirements.lock
-	$(UV_COMPILE) --group dev --constraints requirements.lock --output-file requirements-dev.lock
+lock: $(TEST_READY)
+	$(LOCK) --group build --output-file requirements.lock
+	$(LOCK) --group dev --constraints requirements.lock --output-file requirements-dev.lock
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -72,13 +71,14 @@ clean:
 # --- the virtual environment: each step leaves a mark, so the next start does nothing -------------
 
 $(BIN)/python:
-	@command -v '$(PYTHON)' >/dev/null || { \
-		echo 'There is no $(PYTHON) here. Confidant needs Python 3.11 or newer.' >&2; exit 1; }
-	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Confidant needs Python 3.11 or newer; $(PYTHON) is $$('$(PYTHON)' -V 2>&1)." >&2; \
-		echo 'Name a newer one like this: make run PYTHON=python3.12' >&2; exit 1; }
-	@echo "Making .venv with $$('$(PYTHON)' -V 2>&1) …"
-	@'$(PYTHON)' -m venv --clear .venv || { rm -rf .venv; \
+	@python='$(strip $(PYTHON))'; [ -n "$$python" ] || python=$$(sh scripts/python.sh); \
+	command -v "$$python" >/dev/null || { \
+		echo "There is no $$python here. Confidant needs Python 3.11 or newer." >&2; exit 1; }; \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Confidant needs Python 3.11 or newer; $$python is $$("$$python" -V 2>&1)." >&2; \
+		echo 'Name a newer one like this: make run PYTHON=python3.12' >&2; exit 1; }; \
+	echo "Making .venv with $$("$$python" -V 2>&1) …"; \
+	"$$python" -m venv --clear .venv || { rm -rf .venv; \
 		echo 'The module venv is missing; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
 
 $(RUN_READY): requirements.lock pyproject.toml | $(BIN)/python

@@ -14,6 +14,7 @@ from bot.channel import Interactive, reveal
 from bot.cli import garbage
 from bot.dashboard import Listening
 from bot.errors import ChannelError, ConfigError, StorageBusy
+from bot.memory import embed
 from bot.settings import Loaded
 
 SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
@@ -28,6 +29,8 @@ async def serve(loaded: Loaded) -> None:
         ConfidantError: it could not start; the message says what to do.
     """
     stop = _stop_signal()
+    if why := embed.missing(loaded.config.memory.embedder):
+        typer.echo(f"Memory is searched by words alone: {why}.", err=True)
     async with App(loaded.config, loaded.plugins, Parts(on_loaded=garbage.settle)) as app:
         if app.address is not None:
             typer.echo(f"Confidant is at {app.address.url}")

@@ -175,6 +175,7 @@ def _why_not(error: OSError, config: DashboardConfig) -> str:
         )
     if error.errno == errno.EACCES:
         return f"The dashboard may not listen on {where}: ports below 1024 need rights. {port}"
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+    # From Python 3.13 on asyncio tells this with an error that has no number.
+    if error.errno in {errno.EADDRNOTAVAIL, None} or isinstance(error, socket.gaierror):
         return f"The dashboard cannot listen on {where}: this machine has no such address. {host}"
     return f"The dashboard cannot listen on {where}: {error.strerror or error}. {host}"

@@ -154,11 +154,27 @@ async def test_closing_twice_is_harmless(embedder):
 async def test_no_embedder_refuses_and_has_no_dimensions():
     none = NoEmbedder()
     for texts in ([], TEXTS):
-        with pytest.raises(EmbedderError, match="no embedder is configured"):
+        with pytest.raises(EmbedderError, match="vectors are turned off"):
             await none.embed(texts)
     assert (none.provider, none.dims) == ("none", 0)
     await none.close()
     await none.close()
+
+
+async def test_where_no_package_has_vectors_search_goes_by_words_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config = EmbedderConfig()
+    assert embed.missing(config) == ""
+    assert embed.make(config).provider == "local"
+    monkeypatch.setattr(embed, "LOCAL_NEEDS", ("tokenizers", "not_for_this_python"))
+    none = embed.make(config)
+    assert none.provider == "none"
+    with pytest.raises(EmbedderError, match=r"not_for_this_python is not installed.*Take Python"):
+        await none.embed(TEXTS)
+    elsewhere = EmbedderConfig(provider="openai", model="m")
+    assert embed.missing(elsewhere) == ""
+    assert embed.make(elsewhere).provider == "openai"
 
 
 async def test_a_local_embedder_without_its_files_says_so(tmp_path: Path):

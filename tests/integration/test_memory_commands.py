@@ -15,6 +15,7 @@ from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.cli.common import reading, writing
 from bot.gateway.memory import OWNER_VIEW, Memory
+from bot.memory import embed
 from bot.messages import Text, ToolResult
 from bot.scope.view import folder_name
 from bot.sessions import hiding
@@ -104,6 +105,18 @@ async def test_status_tells_how_memory_is_doing(
         answer = await engine.ask(command, locale=locale)
         assert files in answer
         assert mode in answer
+
+
+async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(embed, "LOCAL_NEEDS", ("not_for_this_python",))
+    furnish(tmp_path)
+    async with started(tmp_path, memory={"embedder": {"provider": "local"}}) as engine:
+        status = await engine.ask("/memory")
+        assert "Search: keyword (the package not_for_this_python is not installed" in status
+        assert "trouble" not in status
+        assert "peanuts" in await engine.ask("/memory search peanuts")
 
 
 async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path: Path):

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from bot.memory import embed
+from scripts import wheels
 from scripts.no_skips import complaints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # What stands in for a new machine: a Python that only writes down what it was asked to do.
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
+    -c*"'%d.%d'"*"'{version}'"*) exit 0 ;;
+    -c*"'%d.%d'"*) exit 1 ;;
     -c*) exit {too_old} ;;
     -V) echo "Python {version}" ;;
     "-m venv --clear .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python
@@ -37,7 +42,9 @@ def clone(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("Makefile", "requirements.lock", "requirements-dev.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
-    write_python(folder / "python", "3.12.1", too_old=0)
+    (folder / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "python.sh", folder / "scripts")
+    write_python(folder / "python", "3.12", too_old=0)
     return folder
 
 
@@ -46,10 +53,12 @@ def write_python(path: Path, version: str, *, too_old: int) -> None:
     path.chmod(0o755)
 
 
-def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+def make(
+    folder: Path, *arguments: str, python: str = "PYTHON=./python", path: str = ""
+) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": path or os.environ["PATH"], "HOME": str(folder)}
     return subprocess.run(
-        ["make", *arguments, "PYTHON=./python"],
+        [str(shutil.which("make")), *arguments, *filter(None, [python])],
         cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
 
@@ -84,13 +93,71 @@ def test_setting_up_in_parallel_does_each_step_once(clone):
 
 
 def test_an_old_python_is_refused_in_a_sentence(clone):
-    write_python(clone / "python", "3.9.2", too_old=1)
+    write_python(clone / "python", "3.9", too_old=1)
     done = make(clone, "run")
     assert done.returncode != 0
-    assert "Confidant needs Python 3.11 or newer; ./python is Python 3.9.2." in done.stderr
+    assert "Confidant needs Python 3.11 or newer; ./python is Python 3.9." in done.stderr
     assert not (clone / ".venv").exists()
     (clone / "python").unlink()
     assert "There is no ./python here." in make(clone, "run").stderr
+
+
+def machine(folder: Path, *pythons: tuple[str, str]) -> str:
+    """A PATH on which these Pythons are, by name and version, and no others."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for tool in ("sh", "echo", "mkdir", "cp", "printf", "chmod", "rm", "touch"):
+        where = shutil.which(tool)
+        assert where is not None
+        (programs / tool).symlink_to(where)
+    for name, version in pythons:
+        write_python(programs / name, version, too_old=0)
+    return str(programs)
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [
+        ([("python3", "3.11")], "3.11"),
+        ([("python3", "3.11"), ("python3.12", "3.12"), ("python3.13", "3.13")], "3.13"),
+        ([("python3", "3.13"), ("python3.12", "3.12")], "3.13"),
+        ([("python3", "3.14"), ("python3.14", "3.14"), ("python3.11", "3.11")], "3.11"),
+        ([("python3", "3.14"), ("python3.13", "broken")], "3.14"),
+        ([("python3", "3.15")], "3.15"),
+    ],
+)
+def test_the_newest_python_that_every_package_is_built_for_is_taken(clone, there, taken):
+    done = make(clone, "run", python="", path=machine(clone, *there))
+    assert done.returncode == 0, done.stderr
+    assert f"Making .venv with Python {taken} …" in done.stdout
+    lacks = f"Python {taken} is newer than some packages are built for: memory will be searched by"
+    assert (lacks in done.stderr) == (taken in {"3.14", "3.15"})
+
+
+def test_the_pythons_of_the_makefile_are_those_that_every_wheel_exists_for():
+    text = (ROOT / "scripts" / "python.sh").read_text("utf-8")
+    (whole,) = re.findall(r"for version in ([\d. ]+); do", text)
+    assert whole.split() == [*reversed(wheels.PYTHONS[:-1])]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (limited,) = [each for each in project["dependencies"] if "python_version" in each]
+    assert limited.startswith(f"{embed.LOCAL_NEEDS[0]}>=")
+    assert f"python_version < '{wheels.PYTHONS[-1]}'" in limited
+    assert project["requires-python"] == f">={wheels.PYTHONS[0]}"
+
+
+def test_a_missing_wheel_is_told_with_its_python_and_machine():
+    asked: list[str] = []
+
+    def ask(arguments: Sequence[str]) -> str:
+        said = " ".join(arguments)
+        asked.append(said)
+        return "no wheel" if "3.14" in said and "apple" in said else ""
+
+    assert wheels.complaints(ask) == ["Python 3.14, macOS arm64: no wheel"]
+    assert len(set(asked)) == len(wheels.PYTHONS) * len(wheels.MACHINES) == 12
+    assert all("--only-binary :all:" in said for said in asked)
+    assert all(said.endswith("requirements-dev.lock") for said in asked)
+    assert wheels.complaints(lambda _: "") == []
 
 
 def test_a_failed_installation_is_tried_again(clone):
@@ -113,7 +180,7 @@ def test_every_goal_of_the_help_exists():
         assert re.search(rf"^{goal}:", text, re.MULTILINE), goal
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/chromium.sh"])
+@pytest.mark.parametrize("script", [".ci/run", "scripts/chromium.sh", "scripts/python.sh"])
 def test_the_scripts_are_programs_without_mistakes_of_grammar(script):
     path = ROOT / script
     assert os.access(path, os.X_OK)
@@ -128,6 +195,8 @@ def requirements(name: str) -> dict[str, str]:
     )
     for package, _, rest in entries:
         assert "--hash=sha256:" in rest, package
+    # One version for every Python: two would have two sets of stubs, and two ways to fail.
+    assert len({package for package, _, _ in entries}) == len(entries)
     return {package: version for package, version, _ in entries}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +12,9 @@ from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
 from bot.memory.vectors import Vectors
 
-__all__ = ["Embedder", "EmbedderError", "Identity", "NoEmbedder", "identity", "make"]
+__all__ = ["Embedder", "EmbedderError", "Identity", "NoEmbedder", "identity", "make", "missing"]
+
+LOCAL_NEEDS = ("wordllama", "tokenizers")  # packages; not every Python and processor has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,15 @@ class Embedder(Protocol):
 
 
 class NoEmbedder:
-    """Search by words alone."""
+    """Search by words alone; `why` says why that is so."""
 
     provider = "none"
     model = ""
     endpoint = ""
     dims = 0
+
+    def __init__(self, why: str = "vectors are turned off") -> None:
+        self.why = why
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Refuse.
@@ -72,7 +79,7 @@ class NoEmbedder:
         Raises:
             EmbedderError: always.
         """
-        raise EmbedderError("no embedder is configured")
+        raise EmbedderError(self.why)
 
     async def close(self) -> None:
         """Nothing to do."""
@@ -83,10 +90,25 @@ def identity(embedder: Embedder) -> Identity:
     return Identity(embedder.provider, embedder.model, embedder.endpoint)
 
 
+def missing(config: EmbedderConfig) -> str:
+    """What keeps a wanted local embedder from working here, and what to do; empty if nothing."""
+    lacking = [name for name in LOCAL_NEEDS if importlib.util.find_spec(name) is None]
+    if config.provider != "local" or not lacking:
+        return ""
+    here = f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
+    return (
+        f"the package {lacking[0]} is not installed, and does not exist for every Python and "
+        f"processor (here: {here}). Take Python 3.11 to 3.13 on an x86-64 machine or a Mac, or "
+        "another provider in [memory.embedder]"
+    )
+
+
 def make(config: EmbedderConfig) -> Embedder:
     """The embedder a configuration asks for; nothing is loaded or connected yet."""
     # Imported here, so that numpy's models and HTTP clients cost nothing where they are off.
     if config.provider == "local":
+        if why := missing(config):
+            return NoEmbedder(why)
         from bot.memory.embed.local import LocalEmbedder  # noqa: PLC0415
 
         return LocalEmbedder()

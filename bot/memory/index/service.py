@@ -18,7 +18,7 @@ import structlog
 from bot.clock import Clock
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
-from bot.memory.embed import Embedder
+from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index import fallback
 from bot.memory.index.connection import Extension, load_vec
 from bot.memory.index.keeper import Keeper
@@ -308,8 +308,8 @@ class MemoryIndex:
 
     async def probe_embeddings(self) -> Probe:
         """Whether the embedder answers."""
-        if self._embedder.provider == "none":
-            return Probe(ok=False, detail="no embedder is configured")
+        if isinstance(self._embedder, NoEmbedder):
+            return Probe(ok=False, detail=self._embedder.why)
         try:
             async with asyncio.timeout(self._config.search_timeout):
                 rows = await self._embedder.embed(["probe"])
@@ -320,7 +320,9 @@ class MemoryIndex:
     def _why(self, mode: Mode, vectors: int) -> str:
         if mode != "keyword":
             return ""
-        if self._embedder.provider == "none" or not self._config.vector_weight:
+        if isinstance(self._embedder, NoEmbedder):
+            return self._embedder.why
+        if not self._config.vector_weight:
             return "vectors are turned off"
         return self._query_failure or ("" if vectors else "no note has a vector yet")
 
