@@ -24,6 +24,7 @@ from bot.agent.models.offline import OfflineModel
 from bot.agent.recall import Recaller
 from bot.agent.select import Models
 from bot.agent.tools.artifact_get import ArtifactGet
+from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.guard import ResultGuard
 from bot.agent.tools.memory_get import MemoryGet
 from bot.agent.tools.memory_search import MemorySearch
@@ -42,7 +43,7 @@ from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
-from bot.gateway import digests, inbox
+from bot.gateway import digests, inbox, routing
 from bot.gateway.aftercare import Aftercare
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
@@ -155,7 +156,10 @@ class App:
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
         await memory.open(config.workspace)
+        people = People(config, local_zone(config), links=LinkBook(config.session))
+        await _load_people(people, database, clock())
         gateway, lanes = await self._gateway(
+            people=people,
             database=database,
             mirror=mirror,
             models=models,
@@ -182,11 +186,19 @@ class App:
         delivery.open()
         self._stack.push_async_callback(self._scheduler.close)
         self._stack.push_async_callback(self._stop_tasks)
-        self._background(database, delivery, mirror, models, memory)
+        self._background(
+            people=people,
+            database=database,
+            delivery=delivery,
+            mirror=mirror,
+            models=models,
+            memory=memory,
+        )
 
     async def _gateway(
         self,
         *,
+        people: People,
         database: Database,
         mirror: Mirror,
         models: Models,
@@ -196,8 +208,6 @@ class App:
         memory: Memory,
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._parts.clock
-        people = People(config, local_zone(config), links=LinkBook(config.session))
-        await _load_people(people, database, clock())
         running = RunningTurns()
         live = LiveSessions(database, windows.count)
         ledger = Ledger(database, delivery, mirror, live)
@@ -211,13 +221,14 @@ class App:
             scheduler=self._scheduler,
             clock=clock,
         )
+        elsewhere = Elsewhere(self.channels, routing.channels_of(config.session))
         toolbox = Toolbox(
             (
                 ScheduleMessage(self.reminders),
-                MemorySearch(memory.searcher),
+                MemorySearch(memory.searcher, elsewhere),
                 MemoryGet(memory.files),
                 MemoryWrite(memory.notes, memory.files),
-                TranscriptSearch(TranscriptIndex(database)),
+                TranscriptSearch(TranscriptIndex(database), elsewhere),
                 ArtifactGet(artifacts),
             ),
             guard=ResultGuard(artifacts),
@@ -361,6 +372,8 @@ class App:
 
     def _background(
         self,
+        *,
+        people: People,
         database: Database,
         delivery: Delivery,
         mirror: Mirror,
@@ -371,7 +384,7 @@ class App:
         path = config.storage.folder / DATABASE_NAME
         self._spawn(housekeeping.mend_modes(_made_in(config.storage.folder)))
         self._spawn(housekeeping.repair_mirror(mirror))
-        self._spawn(housekeeping.look_outside(database, delivery))
+        self._spawn(housekeeping.look_outside(database, delivery, people))
         self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)

@@ -14,7 +14,9 @@ from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
 from bot.gateway import inbox
+from bot.gateway.people import People
 from bot.metrics import Metrics
+from bot.sessions import links
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, private
 
@@ -42,14 +44,16 @@ async def repair_mirror(mirror: Mirror) -> None:
         log.warning("mirror.repair_failed", error=type(exc).__name__)
 
 
-async def look_outside(database: Database, delivery: Delivery) -> None:
-    """Send what another process put into the outbox."""
+async def look_outside(database: Database, delivery: Delivery, people: People) -> None:
+    """Take up what another process wrote: whose accounts are joined, and what is to be sent."""
     changed = False
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         try:
             changed = await database.changed_outside() or changed
             if changed:
+                # Where writes are made, so that it comes after every link made here before.
+                people.links.load(await database.write(links.everything))
                 await delivery.look()
                 changed = False
         except StorageClosed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
+from typing import Annotated
 
 import typer
 
@@ -10,10 +12,21 @@ from bot.cli.common import ConfigOption, harmless, load, reading, writing
 from bot.clock import system_clock
 from bot.delivery import outbox
 from bot.errors import ConfidantError
-from bot.gateway import pairing
+from bot.gateway import pairing, routing
 from bot.i18n import language_of, text
+from bot.sessions import links
+from bot.sessions.links import Link
+from bot.storage import Transaction
 
 cli = typer.Typer(help="Let people in, and out again.", no_args_is_help=True)
+
+MeOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--me/--not-me",
+        help="Whether it is another account of yours, with your memory; asked in a terminal.",
+    ),
+]
 
 
 @cli.command("list")
@@ -21,38 +34,66 @@ def list_(config: ConfigOption = None) -> None:
     """Show who asked, the newest first, and who was let in."""
     loaded = load(config, quiet=True)
     now = system_clock()
-    waiting, approved = reading(
-        loaded.config, lambda tx: (pairing.pending(tx, now), pairing.approved(tx))
+    waiting, approved, joined = reading(
+        loaded.config,
+        lambda tx: (pairing.pending(tx, now), pairing.approved(tx), links.everything(tx)),
     )
     if not waiting and not approved:
         typer.echo("Nobody has asked yet.")
+    own = {each.seat for each in joined if routing.is_owner(loaded.config.session, *each.root)}
     for found in waiting:
         since = datetime.fromtimestamp(found.asked_at / 1000, UTC).astimezone()
         typer.echo(f"waiting   {_who(found)}  code {found.code}  since {since:%Y-%m-%d %H:%M}")
     for found in approved:
-        typer.echo(f"approved  {_who(found)}")
+        typer.echo(f"approved  {_who(found)}{'  (you)' if found.seat in own else ''}")
 
 
 @cli.command()
-def approve(channel: str, code: str, config: ConfigOption = None) -> None:
+def approve(channel: str, code: str, me: MeOption = None, config: ConfigOption = None) -> None:
     """Let in whoever was given this code; they are told."""
     loaded = load(config, quiet=True)
     now = system_clock()
-
-    def work(tx: pairing.Transaction) -> pairing.Pairing | None:
-        found = pairing.approve(tx, channel, code, now)
-        if found is not None:
-            words = text(language_of(found.locale), "pairing.approved")
-            outbox.add(tx, found.address, words, now, kind="notice")
-        return found
-
-    found = writing(loaded.config, work)
-    if found is None:
+    asks = reading(loaded.config, lambda tx: pairing.holder(tx, channel, code, now))
+    if asks is None:
+        raise _no_such_code(channel)
+    is_configured = routing.is_configured(loaded.config.session, asks.seat)
+    if me and is_configured:
         raise ConfidantError(
-            f"No valid code of {channel} is like that. Codes are valid for an hour, and no longer "
-            "once they were typed in a chat; `confidant pairing list` shows them."
+            f"Whose account {_who(asks)} is stands in the configuration (session.owner or "
+            "session.identity_links). Nothing was changed: approve it without --me, or change that."
         )
+    if me is None and not is_configured and sys.stdin.isatty():
+        typer.echo(f"{_who(asks)} asks to talk to the bot.")
+        me = typer.confirm(
+            "Is that you, with another account? It gets all of your memory then", default=False
+        )
+    found = writing(loaded.config, lambda tx: _let_in(tx, channel, code, now, me=bool(me)))
+    if found is None:
+        raise _no_such_code(channel)
     typer.echo(f"{_who(found)} may talk to the bot now, and is told as soon as it runs.")
+    if me:
+        typer.echo("It is your own account from now on; /unlink in a chat with the bot ends that.")
+
+
+def _let_in(
+    tx: Transaction, channel: str, code: str, now: int, *, me: bool
+) -> pairing.Pairing | None:
+    """Approve a code; with `me` the account is the owner's from now on. They are told."""
+    found = pairing.approve(tx, channel, code, now)
+    if found is not None:
+        language = language_of(found.locale)
+        if me:
+            links.join(tx, Link(found.seat, routing.OWNER_SEAT, found.address, language), now)
+        words = text(language, "pairing.approved_me" if me else "pairing.approved")
+        outbox.add(tx, found.address, words, now, kind="notice")
+    return found
+
+
+def _no_such_code(channel: str) -> ConfidantError:
+    return ConfidantError(
+        f"No valid code of {channel} is like that. Codes are valid for an hour, and no longer "
+        "once they were typed in a chat; `confidant pairing list` shows them."
+    )
 
 
 @cli.command()

@@ -43,6 +43,11 @@ class Pairing:
         """Where this person can be told."""
         return Address(self.channel, self.account, self.chat, self.thread)
 
+    @property
+    def seat(self) -> tuple[str, str]:
+        """Who this is on their platform."""
+        return (self.channel, self.sender)
+
     def is_from(self, inbound: Inbound) -> bool:
         """True when this is who wrote a message."""
         who = (inbound.channel, inbound.account, inbound.sender)
@@ -98,17 +103,24 @@ def _make_room(tx: Transaction, channel: str, account: str, now: int) -> None:
         _void(tx, found)
 
 
-def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | None:
-    """Let in whoever holds this code (any case); None when no valid code is like it."""
+def holder(tx: Transaction, channel: str, code: str, now: int) -> Pairing | None:
+    """Whoever was given this code (any case); None when no valid code is like it."""
     for found in pending(tx, now):
         if found.channel == channel and codes.is_same(found.code, code):
-            tx.execute(
-                "UPDATE pairing SET state = 'approved', code = '', approved_at = ? "
-                "WHERE channel = ? AND account = ? AND sender = ?",
-                (now, found.channel, found.account, found.sender),
-            )
             return found
     return None
+
+
+def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | None:
+    """Let in whoever holds this code (any case); None when no valid code is like it."""
+    found = holder(tx, channel, code, now)
+    if found is not None:
+        tx.execute(
+            "UPDATE pairing SET state = 'approved', code = '', approved_at = ? "
+            "WHERE channel = ? AND account = ? AND sender = ?",
+            (now, found.channel, found.account, found.sender),
+        )
+    return found
 
 
 def void(tx: Transaction, typed: Collection[str], now: int) -> list[Pairing]:

@@ -25,6 +25,9 @@ OWNER = "main"  # the canonical identity of whoever owns the main memory
 # terminal.
 OWNER_CHANNELS = frozenset({"web", "console"})
 
+# The owner at this machine itself: what their other accounts are joined to.
+OWNER_SEAT = ("web", "owner")
+
 Seat = tuple[str, str]
 """Who somebody is on a platform: the channel, and their id there."""
 
@@ -116,6 +119,15 @@ def names_of(config: SessionConfig, person: str) -> tuple[str, ...]:
     ]
     joined = [place for name in linked_names for place in links[name]]
     return tuple(dict.fromkeys((person, *linked_names, *own, *joined)))
+
+
+def channels_of(config: SessionConfig) -> dict[str, frozenset[str]]:
+    """In which channels the configuration knows an account of somebody, by canonical identity."""
+    people = {OWNER, *map(identity_of, config.identity_links)}
+    return {
+        person: frozenset(place.partition(":")[0] for place in names_of(config, person))
+        for person in people
+    }
 
 
 def identity_of(link: str) -> str:

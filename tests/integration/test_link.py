@@ -335,3 +335,16 @@ async def test_a_code_typed_by_several_at_once_joins_one(tmp_path, times):
             *(engine.ask(f"other:{number}", f"/link {code}") for number in range(times))
         )
         assert sum(answer != WRONG for answer in answers) == 1
+
+
+async def test_whoever_asks_in_vain_for_what_they_said_elsewhere_hears_of_link(tmp_path):
+    async with two(tmp_path, model=ScriptedModel(script=remembering)) as engine:
+        await engine.ask("memory:ada", "my parrot is called Plato")
+        answer = await engine.ask("other:77", "find parrot, as I told you in memory")
+        assert "Plato" not in answer
+        assert "/link gives a code" in answer
+        assert "/link gives a code" not in await engine.ask("other:77", "find it in memory")
+        await engine.link("other:77", "memory:ada")
+        answer = await engine.ask("other:77", "find parrot, as I told you in memory")
+        assert "Plato" in answer
+        assert "/link gives a code" not in answer

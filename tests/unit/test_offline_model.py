@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from bot import i18n
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.offline import OfflineModel
-from bot.agent.tools import ToolContext
+from bot.agent.tools import ToolContext, TurnMemory
+from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.memory_write import MemoryWrite
 from bot.agent.tools.quotes import Quote, rated, render
 from bot.agent.tools.toolbox import Toolbox
@@ -464,3 +465,21 @@ async def after_search(
         Message("user", (ToolResult("1", result, is_error=is_error),)),
     )
     return (await run(replace(request, messages=messages, system=system))).message.text
+
+
+@pytest.mark.parametrize(
+    ("language", "asked"),
+    [("en", "What did I tell you in Discord about tea?"), ("zh", "我在 Discord 里说过什么茶？")],
+)
+async def test_what_was_said_elsewhere_is_not_found_and_it_says_how_it_would_be(
+    tmp_path: Path, language: str, asked: str
+):
+    context = replace(
+        CONTEXT,
+        view=replace(CONTEXT.view, people=("telegram:1",)),
+        memory=TurnMemory(words=(asked,)),
+    )
+    tools = [TranscriptSearch(FakeTranscripts(), Elsewhere(("telegram", "discord")))]
+    conversation = Conversation(Toolbox(tools), context, language)
+    assert says(language, "elsewhere") in await conversation.say(asked)
+    assert says(language, "elsewhere") not in await conversation.say(asked)

@@ -14,15 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.tools import Recalled, ToolContext, TurnMemory
+from bot.agent.tools.elsewhere import MAX_TOLD, NOTE, Elsewhere
 from bot.agent.tools.memory_get import MemoryGet
 from bot.agent.tools.memory_search import MemorySearch
 from bot.agent.tools.memory_write import MemoryWrite
 from bot.agent.tools.quotes import NOT_INSTRUCTIONS, Quote, parse, rated, rating, render, window
 from bot.agent.tools.transcript_search import Hit, TranscriptSearch
+from bot.channel import Address
+from bot.config import SessionConfig
 from bot.errors import NotVisible, ToolError
+from bot.gateway import routing
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
 from bot.scope import MAIN_SPACE, MemoryView
+from bot.sessions.reminders import Origin
 from tests.fakes.memory_search import WordSearcher
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -333,3 +338,95 @@ def test_how_well_a_quote_matches_is_read_back(match):
 def test_what_does_not_say_how_well_it_matches_counts_as_nothing(last):
     assert rating(Quote(("memory/a.md:1", last), "tea")) == 0.0
     assert rating(Quote((), "tea")) == 0.0
+
+
+# --- what was said elsewhere ---------------------------------------------------------------------
+
+
+PLACES = ("telegram", "discord", "nextcloud_talk", "web", "console")
+
+
+def asking(words: str, *, view=VIEW, session: str = "s1", here: str = "telegram", people=()):
+    view = replace(view, people=people or (f"{here}:1",))
+    address = Address(here, "default", "1")
+    origin = Origin("key", view.people[0], address, "en")
+    memory = TurnMemory(words=(words,))
+    return replace(CONTEXT, view=view, session_id=session, origin=origin, memory=memory)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "what did I tell you in Discord?",
+        "What did I say ON DISCORD about tea?",
+        "did I mention it via nextcloud talk?",
+        "did I mention it in Nextcloud?",
+        "what did I say on the page yesterday?",
+        "what did I say in the terminal?",
+        "what did I tell you with my other account?",
+        "我在 Discord 里说过什么？",
+        "我在网页上说过什么？",
+        "我用另一个账号说过什么？",
+    ],
+)
+async def test_whoever_asks_for_what_they_said_elsewhere_is_told_of_link(words):
+    elsewhere = Elsewhere(PLACES)
+    found = TranscriptSearch(FakeTranscripts(hit("tea")), elsewhere)
+    answer = await found.run({"query": "tea"}, asking(words))
+    assert answer.startswith(NOTE)
+    assert [quote.text for quote in parse(answer)] == ["tea"]
+    nothing = TranscriptSearch(FakeTranscripts(), Elsewhere(PLACES))
+    assert await nothing.run({"query": "x"}, asking(words)) == f"No past message matches. {NOTE}"
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("what did I tell you about tea?", {}),
+        ("what did I tell you about Discord?", {}),
+        ("what did I tell you in Telegram?", {}),
+        ("what did I tell you in Discord?", {"people": ("telegram:1", "discord:7")}),
+        ("what did I tell you on the page?", {"people": ("main", "telegram:1")}),
+        ("what did I tell you in Discord?", {"people": ("ada", "telegram:1")}),
+        ("what did we talk about in indiscord", {}),
+    ],
+)
+async def test_whoever_asks_for_anything_else_is_not(words, changes):
+    known = {"main": frozenset({"web", "console"}), "ada": {"telegram", "discord"}}
+    assert Elsewhere(PLACES, known).note(asking(words, **changes)) == ""
+
+
+async def test_it_is_told_once_a_conversation_and_where_there_is_another_place():
+    elsewhere = Elsewhere(PLACES)
+    asked = "what did I tell you in Discord?"
+    assert elsewhere.note(asking("and about tea?")) == ""
+    assert elsewhere.note(asking(asked)) == NOTE
+    assert elsewhere.note(asking(asked)) == ""
+    assert elsewhere.note(asking(asked, session="s2")) == NOTE
+    assert Elsewhere(("telegram",)).note(asking(asked)) == ""
+    assert Elsewhere().note(asking(asked)) == ""
+    for number in range(2 * MAX_TOLD):
+        elsewhere.note(asking(asked, session=f"x{number}"))
+    assert len(elsewhere._told) == MAX_TOLD
+
+
+async def test_in_a_room_nobody_is_told_of_their_accounts():
+    room = replace(asking("what did I tell you in Discord?"), view=replace(VIEW, people=()))
+    assert Elsewhere(PLACES).note(room) == ""
+
+
+async def test_a_search_of_memory_tells_it_too(tmp_path: Path):
+    searcher = WordSearcher(tmp_path)
+    asked = asking("what did I tell you in Discord?")
+    answer = await MemorySearch(searcher, Elsewhere(PLACES)).run({"query": "milk"}, asked)
+    assert NOTE in answer
+
+
+def test_the_configuration_says_in_which_places_somebody_is_known():
+    session = SessionConfig.model_validate(
+        {"owner": ["telegram:42"], "identity_links": {"bob": ["discord:7", "nextcloud_talk:b"]}}
+    )
+    known = routing.channels_of(session)
+    assert {"web", "console", "telegram"} <= known["main"]
+    assert {"discord", "nextcloud_talk"} <= known["bob"]
+    assert "telegram" not in known["bob"]

@@ -25,6 +25,7 @@ from bot.agent.models.intent import (
     Reminders,
     understand,
 )
+from bot.agent.tools import elsewhere
 from bot.agent.tools.quotes import BEFORE, parse
 from bot.context.prompt import NO_CITE
 from bot.errors import ModelRejected, NotVisible
@@ -259,7 +260,10 @@ def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[
         lines = [quoting.quoted(language, quote, wish.said, cite=cite) for quote in useful]
         return "\n\n".join([i18n.text(language, "offline.found"), *lines]), True
     query = str(works[-1].use.input.get("query", ""))
-    return i18n.text(language, "offline.nothing", query=query), False
+    nothing = i18n.text(language, "offline.nothing", query=query)
+    if any(elsewhere.NOTE in item.result.text for item in works):
+        return f"{nothing}\n\n{i18n.text(language, 'offline.elsewhere')}", True
+    return nothing, False
 
 
 def _is_closed(result: ToolResult) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Recalled, ToolContext, arguments
+from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.quotes import Quote, rated, render
 from bot.errors import NotVisible
 from bot.memory import markdown, paths
@@ -51,8 +52,9 @@ SPEC: Final = ToolSpec(
 class MemorySearch:
     """Searches the partitions of the view, and no others."""
 
-    def __init__(self, searcher: Searcher) -> None:
+    def __init__(self, searcher: Searcher, elsewhere: Elsewhere | None = None) -> None:
         self._searcher = searcher
+        self._elsewhere = elsewhere or Elsewhere()
 
     @property
     def spec(self) -> ToolSpec:
@@ -74,6 +76,8 @@ class MemorySearch:
         seen = (hit for hit in found.hits if may_see(context.view, hit))
         hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)][:limit]
         mode = f"Searched by {how(found)}."
+        if note := self._elsewhere.note(context):
+            mode = f"{mode} {note}"
         if not hits:
             return f"Nothing in memory matches. {mode}"
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import ToolContext, arguments
+from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.quotes import Quote, render, window
 from bot.errors import NotVisible
 from bot.scope import MemoryView
@@ -55,8 +56,9 @@ class Transcripts(Protocol):
 class TranscriptSearch:
     """Searches the conversations the view may see, and no others."""
 
-    def __init__(self, transcripts: Transcripts) -> None:
+    def __init__(self, transcripts: Transcripts, elsewhere: Elsewhere | None = None) -> None:
         self._transcripts = transcripts
+        self._elsewhere = elsewhere or Elsewhere()
 
     @property
     def spec(self) -> ToolSpec:
@@ -75,9 +77,11 @@ class TranscriptSearch:
         if not context.view.keys:
             raise NotVisible
         hits = await self._transcripts.search(context.view, query, limit)
+        note = self._elsewhere.note(context)
         if not hits:
-            return "No past message matches."
-        return render(_quote(hit, query, context.now.tzinfo or UTC) for hit in hits[:limit])
+            return f"No past message matches. {note}".rstrip()
+        quotes = render(_quote(hit, query, context.now.tzinfo or UTC) for hit in hits[:limit])
+        return f"{note}\n{quotes}" if note else quotes
 
 
 def _quote(hit: Hit, query: str, zone: tzinfo) -> Quote:
