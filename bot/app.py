@@ -259,7 +259,8 @@ class App:
             aftercare=aftercare,
             channels=self.channels,
         )
-        known = handlers(desk, memory.desk, self.reminders, PeopleDesk(people, self.channels))
+        desks = PeopleDesk(people, self.channels)
+        known = handlers(desk, memory.desk, self.reminders, desks, database)
         commander = Commander(people, known, running, ledger, clock)
         turns = TurnRunner(
             config=config,

@@ -57,7 +57,7 @@ def reading(config: Config, work: Callable[[Transaction], T]) -> T:
     Raises:
         StorageError: there is no database yet, or it cannot be used.
     """
-    return _with_database(config, lambda database: database.read(work))
+    return with_database(config, lambda database: database.read(work))
 
 
 def writing(config: Config, work: Callable[[Transaction], T]) -> T:
@@ -66,10 +66,15 @@ def writing(config: Config, work: Callable[[Transaction], T]) -> T:
     Raises:
         StorageError: there is no database yet, or it cannot be used.
     """
-    return _with_database(config, lambda database: database.write(work))
+    return with_database(config, lambda database: database.write(work))
 
 
-def _with_database(config: Config, use: Callable[[SqliteDatabase], Coroutine[Any, Any, T]]) -> T:
+def with_database(config: Config, use: Callable[[SqliteDatabase], Coroutine[Any, Any, T]]) -> T:
+    """Use the database of a bot that may be running meanwhile.
+
+    Raises:
+        StorageError: there is no database yet, or it cannot be used.
+    """
     path = config.storage.folder / DATABASE_NAME
     if not path.exists():
         raise StorageError(

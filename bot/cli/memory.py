@@ -9,17 +9,15 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.common import ConfigOption, load, reading, writing
+from bot.cli.common import ConfigOption, load, with_database
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
 from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.memory import markdown, paths
 from bot.memory.search import Found
-from bot.sessions import artifacts, forgetting
-from bot.sessions import search as transcripts
+from bot.sessions import forgetting
 from bot.settings import Loaded
-from bot.storage import Transaction
 from bot.storage.datadir import DataDirLock
 
 cli = typer.Typer(help="Look into the owner's memory, and mend its index.", no_args_is_help=True)
@@ -112,7 +110,10 @@ def forget(
     wanted = " ".join(words).strip()
     spots = _with_memory(loaded, lambda memory: memory.desk.find(OWNER_VIEW, wanted))
     mine = [spot for spot in spots if not spot.path.startswith("shared/")]
-    held, whole = reading(loaded.config, lambda tx: _said(tx, wanted))
+    found = with_database(
+        loaded.config, lambda database: forgetting.find(database, OWNER_VIEW, wanted)
+    )
+    held, whole = len(found.mentions), len(found.results)
     if not mine and not held and not whole:
         typer.echo("Neither your files nor your conversations hold these words.")
         return
@@ -126,7 +127,9 @@ def forget(
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
     cleared = _with_memory(loaded, lambda memory: memory.desk.forget(OWNER_VIEW, wanted))
     now = system_clock()
-    gone = writing(loaded.config, lambda tx: forgetting.forget(tx, OWNER_VIEW, wanted, now))
+    gone = with_database(
+        loaded.config, lambda database: forgetting.forget(database, OWNER_VIEW, wanted, now)
+    )
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} entries removed")
     if cleared.is_indexed:
@@ -146,13 +149,6 @@ def forget(
             "The bot is running and still has its open conversations in mind: start it again, "
             "or say /memory forget in the chat next time."
         )
-
-
-def _said(tx: Transaction, words: str) -> tuple[int, int]:
-    """How many messages hold these words, and how many long results of tools."""
-    keys = transcripts.keys_of(tx, OWNER_VIEW)
-    held = transcripts.mentions(tx, OWNER_VIEW, words)
-    return len(held), len(artifacts.holding(tx, keys, words))
 
 
 def _is_running(config: Config) -> bool:

@@ -16,8 +16,9 @@ from bot.i18n import text
 from bot.memory import markdown, paths
 from bot.memory.search import Findings, Found
 from bot.scope import MemoryView
-from bot.sessions import artifacts, forgetting, search, store
+from bot.sessions import forgetting, search, store
 from bot.sessions.store import Session
+from bot.storage import Database
 
 MAX_WORDS = 500  # characters of what is looked for
 MAX_SHOWN = 10  # places or messages of one answer
@@ -106,8 +107,9 @@ class MemoryDesk(Protocol):
 class MemoryCommands:
     """`/memory [search|show|forget]`, `/whosees`."""
 
-    def __init__(self, desk: MemoryDesk) -> None:
+    def __init__(self, desk: MemoryDesk, database: Database) -> None:
         self._desk = desk
+        self._database = database
         self._asked: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     async def memory(self, call: Call) -> Apply:
@@ -141,19 +143,16 @@ class MemoryCommands:
             return saying(text(call.language, key))
         spots = await self._desk.find(call.view, words)
         shared = [spot for spot in spots if spot.path.startswith("shared/")]
-
-        def apply(draft: Draft, session: Session) -> Answer:
-            held = search.mentions(draft.tx, call.view, words)
-            if not spots and not held:
-                return Answer(text(call.language, "memory.nowhere"))
-            lines = [*_spots(call, spots), *_in_transcripts(call, held)]
-            lines += ["", text(call.language, "memory.seen_by")]
-            lines += [f"- `{key}`" for key in search.keys_of(draft.tx, call.view)]
-            if shared:
-                lines.append(text(call.language, "memory.seen_by_all"))
-            return Answer("\n".join(lines))
-
-        return apply
+        held = await forgetting.find(self._database, call.view, words)
+        if not spots and not held.mentions:
+            return saying(text(call.language, "memory.nowhere"))
+        # The conversation in which it is asked may have begun just now.
+        keys = sorted({*held.keys, *call.view.keys})
+        lines = [*_spots(call, spots), *_in_transcripts(call, held.mentions)]
+        lines += ["", text(call.language, "memory.seen_by"), *(f"- `{key}`" for key in keys)]
+        if shared:
+            lines.append(text(call.language, "memory.seen_by_all"))
+        return saying("\n".join(lines))
 
     async def _status(self, call: Call, rest: str) -> Apply:
         found = await self._desk.overview(call.view)
@@ -215,19 +214,18 @@ class MemoryCommands:
             for spot in await self._desk.find(call.view, rest)
             if not spot.path.startswith("shared/")
         ]
+        held = await forgetting.find(self._database, call.view, rest)
+        if not spots and not held.mentions and not held.results:
+            return saying(text(call.language, "memory.nowhere"))
+        lines = [text(call.language, "memory.forget_ask")]
+        lines += [*_spots(call, spots), *_in_transcripts(call, held.mentions)]
+        if held.results:
+            lines.append(text(call.language, "memory.in_artifacts", count=len(held.results)))
+        answer = Answer("\n".join([*lines, "", text(call.language, "memory.forget_how")]))
 
         def apply(draft: Draft, session: Session) -> Answer:
-            held = search.mentions(draft.tx, call.view, rest)
-            whole = artifacts.holding(draft.tx, search.keys_of(draft.tx, call.view), rest)
-            if not spots and not held and not whole:
-                return Answer(text(call.language, "memory.nowhere"))
             self._ask(key, rest)
-            lines = [text(call.language, "memory.forget_ask")]
-            lines += [*_spots(call, spots), *_in_transcripts(call, held)]
-            if whole:
-                lines.append(text(call.language, "memory.in_artifacts", count=len(whole)))
-            lines += ["", text(call.language, "memory.forget_how")]
-            return Answer("\n".join(lines))
+            return answer
 
         return apply
 
@@ -235,13 +233,15 @@ class MemoryCommands:
         # Until it is in the database too: what is begun meanwhile would read the words once more.
         await call.scope.enter_async_context(self._desk.forgetting(call.view, words))
         cleared = await self._desk.forget(call.view, words)
+        found = await forgetting.find(self._database, call.view, words)
+        await forgetting.hide(self._database, found, call.now)
 
         def apply(draft: Draft, session: Session) -> Answer:
-            gone = forgetting.forget(draft.tx, call.view, words, call.now)
+            gone = forgetting.complete(draft.tx, found, call.now)
             held, prompts, whole = gone.mentions, gone.prompts, gone.results
             # Those that go on may have begun with the words, and have stored nothing yet.
-            keys = search.keys_of(draft.tx, call.view)
-            current = (store.current(draft.tx, key) for key in keys)
+            keys = {*found.keys, *call.view.keys}
+            current = (store.current(draft.tx, key) for key in sorted(keys))
             going_on = (each.id for each in current if each is not None)
             for session_id in {*prompts, *(mention.session_id for mention in held), *going_on}:
                 draft.reload(session_id)

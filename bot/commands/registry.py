@@ -13,6 +13,7 @@ from bot.commands.link import LinkCommands, LinkDesk
 from bot.commands.memory import MemoryCommands, MemoryDesk
 from bot.commands.remind import RemindCommands, ReminderDesk
 from bot.commands.rooms import RoomCommands, RoomDesk
+from bot.storage import Database
 
 
 class PeopleDesk(LinkDesk, RoomDesk, Protocol):
@@ -20,13 +21,17 @@ class PeopleDesk(LinkDesk, RoomDesk, Protocol):
 
 
 def handlers(
-    desk: Desk, memory_desk: MemoryDesk, reminder_desk: ReminderDesk, people_desk: PeopleDesk
+    desk: Desk,
+    memory_desk: MemoryDesk,
+    reminder_desk: ReminderDesk,
+    people_desk: PeopleDesk,
+    database: Database,
 ) -> Mapping[str, Handler]:
     """Every command's handler, by name; "start" is what Telegram sends first."""
     conversation = ConversationCommands(desk)
     context = ContextCommands(desk)
     info = InfoCommands(desk)
-    memory = MemoryCommands(memory_desk)
+    memory = MemoryCommands(memory_desk, database)
     remind = RemindCommands(reminder_desk)
     link = LinkCommands(people_desk)
     return {

@@ -51,25 +51,37 @@ def pictures(tx: Transaction, ids: Sequence[str]) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:
-    """The ids of the texts of these keys' sessions that hold some words; see `search.mentions`."""
-    wanted = search.folded(words)
-    if not wanted:
-        return []
+def ids_of(tx: Transaction, keys: Sequence[str]) -> list[str]:
+    """The ids of the texts of these keys' sessions; pictures have no words."""
     marks = ",".join("?" * len(keys))
     rows = tx.execute(
-        "SELECT artifacts.id, text FROM artifacts JOIN sessions ON sessions.id = session_id "
+        "SELECT artifacts.id FROM artifacts JOIN sessions ON sessions.id = session_id "
         f"WHERE tool <> '{PICTURE}' AND key IN ({marks}) ORDER BY artifacts.id",
         tuple(keys),
     )
+    return [row[0] for row in rows]
+
+
+def among(tx: Transaction, ids: Sequence[str], words: str) -> list[str]:
+    """The ids of the texts among these that hold some words; see `search.among`."""
+    wanted = search.folded(words)
+    if not wanted:
+        return []
+    marks = ",".join("?" * len(ids))
+    rows = tx.execute(f"SELECT id, text FROM artifacts WHERE id IN ({marks}) ORDER BY id", ids)
     return [id_ for id_, text in rows if wanted in search.folded(text)]
+
+
+def remove(tx: Transaction, ids: Sequence[str]) -> None:
+    """Remove texts."""
+    for id_ in ids:
+        tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
 
 
 def drop(tx: Transaction, keys: Sequence[str], words: str) -> int:
     """Remove the texts of these keys' sessions that hold some words; how many there were."""
-    held = holding(tx, keys, words)
-    for id_ in held:
-        tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
+    held = among(tx, ids_of(tx, keys), words)
+    remove(tx, held)
     return len(held)
 
 

@@ -63,20 +63,35 @@ def mentions(
 ) -> list[Mention]:
     """Every entry a view may see that literally holds these words and was not forgotten before.
 
-    Case and spacing do not count. It reads all of the view's conversations, or only the entries
-    with an id `within`: the full text knows no phrases, nor what tools said.
+    It reads all of the view's conversations, or only the entries with an id `within`: for many of
+    them see `bot.sessions.forgetting`.
+    """
+    keys = keys_of(tx, view)
+    if not within:
+        return among(tx, numbers_of(tx, keys), words)
+    rows = tx.execute(
+        "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
+        f"WHERE entries.id IN ({','.join('?' * len(within))}) "
+        f"AND key IN ({','.join('?' * len(keys))})",
+        (*within, *keys),
+    )
+    return among(tx, [row[0] for row in rows], words)
+
+
+def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
+    """The entries of these numbers that literally hold some words and were not forgotten before.
+
+    Case and spacing do not count. Entries are read, because the full text knows no phrases, nor
+    what tools said.
     """
     wanted = folded(words)
-    keys = keys_of(tx, view)
-    if not wanted or not keys:
+    if not wanted or not numbers:
         return []
     raw = orjson.dumps(wanted).decode()[1:-1]
-    only = f"AND entries.id IN ({','.join('?' * len(within))}) " if within else ""
     rows = tx.execute(
-        "SELECT seq, session_id, line FROM entries JOIN sessions ON sessions.id = session_id "
-        f"WHERE kind IN ('message', 'compaction') AND key IN ({','.join('?' * len(keys))}) "
-        f"{only}AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
-        (*keys, *within, _like(raw)),
+        f"SELECT seq, session_id, line FROM entries WHERE seq IN ({','.join('?' * len(numbers))}) "
+        "AND kind IN ('message', 'compaction') AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
+        (*numbers, _like(raw)),
     )
     found: list[Mention] = []
     for seq, session_id, line in rows:
@@ -95,12 +110,36 @@ def mentions(
     return found
 
 
+def numbers_of(tx: Transaction, keys: Sequence[str], after: int = 0) -> list[int]:
+    """The number of every entry of some keys' conversations, or of those after one."""
+    marks = ",".join("?" * len(keys))
+    rows = tx.execute(
+        "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
+        f"WHERE key IN ({marks}) AND seq > ? ORDER BY seq",
+        (*keys, after),
+    )
+    return [row[0] for row in rows]
+
+
+def sessions_of(tx: Transaction, numbers: Sequence[int]) -> set[str]:
+    """The ids of the sessions that entries belong to."""
+    marks = ",".join("?" * len(numbers))
+    rows = tx.execute(f"SELECT DISTINCT session_id FROM entries WHERE seq IN ({marks})", numbers)
+    return {row[0] for row in rows}
+
+
 def forget(
     tx: Transaction, view: MemoryView, words: str, now: int, within: Sequence[str] = ()
 ) -> list[Mention]:
     """Let no search find these words again and no request show them; the transcripts stay."""
     held = mentions(tx, view, words, within)
-    for mention in held:
+    hide(tx, held, now)
+    return held
+
+
+def hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
+    """Let no search find, and no request show, what was found; the transcripts stay."""
+    for mention in mentions:
         hiding.hide(tx, mention.seq, mention.blocks, now)
         if mention.says:
             tx.forget_text(mention.seq)
@@ -108,7 +147,6 @@ def forget(
                 "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING",
                 (mention.seq, now),
             )
-    return held
 
 
 def forgotten(tx: Transaction, session_id: str) -> set[str]:

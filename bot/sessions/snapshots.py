@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from bot.storage import Transaction
 
+Name = tuple[str, str]
+"""Which snapshot: the session's id, and the name of the view."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -28,21 +31,31 @@ def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
     return {row[0]: Snapshot(row[1], row[2]) for row in rows}
 
 
-def drop(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:
-    """Remove the snapshots of these keys' sessions that hold some words; the sessions' ids."""
-    wanted = " ".join(words.casefold().split())
-    if not wanted:
-        return []
-    marks = ",".join("?" * len(keys))
+def names_of(tx: Transaction, keys: Sequence[str]) -> list[Name]:
+    """The snapshots of these keys' sessions."""
     rows = tx.execute(
-        "SELECT session_id, view, system FROM snapshots JOIN sessions ON id = session_id "
-        f"WHERE key IN ({marks})",
+        "SELECT session_id, view FROM snapshots JOIN sessions ON id = session_id "
+        f"WHERE key IN ({','.join('?' * len(keys))}) ORDER BY session_id, view",
         keys,
     )
-    held = [row for row in rows if wanted in " ".join(row[2].casefold().split())]
-    for session_id, view, _ in held:
-        tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", (session_id, view))
-    return list(dict.fromkeys(row[0] for row in held))
+    return [(row[0], row[1]) for row in rows]
+
+
+def among(tx: Transaction, names: Sequence[Name], words: str) -> list[Name]:
+    """Those of these snapshots that hold some words; case and spacing do not count."""
+    wanted = " ".join(words.casefold().split())
+    found: list[Name] = []
+    for name in names if wanted else ():
+        rows = tx.execute("SELECT system FROM snapshots WHERE session_id = ? AND view = ?", name)
+        if any(wanted in " ".join(row[0].casefold().split()) for row in rows):
+            found.append(name)
+    return found
+
+
+def remove(tx: Transaction, names: Sequence[Name]) -> None:
+    """Remove snapshots; the next request of their sessions makes them anew."""
+    for name in names:
+        tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", name)
 
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:

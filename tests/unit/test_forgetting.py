@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bot.scope import MemoryView
-from bot.sessions import hiding, search, store
+from bot.sessions import forgetting, hiding, search, snapshots, store
+from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
@@ -58,6 +59,37 @@ async def test_words_that_are_nowhere_are_not_found(tmp_path: Path, words: str):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     await database.write(lambda tx: begin(tx, "something else"))
     assert await database.read(lambda tx: search.mentions(tx, VIEW, words)) == []
+    await database.close()
+
+
+async def test_what_came_while_it_was_looked_for_is_forgotten_too(tmp_path: Path):
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    kept, prompt = ArtifactStore(database, lambda: 1), snapshots.Snapshot("about tea", "[]")
+    session = await database.write(lambda tx: begin(tx, *["tea, of course"] * 250, "coffee"))
+    await kept.keep(session, "tool", "a pot of tea")
+    await database.write(lambda tx: snapshots.keep(tx, session, "one", prompt, 1))
+    held = await forgetting.find(database, VIEW, "tea")
+    assert (len(held.mentions), len(held.prompts), len(held.results)) == (250, 1, 1)
+    await database.write(lambda tx: begin(tx, "tea again", "milk"))
+    await kept.keep(session, "tool", "more tea")
+    await database.write(lambda tx: snapshots.keep(tx, session, "two", prompt, 1))
+    await forgetting.hide(database, held, 2)
+    gone = await database.write(lambda tx: forgetting.complete(tx, held, 2))
+    assert (len(gone.mentions), gone.prompts, gone.results) == (251, [session], 2)
+    left = await forgetting.find(database, VIEW, "tea")
+    assert (left.mentions, left.prompts, left.results) == ((), (), ())
+    assert await database.read(lambda tx: len(search.find(tx, VIEW, "coffee milk", 9))) == 2
+    await database.close()
+
+
+async def test_nobody_elses_words_are_looked_at(tmp_path: Path):
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    await database.write(lambda tx: begin(tx, "tea"))
+    held = await forgetting.find(database, NOBODY, "tea")
+    assert held.mentions == ()
+    await database.write(lambda tx: begin(tx, "more tea"))
+    gone = await database.write(lambda tx: forgetting.complete(tx, held, 2))
+    assert gone.mentions == []
     await database.close()
 
 

@@ -279,7 +279,7 @@ async def test_what_is_forgotten_is_removed_where_it_is_the_persons_own(database
     bobs = await kept.keep(theirs, "tool", "the code is xyzzy 42")
     picture = await kept.keep(mine, artifacts.PICTURE, "the code is xyzzy 42")
     words = "code is xyzzy 42"
-    held = await database.read(lambda tx: artifacts.holding(tx, [ADA], words))
+    held = await database.read(lambda tx: artifacts.among(tx, artifacts.ids_of(tx, [ADA]), words))
     assert held == [quoted]
     assert await database.write(lambda tx: artifacts.drop(tx, [ADA], words)) == 1
     left = await database.read(lambda tx: tx.execute("SELECT id FROM artifacts"))
