@@ -41,10 +41,12 @@ from bot.context import tokens
 from bot.dashboard.health import Check, Readiness
 from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
+from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
 from bot.gateway import digests, inbox, routing
 from bot.gateway.aftercare import Aftercare
+from bot.gateway.attempts import Attempts
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
@@ -84,6 +86,7 @@ DATABASE_NAME = "confidant.db"
 TRANSCRIPTS = "sessions"
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
 SWEEP_SECONDS = 60.0
+PARKED_SECONDS = 600.0  # between tries of what could not be sent
 SEND_GRACE = 5.0  # seconds their replies may then take to go out
 
 log = structlog.get_logger(__name__)
@@ -151,7 +154,7 @@ class App:
         await windows.load()
         self._stack.push_async_callback(windows.save)
         self.channels = dict(self._make_channels())
-        delivery = Delivery(database, self.channels, clock, self._sent)
+        delivery = Delivery(database, self.channels, clock, self.metrics)
         health = HealthBoard()
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
@@ -169,7 +172,6 @@ class App:
             memory=memory,
         )
         delivery.on_moved = gateway.chat_moved
-        await lanes.reclaim()
         await delivery.look()
         server = self._server(database, health, memory) if self._parts.dashboard else None
         if server is not None:
@@ -262,6 +264,10 @@ class App:
         desks = PeopleDesk(people, self.channels)
         known = handlers(desk, memory.desk, self.reminders, desks, database)
         commander = Commander(people, known, running, ledger, clock)
+        attempts = Attempts(
+            people=people, database=database, ledger=ledger, clock=clock, metrics=self.metrics
+        )
+        await attempts.begin()
         turns = TurnRunner(
             config=config,
             people=people,
@@ -270,6 +276,7 @@ class App:
             channels=self.channels,
             running=running,
             ledger=ledger,
+            attempts=attempts,
             live=live,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
@@ -281,11 +288,10 @@ class App:
         )
 
         async def overflowed(waiting: Waiting) -> None:
-            words = text(
-                people.language(waiting.inbound), "turn.waiting", count=config.session.queue.cap
-            )
+            language, address = people.language(waiting.inbound), waiting.inbound.address
+            words = text(language, "turn.waiting", count=config.session.queue.cap)
             await ledger.write(
-                clock(), lambda draft: draft.say(waiting.inbound.address, words, "notice")
+                clock(), lambda draft: draft.say(address, words, "notice", language=language)
             )
 
         async def put(waiting: Waiting) -> None:
@@ -304,6 +310,7 @@ class App:
             max_turns=config.session.max_turns,
             database=database,
             commander=commander,
+            attempts=attempts,
             run_turn=turn_door.run,
             overflowed=overflowed,
         )
@@ -391,6 +398,7 @@ class App:
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
         self._spawn(feed.run())
         self.reminders.start()
+        self._scheduler.every("parked", PARKED_SECONDS, delivery.again, first=SWEEP_SECONDS)
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._spawn(self._scheduler.start())
         self._spawn(self._finish_loading(models.remote))
@@ -411,9 +419,6 @@ class App:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _sent(self, channel: str, seconds: float) -> None:
-        self.metrics.outbox_seconds.labels(channel).observe(seconds)
 
 
 async def _load_people(people: People, database: Database, now: int) -> None:
@@ -485,12 +490,29 @@ async def _readiness(
     for channel, account, state, detail in health.all():
         name = channel if account == "default" else f"{channel}/{account}"
         checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
+    checks += await _left_over(database, clock() - DAY_MS)
     status = await memory.index.status()
     # This page is open to everybody: what notes are called is told to their owner, by /memory.
     troubled = Counter(status.problems.values())
     problems = [*status.degraded, *(f"notes: {n}, {why}" for why, n in sorted(troubled.items()))]
     checks.append(Check("memory", "degraded" if problems else "ok", "; ".join(problems)))
     return Readiness(tuple(checks))
+
+
+async def _left_over(database: Database, since: int) -> list[Check]:
+    """Messages that got no answer, and texts that could not be sent; nothing when it is unknown."""
+    try:
+        aside, unsent = await database.read(
+            lambda tx: (len(inbox.aside(tx, since)), outbox.waiting_again(tx))
+        )
+    except StorageError:  # said by its own check
+        return []
+    answered = f"{aside} set aside within a day: `confidant doctor` says more" if aside else ""
+    sent = f"{unsent} could not be sent and are tried again later" if unsent else ""
+    return [
+        Check("answers", "degraded" if aside else "ok", answered),
+        Check("delivery", "degraded" if unsent else "ok", sent),
+    ]
 
 
 def _told_if_failed(task: asyncio.Task[None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch. It may jump; durations are measured with `time.monotonic`."""
@@ -12,3 +13,16 @@ Clock = Callable[[], int]
 def system_clock() -> int:
     """The machine's clock."""
     return time.time_ns() // 1_000_000
+
+
+_FIRST = datetime(1900, 1, 1, tzinfo=UTC)
+_LAST = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def moment(ms: int, zone: tzinfo | None) -> datetime:
+    """A time in ms since the epoch on the clocks of a zone (None: this machine's).
+
+    Whatever number a platform sends is a date: one no calendar has is the first or last there is.
+    """
+    seconds = min(max(ms / 1000, _FIRST.timestamp()), _LAST.timestamp())
+    return datetime.fromtimestamp(seconds, zone)

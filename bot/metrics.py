@@ -37,6 +37,23 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.parked = Counter(
+            "confidant_outbox_parked",
+            'Texts taken out of the order: "again" is tried later, "refused" is not.',
+            ("channel", "result"),
+            registry=self.registry,
+        )
+        self.unsent = Gauge(
+            "confidant_outbox_unsent",
+            "Parked texts that are tried again later.",
+            registry=self.registry,
+        )
+        self.set_aside = Counter(
+            "confidant_messages_set_aside",
+            "Messages whose turn failed every time.",
+            ("channel",),
+            registry=self.registry,
+        )
         self.flushes = Counter(
             "confidant_memory_flushes",
             "Times memory was saved from a conversation, by how it ended.",

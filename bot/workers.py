@@ -23,7 +23,8 @@ class Numbered(Protocol):
         ...
 
 
-RETRY_DELAY = 1.0  # seconds
+RETRY_DELAY = 1.0  # seconds; doubles with each failure in a row
+LAST_DELAY = 16.0  # seconds
 
 log = structlog.get_logger(__name__)
 
@@ -120,11 +121,13 @@ class Workers(Generic[K, R]):
         return backlog
 
     async def _work(self, key: K, backlog: Backlog[R]) -> None:
+        delay = RETRY_DELAY
         try:
             while not self._stopping:
                 try:
                     if backlog.rows:
                         await self._handle(key, backlog)
+                        delay = RETRY_DELAY
                     elif backlog.more:
                         await self._refill(key, backlog)
                     else:
@@ -134,7 +137,8 @@ class Workers(Generic[K, R]):
                     log.exception("worker.failed")
                     backlog.rows.clear()
                     backlog.more = True
-                    await asyncio.sleep(RETRY_DELAY)
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, LAST_DELAY)
         finally:
             del self._tasks[key]
             del self._backlogs[key]

@@ -112,9 +112,12 @@ async def running(
     clock: FakeClock | None = None,
     channel: InMemoryChannel | None = None,
     searcher: Searcher | None = None,
+    serves: bool = False,
     **sections: Any,
 ) -> AsyncIterator[Engine]:
-    """Start an engine on a folder and stop it at the end."""
+    """Start an engine on a folder and stop it at the end; with `serves` also its pages."""
+    if serves:
+        sections["dashboard"] = {"port": 0}
     config, plugins = make_config(folder, **sections)
     memory = channel or InMemoryChannel()
     scripted = model or ScriptedModel()
@@ -124,7 +127,7 @@ async def running(
         remote=scripted,
         searcher=searcher,
         channels={"memory": memory},
-        dashboard=False,
+        dashboard=serves,
     )
     async with App(config, plugins, parts) as app:
         yield Engine(app, memory, scripted, ticking, folder)

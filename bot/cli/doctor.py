@@ -1,18 +1,24 @@
-"""`confidant doctor`: is every channel set up so that it can work?"""
+"""`confidant doctor`: is every channel set up so that it can work, and was everything answered?"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
-from bot.cli.common import ConfigOption, load
+from bot.cli.common import DATABASE_NAME, ConfigOption, load, reading
+from bot.config import Config
+from bot.delivery import outbox
 from bot.errors import ConfidantError
+from bot.gateway import inbox
 from bot.gateway.digests import short_folders
 from bot.settings import Loaded
+
+MAX_ASIDE = 10  # messages shown each for itself
 
 _SHORT = "an earlier version made it, and two people shared it or nobody known belongs to it"
 _MOVE = "Start the bot once; if it is still there, move its notes to whose they are, or away."
@@ -25,7 +31,10 @@ def doctor(
     ] = "",
     config: ConfigOption = None,
 ) -> None:
-    """Check how channels are set up; exit status 1 when one cannot work like this."""
+    """Check how channels are set up, and that every message was answered and sent.
+
+    Exit status 1 when a channel cannot work like this.
+    """
     loaded = load(config, quiet=True)
     names = [_named(channel, loaded.plugins)] if channel else _set_up(loaded)
     if not names:
@@ -40,8 +49,40 @@ def doctor(
     for folder in () if channel else short_folders(loaded.config.workspace):
         typer.echo("memory")
         _show(Finding("warning", f"workspace/{folder} is nobody's: {_SHORT}", _MOVE))
+    if not channel and (left := _left_over(loaded.config)):
+        typer.echo("messages")
+        for finding in left:
+            _show(finding)
     if worst:
         raise typer.Exit(1)
+
+
+def _left_over(config: Config) -> list[Finding]:
+    """What got no answer, and what could not be sent; nothing before the bot was started once."""
+    if not (config.storage.folder / DATABASE_NAME).exists():
+        return []
+    aside, parked = reading(config, lambda tx: (inbox.aside(tx, 0), outbox.parked_by_channel(tx)))
+    findings = [
+        Finding(
+            "warning",
+            f"a message of {_local(each.at)} was set aside ({each.channel}, {each.error})",
+            "The log of that time has the reason; the person was told, and may ask again.",
+        )
+        for each in aside[-MAX_ASIDE:]
+    ]
+    if len(aside) > MAX_ASIDE:
+        findings.insert(0, Finding("warning", f"{len(aside)} messages were set aside, the latest:"))
+    for channel, again, count in parked:
+        if again:
+            words, fix = "could not be sent", "They are tried again every ten minutes for a week."
+        else:
+            words, fix = "were refused", "Their people were told, where they can be reached."
+        findings.append(Finding("warning", f"{channel}: {count} texts {words}", fix))
+    return findings or [Finding("ok", "all were answered, and all answers sent")]
+
+
+def _local(at: int) -> str:
+    return f"{datetime.fromtimestamp(at / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
 def _named(wanted: str, plugins: Mapping[str, ChannelPlugin]) -> str:

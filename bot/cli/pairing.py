@@ -85,7 +85,7 @@ def _let_in(
         if me:
             links.join(tx, Link(found.seat, routing.OWNER_SEAT, found.address, language), now)
         words = text(language, "pairing.approved_me" if me else "pairing.approved")
-        outbox.add(tx, found.address, words, now, kind="notice")
+        outbox.add(tx, found.address, words, now, kind="notice", language=language)
     return found
 
 

@@ -56,11 +56,13 @@ class Draft(Protocol):
         """What memory holds of a session is out of date: let it be read again."""
         ...
 
-    def tell(self, session_id: str, address: Address, words: str, kind: OutboundKind) -> None:
+    def tell(
+        self, session_id: str, address: Address, words: str, kind: OutboundKind, *, language: str
+    ) -> None:
         """Say something elsewhere, and note it in the transcript there."""
         ...
 
-    def say(self, address: Address, words: str, kind: OutboundKind) -> None:
+    def say(self, address: Address, words: str, kind: OutboundKind, *, language: str) -> None:
         """Say something elsewhere."""
         ...
 

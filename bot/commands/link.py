@@ -80,7 +80,8 @@ class LinkCommands:
             for seat in gone:
                 parted = links.part(draft.tx, seat)
                 if parted is not None and seat != (call.inbound.channel, call.inbound.sender):
-                    draft.say(parted.address, text(parted.language, "link.ended_here"), "notice")
+                    words = text(parted.language, "link.ended_here")
+                    draft.say(parted.address, words, "notice", language=parted.language)
             self._changed(draft)
             return Answer(text(call.language, "link.ended", count=len(gone)))
 
@@ -119,9 +120,9 @@ class LinkCommands:
         words = text(found.language, "link.joined_there", channel=inbound.channel)
         session = store.current(draft.tx, found.key)
         if session is None:
-            draft.say(found.address, words, "notice")
+            draft.say(found.address, words, "notice", language=found.language)
         else:
-            draft.tell(session.id, found.address, words, "notice")
+            draft.tell(session.id, found.address, words, "notice", language=found.language)
         return text(call.language, "link.joined", channel=found.address.channel)
 
     def _changed(self, draft: Draft) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, tzinfo
 from unicodedata import category
 
 from bot.channel import Heard, Inbound, Media
+from bot.clock import moment
 
 MAX_QUOTE = 1_000  # characters of a quoted message
 MAX_NAME = 80  # characters of a name or an id
@@ -125,7 +126,7 @@ def heard(said: Sequence[Heard], zone: tzinfo | None) -> str:
         return ""
     lines = [_HEARD]
     for each in said:
-        at = datetime.fromtimestamp(each.at / 1000, zone)
+        at = moment(each.at, zone)
         first, *rest = each.text.splitlines() or [""]
         lines.append(f"> {at:%H:%M} “{_name(each.sender_name) or '?'}”: {first}".rstrip())
         lines += [f">   {line}".rstrip() for line in rest]

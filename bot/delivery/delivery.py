@@ -2,13 +2,16 @@
 
 Each sent piece is noted before the next one goes out, so a crash repeats at most the piece that
 was in flight.
+
+A text that fails again and again although others get through is parked: the person is told, what
+follows goes out, and it is tried again later. While nothing gets through everything waits in order.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -16,36 +19,44 @@ from bot import errors
 from bot.channel import Address, Channel, Outbound
 from bot.clock import Clock
 from bot.delivery import chunking, outbox
-from bot.storage import Database
+from bot.i18n import text
+from bot.metrics import Metrics
+from bot.storage import Database, Transaction
 from bot.storage.insist import insist
 from bot.workers import Backlog, Workers
 
 WINDOW = 100  # texts of one address kept in memory
 FIRST_RETRY = 1.0  # seconds; doubles with each try
 LAST_RETRY = 60.0  # seconds
-GIVE_UP = 24 * 3600.0  # seconds; a text tried for so long is parked
+PARK_TRIES = 9  # after about three minutes it may be the text, and not the platform
+GIVE_UP_TRIES = 24 * 60  # after about a day it is parked in any case
+LAST_TRIES = GIVE_UP_TRIES + 7 * 24 * 6  # and after a week more, one every ten minutes, for good
 MAX_BUGS = 3  # tries after an error the channel should have mapped
+AGAIN = 50  # parked texts tried again at once
+UNSENT = "unsent-"  # begins the entry of a text that tells of one that was refused
+MINUTE_MS = 60_000
 
 log = structlog.get_logger(__name__)
 
 
-class Delivery:
-    """The one way out: everything the bot says passes here.
+class Parked(Exception):
+    """A text fails although what follows it gets through, or has failed for a day."""
 
-    `on_sent(channel, seconds)` hears of every text that was sent, with its time in the outbox.
-    """
+
+class Delivery:
+    """The one way out: everything the bot says passes here."""
 
     def __init__(
         self,
         database: Database,
         channels: Mapping[str, Channel],
         clock: Clock,
-        on_sent: Callable[[str, float], None],
+        metrics: Metrics,
     ) -> None:
         self._database = database
         self._channels = channels
         self._clock = clock
-        self._on_sent = on_sent
+        self._metrics = metrics
         self.on_moved: Callable[[Address, str], Awaitable[None]] | None = None  # of every chat
         self._open = asyncio.Event()
         self._workers: Workers[Address, outbox.Letter] = Workers(
@@ -63,6 +74,15 @@ class Delivery:
             if address.channel in self._channels:
                 self._workers.look(address)
 
+    async def again(self) -> None:
+        """Try what was parked once more, each behind what is sent to its address now."""
+        self.post(
+            letter
+            for letter in await self._database.read(lambda tx: outbox.to_try_again(tx, AGAIN))
+            if letter.address.channel in self._channels
+        )
+        await self._count_unsent()
+
     def open(self) -> None:
         """Begin sending: every channel has started."""
         self._open.set()
@@ -79,49 +99,68 @@ class Delivery:
         for letter in backlog.take():
             channel = self._channels.get(address.channel)
             if channel is None:
-                await self._park(letter, "this channel is not running")
+                await self._park(letter, "this channel is not running", again=True)
                 continue
             try:
                 await self._send(channel, letter)
+            except Parked as exc:
+                await self._park(letter, str(exc), again=letter.tries < LAST_TRIES)
             except errors.SendRefused as exc:
-                await self._park(letter, str(exc))
+                await self._refused(letter, str(exc))
             except errors.ChatMoved as exc:
-                await self._move(letter.address, exc.chat, backlog)
+                await self._move(letter, exc.chat, backlog)
                 return
 
     async def _send(self, channel: Channel, letter: outbox.Letter) -> None:
-        able = channel.capabilities
-        texts = chunking.pieces(letter.text, able.max_length, able.length_unit)
-        for index in range(letter.pieces_sent, len(texts)):
-            is_last = index + 1 == len(texts)
-            piece = Outbound(
-                id=letter.piece_id(index),
-                address=letter.address,
-                text=texts[index],
-                kind=letter.kind,
-                reply_to=letter.reply_to if index == 0 else "",
-                answers=letter.reply_to,
-                at=letter.created_at,
-                buttons=letter.extra.buttons if is_last and able.buttons else (),
-                attachments=letter.extra.attachments if is_last and able.attachments else (),
-                draft=letter.extra.draft if index == 0 else "",
-            )
-            await self._try(channel, piece)
-            if not is_last:
-                done = index + 1
+        pieces = _pieces(channel, letter)
+        for index in range(letter.pieces_sent, len(pieces)):
+            tries = letter.tries if index == letter.pieces_sent else 0
+            await self._try(channel, letter, pieces[index], tries)
+            done = index + 1
+            if done < len(pieces):
                 await insist(self._database, lambda tx, n=done: outbox.progress(tx, letter.id, n))
         now = self._clock()
-        self._on_sent(letter.address.channel, max(0, now - letter.created_at) / 1000)
+        seconds = max(0, now - letter.created_at) / 1000
+        self._metrics.outbox_seconds.labels(letter.address.channel).observe(seconds)
         await insist(self._database, lambda tx: outbox.sent(tx, letter.id, now))
+        if letter.parked:
+            log.info("delivery.parked_sent", channel=channel.name, letter=letter.id)
+            await self._count_unsent()
 
-    async def _try(self, channel: Channel, piece: Outbound) -> None:
-        """Send one piece, waiting and trying again until it is through or will never be.
+    async def _try(
+        self, channel: Channel, letter: outbox.Letter, piece: Outbound, tries: int
+    ) -> None:
+        """Send one piece, waiting and trying again until it is through or is not to be.
 
         Raises:
-            SendRefused: it never will.
+            Parked: it fails, and what comes after it need not wait for it.
+            SendRefused: it never will get through.
             ChatMoved: the chat has another id now.
         """
-        delay, bugs, started = FIRST_RETRY, 0, time.monotonic()
+        bugs = 0
+        while True:
+            error = await self._once(channel, piece)
+            if error is None:
+                return
+            tries += 1
+            bugs += not isinstance(error, errors.SendTransient)
+            if bugs >= MAX_BUGS:
+                raise errors.SendRefused(f"given up after {type(error).__name__}") from error
+            await self._note_tries(letter, tries)
+            held = tries >= PARK_TRIES and not letter.parked
+            if letter.parked or tries >= GIVE_UP_TRIES:
+                raise Parked(type(error).__name__) from error
+            if held and await self._gets_through(channel, letter):
+                raise Parked(type(error).__name__) from error
+            await asyncio.sleep(min(FIRST_RETRY * 2 ** min(tries - 1, 16), LAST_RETRY))
+
+    async def _once(self, channel: Channel, piece: Outbound) -> Exception | None:
+        """Send one piece, as late as the platform asks for; what it failed by.
+
+        Raises:
+            SendRefused: it never will get through.
+            ChatMoved: the chat has another id now.
+        """
         while True:
             try:
                 await channel.send(piece)
@@ -130,23 +169,80 @@ class Delivery:
                 await asyncio.sleep(exc.seconds)
             except (errors.SendRefused, errors.ChatMoved):
                 raise
+            except errors.SendTransient as exc:
+                return exc
             except Exception as exc:
-                if not isinstance(exc, errors.SendTransient):
-                    bugs += 1
-                    log.exception("delivery.unmapped_error", channel=channel.name)
-                if bugs >= MAX_BUGS or time.monotonic() - started > GIVE_UP:
-                    raise errors.SendRefused(f"given up after {type(exc).__name__}") from exc
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, LAST_RETRY)
+                log.exception("delivery.unmapped_error", channel=channel.name)
+                return exc
             else:
-                return
+                return None
 
-    async def _park(self, letter: outbox.Letter, reason: str) -> None:
-        log.warning("delivery.parked", channel=letter.address.channel, letter=letter.id)
+    async def _gets_through(self, channel: Channel, letter: outbox.Letter) -> bool:
+        """Tell that a text does not get through; False when that does not either."""
         now = self._clock()
-        await insist(self._database, lambda tx: outbox.park(tx, letter.id, reason, now))
+        minutes = max(0, now - letter.created_at) // MINUTE_MS
+        words = text(letter.language, "delivery.parked", minutes=minutes)
+        told = outbox.Letter(
+            0, letter.address, "notice", words, letter.reply_to, 0, f"{UNSENT}{letter.id}", now
+        )
+        with suppress(errors.SendRefused, errors.ChatMoved):
+            for piece in _pieces(channel, told):
+                if await self._once(channel, piece) is not None:
+                    return False
+            return True
+        return False
 
-    async def _move(self, address: Address, chat: str, backlog: Backlog[outbox.Letter]) -> None:
+    async def _refused(self, letter: outbox.Letter, reason: str) -> None:
+        """Park a text the platform will never take, and say so there."""
+        if letter.entry.startswith(UNSENT):  # it tells of another one, and nobody hears it
+            await insist(self._database, lambda tx: outbox.drop(tx, letter.id))
+            return
+        now = self._clock()
+        words = text(letter.language, "delivery.refused")
+
+        def tell(tx: Transaction) -> outbox.Letter:
+            outbox.park(tx, letter.id, reason, now, again=False)
+            return outbox.add(
+                tx,
+                letter.address,
+                words,
+                now,
+                kind="notice",
+                reply_to=letter.reply_to,  # so that it is as private as what it is about
+                entry=f"{UNSENT}{letter.id}",
+            )
+
+        told = await insist(self._database, tell)
+        self._is_parked(letter, "refused")
+        self.post([told])
+        await self._count_unsent()
+
+    async def _park(self, letter: outbox.Letter, reason: str, *, again: bool) -> None:
+        now = self._clock()
+        await insist(
+            self._database, lambda tx: outbox.park(tx, letter.id, reason, now, again=again)
+        )
+        if not letter.parked:
+            self._is_parked(letter, "again")
+        await self._count_unsent()
+
+    def _is_parked(self, letter: outbox.Letter, result: str) -> None:
+        channel = letter.address.channel
+        log.warning("delivery.parked", channel=channel, letter=letter.id, result=result)
+        self._metrics.parked.labels(channel, result).inc()
+
+    async def _note_tries(self, letter: outbox.Letter, tries: int) -> None:
+        with suppress(errors.StorageError):  # it is tried more often then
+            await self._database.write(lambda tx: outbox.tried(tx, letter.id, tries))
+
+    async def _count_unsent(self) -> None:
+        with suppress(errors.StorageError):
+            self._metrics.unsent.set(await self._database.read(outbox.waiting_again))
+
+    async def _move(
+        self, letter: outbox.Letter, chat: str, backlog: Backlog[outbox.Letter]
+    ) -> None:
+        address = letter.address
         log.info("delivery.chat_moved", channel=address.channel)
         if self.on_moved is not None:
             try:
@@ -154,6 +250,30 @@ class Delivery:
             except errors.StorageError as exc:  # the channel tells of it as well, or the next send
                 log.warning("delivery.move_not_noted", error=type(exc).__name__)
         await insist(self._database, lambda tx: outbox.move(tx, address, chat))
+        if letter.parked:
+            await insist(self._database, lambda tx: outbox.move_parked(tx, letter.id, chat))
         backlog.rows.clear()
         backlog.more = True
         self._workers.look(Address(address.channel, address.account, chat, address.thread))
+
+
+def _pieces(channel: Channel, letter: outbox.Letter) -> list[Outbound]:
+    """What a text is sent as: as many pieces as it takes, files and buttons with the last one."""
+    able = channel.capabilities
+    texts = chunking.pieces(letter.text, able.max_length, able.length_unit)
+    last = len(texts) - 1
+    return [
+        Outbound(
+            id=letter.piece_id(index),
+            address=letter.address,
+            text=words,
+            kind=letter.kind,
+            reply_to=letter.reply_to if index == 0 else "",
+            answers=letter.reply_to,
+            at=letter.created_at,
+            buttons=letter.extra.buttons if index == last and able.buttons else (),
+            attachments=letter.extra.attachments if index == last and able.attachments else (),
+            draft=letter.extra.draft if index == 0 else "",
+        )
+        for index, words in enumerate(texts)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -13,7 +13,7 @@ from bot.storage import Row, Transaction
 
 _COLUMNS = (
     "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at, "
-    "extra"
+    "extra, tries, language"
 )
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
@@ -35,6 +35,8 @@ class Letter:
     """One text for one address; it may take several pieces.
 
     `entry` is the id of the transcript entry it tells, or empty. Times are ms since the epoch.
+    `tries` counts the sends of its next piece that failed, `parked` says that it was taken out of
+    its place in the order for that. `language` is the one to speak there of what becomes of it.
     """
 
     id: int
@@ -46,6 +48,9 @@ class Letter:
     entry: str
     created_at: int
     extra: Extra = NOTHING
+    tries: int = 0
+    language: str = ""
+    parked: bool = False
 
     def piece_id(self, index: int) -> str:
         """The id of the n-th piece, from 0: the same each time it is tried."""
@@ -63,16 +68,19 @@ def add(
     reply_to: str = "",
     entry: str = "",
     extra: Extra | None = None,
+    language: str = "",
 ) -> Letter:
     """Store a text to send; hand the result to `Delivery.post` once it is committed."""
     row = tx.execute(
         "INSERT INTO outbox(channel, account, chat, thread, kind, text, reply_to, state, "
-        "pieces_sent, entry, created_at, error, extra) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '', ?) "
+        "pieces_sent, entry, created_at, error, extra, language) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '', ?, ?) "
         "RETURNING id",
-        (*_place(address), kind, text, reply_to, entry, now, _to_json(extra)),
+        (*_place(address), kind, text, reply_to, entry, now, _to_json(extra), language),
     )[0]
-    return Letter(row[0], address, kind, text, reply_to, 0, entry, now, extra or NOTHING)
+    id_: int = row[0]
+    kept = extra or NOTHING
+    return Letter(id_, address, kind, text, reply_to, 0, entry, now, kept, language=language)
 
 
 def waiting(tx: Transaction, address: Address, limit: int) -> list[Letter]:
@@ -94,23 +102,66 @@ def addresses(tx: Transaction) -> list[Address]:
 
 def progress(tx: Transaction, letter: int, pieces_sent: int) -> None:
     """So many pieces have been sent."""
-    tx.execute("UPDATE outbox SET pieces_sent = ? WHERE id = ?", (pieces_sent, letter))
+    tx.execute("UPDATE outbox SET pieces_sent = ?, tries = 0 WHERE id = ?", (pieces_sent, letter))
+
+
+def tried(tx: Transaction, letter: int, tries: int) -> None:
+    """Sending its next piece has failed so often."""
+    tx.execute("UPDATE outbox SET tries = ? WHERE id = ?", (tries, letter))
 
 
 def sent(tx: Transaction, letter: int, now: int) -> None:
     """All of it has been sent; its words are in the transcript, so they need not stay here."""
     tx.execute(
-        "UPDATE outbox SET state = 'sent', text = '', extra = '', done_at = ? WHERE id = ?",
+        "UPDATE outbox SET state = 'sent', text = '', extra = '', again = 0, done_at = ? "
+        "WHERE id = ?",
         (now, letter),
     )
 
 
-def park(tx: Transaction, letter: int, error: str, now: int) -> None:
-    """Stop trying; it is kept, and `/status` shows it."""
+def park(tx: Transaction, letter: int, error: str, now: int, *, again: bool) -> None:
+    """Take it out of its place in the order; it is kept, and `/status` counts it.
+
+    With `again` it is tried again later, at leisure.
+    """
     tx.execute(
-        "UPDATE outbox SET state = 'parked', error = ?, done_at = ? WHERE id = ?",
-        (error, now, letter),
+        "UPDATE outbox SET state = 'parked', again = ?, error = ?, done_at = ? WHERE id = ?",
+        (int(again), error, now, letter),
     )
+
+
+def drop(tx: Transaction, letter: int) -> None:
+    """Forget a text that is of no use any more."""
+    tx.execute("DELETE FROM outbox WHERE id = ?", (letter,))
+
+
+def to_try_again(tx: Transaction, limit: int) -> list[Letter]:
+    """Parked texts that may still get through: those that were tried least, oldest first."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM outbox WHERE state = 'parked' AND again = 1 "
+        "ORDER BY tries, id LIMIT ?",
+        (limit,),
+    )
+    return [replace(_letter(row), parked=True) for row in rows]
+
+
+def waiting_again(tx: Transaction) -> int:
+    """How many parked texts are tried again later."""
+    return int(tx.execute("SELECT count(*) FROM outbox WHERE state = 'parked' AND again = 1")[0][0])
+
+
+def parked_by_channel(tx: Transaction) -> list[tuple[str, bool, int]]:
+    """Parked texts, counted: their channel, whether they are tried again, and how many."""
+    rows = tx.execute(
+        "SELECT channel, again, count(*) FROM outbox WHERE state = 'parked' "
+        "GROUP BY channel, again ORDER BY channel, again"
+    )
+    return [(channel, bool(again), count) for channel, again, count in rows]
+
+
+def move_parked(tx: Transaction, letter: int, chat: str) -> None:
+    """Send a parked text to another chat the next time it is tried."""
+    tx.execute("UPDATE outbox SET chat = ? WHERE id = ?", (chat, letter))
 
 
 def move(tx: Transaction, address: Address, chat: str) -> int:
@@ -133,8 +184,10 @@ def parked(tx: Transaction, address: Address) -> int:
 
 
 def prune(tx: Transaction, before: int) -> None:
-    """Drop what was sent before a moment."""
-    tx.execute("DELETE FROM outbox WHERE state = 'sent' AND done_at < ?", (before,))
+    """Drop what was sent, or given up for good, before a moment."""
+    tx.execute(
+        "DELETE FROM outbox WHERE state <> 'waiting' AND again = 0 AND done_at < ?", (before,)
+    )
 
 
 def _place(address: Address) -> Sequence[str]:
@@ -142,9 +195,9 @@ def _place(address: Address) -> Sequence[str]:
 
 
 def _letter(row: Row) -> Letter:
-    id_, channel, account, chat, thread, *rest, extra = row
+    id_, channel, account, chat, thread, *rest, extra, tries, language = row
     address = Address(channel, account, chat, thread)
-    return Letter(id_, address, *rest, extra=_from_json(extra))
+    return Letter(id_, address, *rest, extra=_from_json(extra), tries=tries, language=language)
 
 
 def _to_json(extra: Extra | None) -> str:

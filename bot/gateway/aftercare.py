@@ -302,7 +302,7 @@ class Aftercare:
             draft.touch(session.id)
             if told:
                 words = text(language, "notice.saved", count=len(flushed.saved), where=where)
-                draft.tell(session.id, inbound.address, words, "notice")
+                draft.tell(session.id, inbound.address, words, "notice", language=language)
 
         await self._ledger.write(now, work, must=True)
 
@@ -453,7 +453,14 @@ class Aftercare:
             compactions.apply(draft.tx, session.id, entry, after)
             words = _receipt(language, compacted, before, after, saved=current.saved, again=again)
             if tells and not current.ended_by:
-                draft.tell(session.id, address, words, "receipt", extra=undo_button(language))
+                draft.tell(
+                    session.id,
+                    address,
+                    words,
+                    "receipt",
+                    language=language,
+                    extra=undo_button(language),
+                )
             else:
                 draft.append(session.id, [NewEntry("notice", "assistant", words)])
             draft.touch(session.id)
@@ -466,11 +473,12 @@ class Aftercare:
         return done
 
     async def _tell_failure(self, talk: Talk) -> None:
-        words = text(self._people.language(talk.inbound), CompactionFailed.key)
+        language = self._people.language(talk.inbound)
+        words = text(language, CompactionFailed.key)
         address = talk.inbound.address
         await self._ledger.write(
             self._clock(),
-            lambda draft: draft.tell(talk.session.id, address, words, "notice"),
+            lambda draft: draft.tell(talk.session.id, address, words, "notice", language=language),
             must=True,
         )
 

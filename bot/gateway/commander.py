@@ -96,6 +96,7 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Wait
     draft.say(
         inbound.address,
         answer.text,
+        language=call.language,
         entry=noted[-1],
         reply_to=inbound.to_answer,
         extra=answer.extra,

@@ -47,15 +47,17 @@ def void_codes(
     asked = pairing.void(draft.tx, typed, draft.now)
     offered = links.void(draft.tx, typed, draft.now) if is_room else []
     if answers and (asked or offered):
-        words = text(people.language(inbound), "codes.in_room" if is_room else "codes.in_chat")
-        draft.say(inbound.address, words, "notice")
+        language = people.language(inbound)
+        words = text(language, "codes.in_room" if is_room else "codes.in_chat")
+        draft.say(inbound.address, words, "notice", language=language)
     for made in offered:
         words = text(made.language, "codes.link_void", channel=inbound.channel)
-        draft.say(made.address, words, "notice")
+        draft.say(made.address, words, "notice", language=made.language)
     for waiting in asked:
         if waiting.address != inbound.address:
-            words = text(language_of(waiting.locale), "codes.pairing_void")
-            draft.say(waiting.address, words, "notice")
+            language = language_of(waiting.locale)
+            words = text(language, "codes.pairing_void")
+            draft.say(waiting.address, words, "notice", language=language)
     return tuple(asked)
 
 
@@ -152,13 +154,14 @@ class RoomDoor:
         key = people.key(replace(inbound, chat=chat, chat_type=kind, thread=""))
         if people.rooms.was_warned(key, now, DAY_MS):
             return
-        words = text(people.language(inbound), "rooms.declined")
+        language = people.language(inbound)
+        words = text(language, "rooms.declined")
 
         def work(draft: Draft) -> bool:
             draft.then(lambda: people.rooms.warned(key, now))
             if not rooms.warn(draft.tx, key, now, DAY_MS):
                 return False
-            draft.say(inbound.address, words, "notice")
+            draft.say(inbound.address, words, "notice", language=language)
             return True
 
         if await self._ledger.write(now, work):

@@ -82,6 +82,7 @@ class Gateway:
         Raises:
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
+        inbound = inbox.timely(inbound, self._clock())
         verdict = Verdict.ALLOW
         if inbound.chat_type == "direct":
             verdict = self._people.verdict(inbound)
@@ -150,6 +151,8 @@ class Gateway:
             log.warning(
                 "command.later", channel=message.inbound.channel, error=type(error).__name__
             )
+        except Exception:
+            log.exception("command.failed", channel=message.inbound.channel)
         await self._ledger.write(
             self._clock(),
             lambda draft: inbox.bind(draft.tx, message.id, message.session_id, message.inbound),
@@ -213,7 +216,7 @@ class Gateway:
             if not asked.approved:
                 inbox.refuse(draft.tx, row, draft.now)
                 if asked.code:
-                    draft.say(inbound.address, self._pairing_words(inbound, code), "notice")
+                    self._tell_code(draft, inbound, code)
                 return _Stored("unpaired")
         if not is_command and not self._people.permits(inbound):
             inbox.refuse(draft.tx, row, draft.now)
@@ -233,12 +236,20 @@ class Gateway:
         before = store.get(draft.tx, fresh.previous) if fresh.previous else None
         if before is not None and before.saved:
             receipt = f"{receipt} {text(language, 'receipt.saved', where=before.saved)}"
-        draft.tell(fresh.id, inbound.address, receipt, "receipt", extra=undo_button(language))
+        draft.tell(
+            fresh.id,
+            inbound.address,
+            receipt,
+            "receipt",
+            language=language,
+            extra=undo_button(language),
+        )
         log.info("session.reset", reason=reason, channel=inbound.channel, session=fresh.id)
 
-    def _pairing_words(self, inbound: Inbound, code: str) -> str:
+    def _tell_code(self, draft: Draft, inbound: Inbound, code: str) -> None:
         language = self._people.language(inbound)
-        return text(language, "pairing.code", code=code, channel=inbound.channel)
+        words = text(language, "pairing.code", code=code, channel=inbound.channel)
+        draft.say(inbound.address, words, "notice", language=language)
 
     def _count(self, inbound: Inbound, result: str) -> None:
         self._metrics.received.labels(inbound.channel, result).inc()

@@ -38,6 +38,7 @@ def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryIte
         f"SELECT body FROM inbox WHERE {_HERE} AND state = 'waiting' ORDER BY id", place
     )
     for (body,) in unanswered:
-        inbound = inbox.revived(body)
-        items.append(HistoryItem(inbound.message_id, "user", inbound.text, inbound.sent_at))
+        inbound = inbox.read_back(body)
+        if inbound is not None:
+            items.append(HistoryItem(inbound.message_id, "user", inbound.text, inbound.sent_at))
     return items[-limit:]

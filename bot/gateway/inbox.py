@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
 import orjson
@@ -15,15 +15,37 @@ from bot.sessions.store import Session
 from bot.storage import Row, Transaction
 from bot.wellformed import well_formed
 
+DAY_MS = 86_400_000  # how far ahead of ours a platform's clock may be
+UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A stored message that has no answer yet, bound to the session it was said in."""
+    """A stored message that has no answer yet, bound to the session it was said in.
+
+    `tries` counts the turns that failed because of it.
+    """
 
     id: int
     key: str
     session_id: str
     inbound: Inbound
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A message whose turn failed every time; `at` is when it came, `error` the last failure."""
+
+    channel: str
+    at: int
+    error: str
+
+
+def timely(inbound: Inbound, now: int) -> Inbound:
+    """The message, sent now if the platform's own date is none that can be: 0, or in future."""
+    is_sound = 0 < inbound.sent_at <= now + DAY_MS
+    return inbound if is_sound else replace(inbound, sent_at=now)
 
 
 def storable(inbound: Inbound) -> tuple[Inbound, str]:
@@ -77,9 +99,41 @@ def rehome(tx: Transaction, row: int, key: str, session_id: str) -> None:
     tx.execute("UPDATE inbox SET key = ?, session_id = ? WHERE id = ?", (key, session_id, row))
 
 
-def reclaim(tx: Transaction) -> None:
-    """Let lanes take up the commands that were being answered when the program ended."""
+def reclaim(tx: Transaction) -> int:
+    """Let lanes take up the commands that were being answered when the program ended.
+
+    Returns the id of the newest message there is.
+    """
     tx.execute("UPDATE inbox SET state = 'waiting' WHERE state = 'command'")
+    return int(tx.execute("SELECT coalesce(max(id), 0) FROM inbox")[0][0])
+
+
+def tried(tx: Transaction, row: int, times: int = 1) -> int:
+    """A turn failed because of this message, or did not after all (-1); how many did by now."""
+    found = tx.execute(
+        "UPDATE inbox SET tries = tries + ? WHERE id = ? RETURNING tries", (times, row)
+    )
+    return int(found[0][0]) if found else 0
+
+
+def set_aside(tx: Transaction, row: int, error: str, now: int) -> int:
+    """Give up a message, keeping that it came and by what its turn failed; when it came."""
+    found = tx.execute(
+        "UPDATE inbox SET state = 'aside', body = '', error = ?, done_at = ? WHERE id = ? "
+        "RETURNING received_at",
+        (error, now, row),
+    )
+    return int(found[0][0])
+
+
+def aside(tx: Transaction, since: int) -> list[SetAside]:
+    """The messages that were set aside from a moment on, oldest first."""
+    rows = tx.execute(
+        "SELECT channel, received_at, error FROM inbox WHERE state = 'aside' AND done_at >= ? "
+        "ORDER BY done_at, id",
+        (since,),
+    )
+    return [SetAside(*row) for row in rows]
 
 
 def done(tx: Transaction, rows: Sequence[int], now: int) -> None:
@@ -125,7 +179,8 @@ def refuse(tx: Transaction, row: int, now: int) -> None:
 def waiting(tx: Transaction, key: str, limit: int) -> list[Waiting]:
     """A key's messages that have no answer yet, in order."""
     rows = tx.execute(
-        "SELECT id, key, session_id, body FROM inbox WHERE key = ? AND state = 'waiting' "
+        "SELECT id, key, session_id, tries, body, channel, account, chat, thread, message_id "
+        "FROM inbox WHERE key = ? AND state = 'waiting' "
         "ORDER BY id LIMIT ?",
         (key, limit),
     )
@@ -170,10 +225,33 @@ def revived(body: str | bytes) -> Inbound:
     return Inbound(**plain)
 
 
+def read_back(body: str | bytes) -> Inbound | None:
+    """The message of its stored JSON; None when it is damaged, or another version's."""
+    try:
+        return revived(body)
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
 def _known(kind: type[Inbound | ReplyTo | Media | Heard], data: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
     return {name: value for name, value in data.items() if name in names}
 
 
 def _waiting(row: Row) -> Waiting:
-    return Waiting(row[0], row[1], row[2] or "", revived(row[3]))
+    id_, key, session_id, tries, body, channel, account, chat, thread, message_id = row
+    inbound = read_back(body)
+    if inbound is None:
+        inbound = Inbound(
+            channel=channel,
+            account=account,
+            chat=chat,
+            chat_type="group",  # so that nothing private is said there
+            sender="",
+            message_id=message_id,
+            text="",
+            sent_at=0,
+            thread=thread,
+        )
+        tries = UNREADABLE
+    return Waiting(id_, key, session_id or "", inbound, tries)

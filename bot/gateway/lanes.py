@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from bot.config import QueueConfig
+from bot.errors import StorageError
 from bot.gateway import inbox
+from bot.gateway.attempts import MAX_TRIES, Attempts
 from bot.gateway.commander import Commander
 from bot.gateway.inbox import Waiting
 from bot.storage import Database
@@ -32,6 +34,7 @@ class Lanes:
         max_turns: int,
         database: Database,
         commander: Commander,
+        attempts: Attempts,
         run_turn: RunTurn,
         overflowed: Callable[[Waiting], Awaitable[None]],
     ) -> None:
@@ -39,6 +42,7 @@ class Lanes:
         self._slots = asyncio.Semaphore(max_turns)
         self._database = database
         self._commander = commander
+        self._attempts = attempts
         self._run_turn = run_turn
         self._overflowed = overflowed
         self._full: set[str] = set()  # lanes with more waiting than fits in memory
@@ -50,14 +54,6 @@ class Lanes:
         if not fits and waiting.key not in self._full:
             self._full.add(waiting.key)
             await self._overflowed(waiting)
-
-    async def reclaim(self) -> None:
-        """Take over what was being done when the program ended; before anything is received.
-
-        Raises:
-            StorageError: the disk does not take it.
-        """
-        await self._database.write(inbox.reclaim)
 
     async def recover(self) -> int:
         """Queue everything that has no answer yet from before a restart; how many lanes."""
@@ -81,9 +77,22 @@ class Lanes:
         rows = self._next(backlog, self._config.cap if collect else 1)
         if not backlog.more:
             self._full.discard(key)
+        if rows[0].tries >= MAX_TRIES:
+            await self._attempts.set_aside(rows[0])
+            return
+        try:
+            await self._answer(key, rows)
+        except StorageError:  # the disk's fault, not theirs
+            raise
+        except Exception as error:
+            if not await self._attempts.failed(rows, error):
+                raise
+
+    async def _answer(self, key: str, rows: list[Waiting]) -> None:
         parsed = self._commander.parse(rows[0].inbound, key)
         if parsed is not None:
-            rest = await self._commander.run(rows[0], parsed)
+            async with self._attempts.preparing(rows):
+                rest = await self._commander.run(rows[0], parsed)
             if rest is None:
                 return
             rows = [rest]
@@ -91,13 +100,16 @@ class Lanes:
             await self._run_turn(key, rows)
 
     def _next(self, backlog: Backlog[Waiting], most: int) -> list[Waiting]:
-        """The first message and those that can be answered with it: plain, and of its session."""
+        """The first message and those that can be answered with it.
+
+        They are plain, of its session, and no turn has failed because of them.
+        """
         rows = backlog.take()
-        if self._commander.parse(rows[0].inbound, rows[0].key) is not None:
+        if rows[0].tries or self._commander.parse(rows[0].inbound, rows[0].key) is not None:
             return rows
         while len(rows) < most and backlog.rows:
             following = backlog.rows[0]
-            if following.session_id != rows[0].session_id:
+            if following.session_id != rows[0].session_id or following.tries:
                 break
             if self._commander.parse(following.inbound, following.key) is not None:
                 break

@@ -72,11 +72,21 @@ class Draft:
         words: str,
         kind: OutboundKind,
         *,
+        language: str,
+        reply_to: str = "",
         extra: Extra | None = None,
     ) -> None:
         """Say something that is the program's own, and note it in the transcript."""
         told = self.append(session_id, [NewEntry("notice", "assistant", words)])
-        self.say(address, words, kind, entry=told[-1], extra=extra)
+        self.say(
+            address,
+            words,
+            kind,
+            language=language,
+            entry=told[-1],
+            reply_to=reply_to,
+            extra=extra,
+        )
 
     def say(
         self,
@@ -84,11 +94,15 @@ class Draft:
         words: str,
         kind: OutboundKind = "reply",
         *,
+        language: str,
         entry: str = "",
         reply_to: str = "",
         extra: Extra | None = None,
     ) -> None:
-        """Put a text into the outbox; `entry` is the transcript entry it tells."""
+        """Put a text into the outbox; `entry` is the transcript entry it tells.
+
+        `language` is the one to say there what became of it, if it cannot be sent.
+        """
         letter = outbox.add(
             self.tx,
             address,
@@ -98,6 +112,7 @@ class Draft:
             entry=entry,
             reply_to=reply_to,
             extra=extra,
+            language=language,
         )
         self.letters.append(letter)
 

@@ -132,7 +132,7 @@ class Reminders:
             when = shown(origin.language, due)
             words = text(origin.language, "reminder.late", text=reminder.text, when=when)
         if session is None:  # its conversation was lost with a damaged database
-            draft.say(origin.address, words, "reminder")
+            draft.say(origin.address, words, "reminder", language=origin.language)
             return
-        draft.tell(session.id, origin.address, words, "reminder")
+        draft.tell(session.id, origin.address, words, "reminder", language=origin.language)
         draft.touch(session.id)

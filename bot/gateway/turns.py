@@ -16,7 +16,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
 from bot.channel import Channel, Inbound, Media
-from bot.clock import Clock
+from bot.clock import Clock, moment
 from bot.config import Config
 from bot.context import prompt, pruning
 from bot.context.conversation import Line, size_of
@@ -24,6 +24,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import ModelTooLarge, WindowTooSmall
 from bot.gateway import fullness, inbox, media
 from bot.gateway.aftercare import Aftercare, Fill, Talk
+from bot.gateway.attempts import Attempts
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.live import Live, LiveSessions
@@ -95,6 +96,7 @@ class TurnRunner:
         channels: Mapping[str, Channel],
         running: RunningTurns,
         ledger: Ledger,
+        attempts: Attempts,
         live: LiveSessions,
         prefixes: Prefixes,
         recaller: Recaller,
@@ -111,6 +113,7 @@ class TurnRunner:
         self._channels = channels
         self._running = running
         self._ledger = ledger
+        self._attempts = attempts
         self._live = live
         self._prefixes = prefixes
         self._recaller = recaller
@@ -137,7 +140,8 @@ class TurnRunner:
             str(rows[0].id),
             streams=self._people.channel(talk.inbound).streaming,
         ) as presence:
-            asked = await self._request(talk, inbounds, watch)
+            async with self._attempts.preparing(rows):
+                asked = await self._request(talk, inbounds, watch)
             self._metrics.running.inc()
             try:
                 result = await self._answered(key, asked, presence)
@@ -317,7 +321,7 @@ class TurnRunner:
 
     def _message(self, inbound: Inbound, came: media.Contents) -> Message:
         """A person's message as the model sees it: notes, what came with it, their words."""
-        sent = datetime.fromtimestamp(inbound.sent_at / 1000, self._people.zone_of(inbound))
+        sent = moment(inbound.sent_at, self._people.zone_of(inbound))
         words = inbound.text or prompt.described(inbound.media)
         heard = prompt.heard(inbound.heard, sent.tzinfo)
         overheard = (Text(heard, note=True),) if heard else ()
@@ -364,6 +368,7 @@ class TurnRunner:
                 draft.say(
                     inbound.address,
                     answer.letter + footer,
+                    language=language,
                     entry=ids[-1],
                     reply_to=inbound.to_answer,
                     extra=Extra(draft=shown_as),
@@ -371,7 +376,12 @@ class TurnRunner:
             if notice is not None:
                 store.change(draft.tx, live.session.id, told=notice.level)
                 draft.tell(
-                    live.session.id, inbound.address, notice.words, "notice", extra=notice.extra
+                    live.session.id,
+                    inbound.address,
+                    notice.words,
+                    "notice",
+                    language=language,
+                    extra=notice.extra,
                 )
             store.change(
                 draft.tx,

@@ -23,7 +23,8 @@ class NewEntry:
     """Something to append. `text` is what a person reads and finds again by its words.
 
     "message" goes to the model; "command" and "notice" (what a person typed to the bot itself, and
-    what the bot answered) are kept but never sent; of "compaction" see `bot.sessions.compactions`.
+    what the bot answered, also a message that was set aside) are kept but never sent; of
+    "compaction" see `bot.sessions.compactions`.
     `content` is what the model saw or said, as JSON blocks; empty for the other kinds. `source` is
     the platform's id of the message it came with, empty for what the bot said.
     """

@@ -129,6 +129,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE INDEX pairing_open ON pairing(channel, account, asked_at)
             WHERE state <> 'approved'""",
     ),
+    (
+        # How often the turn of a message failed, and by what it was set aside.
+        "ALTER TABLE inbox ADD COLUMN tries BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE inbox ADD COLUMN error TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX inbox_aside ON inbox(done_at) WHERE state = 'aside'",
+        # How often a text failed, whether it is tried again once it is parked, and the language
+        # to say so in.
+        "ALTER TABLE outbox ADD COLUMN tries BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE outbox ADD COLUMN again BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE outbox ADD COLUMN language TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX outbox_parked ON outbox(again, tries, id) WHERE state = 'parked'",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

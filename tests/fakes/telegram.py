@@ -202,6 +202,10 @@ class FakeTelegram(Rooms):
         """Make the next calls of a method fail."""
         self._faults[method.lower()].extend([fault] * times)
 
+    def recover(self, method: str) -> None:
+        """Nothing goes wrong with a method any more."""
+        self._faults.pop(method.lower(), None)
+
     def flood(
         self, retry_after: int, method: str = "sendMessage", times: int = 1, match: str = ""
     ) -> None:

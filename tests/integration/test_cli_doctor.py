@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bot.channel import Inbound
+from bot.delivery import outbox
+from bot.gateway import inbox
+from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine
 from tests.fakes.nextcloud import (
     API_PASSWORD,
@@ -20,6 +24,7 @@ from tests.fakes.nextcloud import (
     running,
     settings,
 )
+from tests.support import NOON
 
 pytestmark = pytest.mark.slow
 
@@ -85,3 +90,31 @@ async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
         assert "✗ the bot lacks the feature response" in out
         assert "→ occ talk:bot:list" in out
         assert SECRET not in out + err
+
+
+async def test_what_was_not_answered_and_not_sent_is_shown(tmp_path):
+    data = tmp_path / "data"
+    database = await SqliteDatabase.open(data / "confidant.db")
+    variables = {"CONFIDANT_STORAGE__DIR": str(data)}
+    code, out, _ = await doctor(tmp_path, **variables)
+    assert code == 0
+    assert "✓ all were answered" in out
+    person = Inbound("telegram", "default", "7", "direct", "7", "m1", "hello", NOON)
+
+    def work(tx):
+        row = inbox.store(tx, person, inbox.storable(person)[1], "key", NOON)
+        inbox.set_aside(tx, row, "ValueError", NOON)
+        for again in (True, False):
+            letter = outbox.add(tx, person.address, "secret words", NOON)
+            outbox.park(tx, letter.id, "SendTransient", NOON, again=again)
+
+    await database.write(work)
+    await database.close()
+    code, out, _ = await doctor(tmp_path, **variables)
+    assert code == 0
+    assert "! a message of 2026-11-2" in out
+    assert "was set aside (telegram, ValueError)" in out
+    assert "! telegram: 1 texts could not be sent" in out
+    assert "! telegram: 1 texts were refused" in out
+    assert "secret" not in out
+    assert "hello" not in out

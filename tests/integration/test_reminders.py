@@ -13,6 +13,7 @@ from bot.gateway.ledger import Ledger
 from bot.gateway.live import LiveSessions
 from bot.gateway.people import People
 from bot.gateway.reminders import Reminders
+from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
 from bot.sessions.mirror import Mirror
@@ -35,7 +36,7 @@ class Parts:
         self.clock = FakeClock()
         self.channel = channel
         self.scheduler = Scheduler(self.clock)
-        self.delivery = Delivery(database, {"memory": channel}, self.clock, lambda *_: None)
+        self.delivery = Delivery(database, {"memory": channel}, self.clock, Metrics())
         live: Any = LiveSessions(database, len)
         mirror = Mirror(database, folder)
         self.reminders = Reminders(

@@ -109,6 +109,11 @@ class Program:
         assert await self._command(f"reap {self.pid}") == str(-signal.SIGKILL)
         self.pid = 0
 
+    async def died(self) -> None:
+        """Return once it has ended by itself, as hard as can be."""
+        assert await self._command(f"reap {self.pid}") == str(-signal.SIGKILL)
+        self.pid = 0
+
     async def stop(self) -> None:
         """End it as an operator does."""
         os.kill(self.pid, signal.SIGTERM)

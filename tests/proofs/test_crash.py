@@ -6,15 +6,20 @@ before it could note so. Every repeated send must be exactly that.
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections import Counter
 
 import pytest
 
+from bot.gateway.attempts import MAX_TRIES
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import FakeNextcloud
 from tests.fakes.telegram import FakeTelegram
-from tests.proofs.crash import Proof
+from tests.fakes.telegram_parts import Fault
+from tests.proofs.crash import ANSWERED, SEED, Program, Proof
 from tests.proofs.crash_platforms import OverDiscord, OverNextcloud, OverTelegram
+from tests.proofs.zygote import POISON
 
 pytestmark = pytest.mark.slow
 
@@ -77,3 +82,65 @@ async def test_kills_lose_nothing_on_nextcloud_where_no_call_is_repeated(tmp_pat
             f"\nNextcloud Talk: {len(proof.kills)} kills, {len(proof.asked)} messages, 0 lost, "
             f"{met_nobody} of their calls not answered, {repeats} sends in flight repeated"
         )
+
+
+async def test_a_message_that_kills_the_program_is_set_aside_and_everybody_else_is_answered(
+    tmp_path, capsys
+):
+    async with FakeTelegram(record_calls=False) as fake:
+        program = await Program.launch(tmp_path / "data", OverTelegram(fake).settings())
+        try:
+            fake.push_text(1, "before")
+            fake.push_text(1, POISON)
+            for chat in (1, 2, 3):
+                fake.push_text(chat, f"after {chat}")
+            # The first time nobody knows which one it was.
+            for _ in range(1 + MAX_TRIES):
+                await program.start()
+                await program.died()
+            await program.start()
+            await fake.wait_for(lambda: "You said: after 1" in fake.texts(1), ANSWERED)
+            await fake.wait_for(lambda: fake.texts(2) and fake.texts(3), ANSWERED)
+            await program.stop()
+            await program.close()
+        finally:
+            program.abandon()
+        told, *_ = [words for words in fake.texts(1) if "could not answer" in words]
+        assert told.startswith("I could not answer your message of ")
+        # A send in flight at a death may come again.
+        assert [*dict.fromkeys(fake.texts(1))] == ["You said: before", told, "You said: after 1"]
+        assert {*fake.texts(2), *fake.texts(3)} == {"You said: after 2", "You said: after 3"}
+        assert fake.texts(1).count(told) == 1
+    with capsys.disabled():
+        print(f"\nA deadly message: {1 + MAX_TRIES} deaths, then set aside; 4 others answered")
+
+
+async def test_a_text_that_always_fails_is_parked_over_kills_and_sent_once_when_it_can_be(
+    tmp_path, capsys
+):
+    async with FakeTelegram(record_calls=False) as fake:
+        chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+        fake.fail_next("sendMessage", Fault(502, "Bad Gateway", match="stuck"), 100_000)
+        program = await Program.launch(tmp_path / "data", OverTelegram(fake).settings())
+        try:
+            fake.push_text(1, "stuck")
+            fake.push_text(1, "after")
+            for _ in range(10):
+                await program.start()
+                await asyncio.sleep(chance.uniform(0, 0.3))
+                await program.kill()
+            await program.start()
+            await fake.wait_for(lambda: "You said: after" in fake.texts(1), ANSWERED)
+            assert any("does not get through" in words for words in fake.texts(1))
+            fake.recover("sendMessage")
+            await fake.wait_for(lambda: "You said: stuck" in fake.texts(1), ANSWERED)
+            fake.push_text(1, "bye")
+            await fake.wait_for(lambda: "You said: bye" in fake.texts(1), ANSWERED)
+            await program.stop()
+            await program.close()
+        finally:
+            program.abandon()
+        assert fake.texts(1).count("You said: stuck") == 1
+        assert fake.texts(1)[-1] == "You said: bye"
+    with capsys.disabled():
+        print("\nA text that always fails: 10 kills, parked, the rest sent, itself sent once later")

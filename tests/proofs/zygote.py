@@ -2,8 +2,9 @@
 
 A child is the program itself, from the composition root down, with the real channels and the
 real storage; only the model is scripted, so that every answer names its question; it takes its
-time when the question has the word SLOWLY. Commands on standard input: `start` forks a child and
-prints its process id, `reap PID` waits for it.
+time when the question has the word SLOWLY, and the program dies while it puts together a request
+that has the word POISON. Times between tries are short. Commands on standard input: `start` forks a
+child and prints its process id, `reap PID` waits for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from pathlib import Path
 
 import uvloop
@@ -21,13 +23,17 @@ import uvloop
 from adapters.discord import channel as discord  # noqa: F401
 from adapters.nextcloud_talk import channel as nextcloud_talk  # noqa: F401
 from adapters.telegram import channel as telegram  # noqa: F401
-from bot import logs
+from bot import app, logs
 from bot.agent.models import Reply, Request, TextDelta
 from bot.app import App, Parts
+from bot.channel import Inbound
+from bot.context import prompt
+from bot.delivery import delivery
 from bot.settings import Loaded, load
 from bot.testing import ScriptedModel
 
 SLOWLY = "slowly"
+POISON = "poison"
 PER_WORD = 0.02  # seconds
 
 
@@ -43,6 +49,20 @@ class Model(ScriptedModel):
             yield event
 
 
+def _poisoned() -> None:
+    """Let the program die of one word, and not wait for minutes before it tries again."""
+    notes = prompt.notes
+
+    def deadly(inbound: Inbound, now: datetime) -> str:
+        if POISON in inbound.text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return notes(inbound, now)
+
+    prompt.notes = deadly
+    delivery.FIRST_RETRY = delivery.LAST_RETRY = 0.02
+    app.SWEEP_SECONDS = app.PARKED_SECONDS = 0.5
+
+
 async def _serve(loaded: Loaded) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -54,6 +74,7 @@ async def _serve(loaded: Loaded) -> None:
 def main() -> None:
     loaded = load(None, os.environ, Path.cwd())
     logs.configure(loaded.config.log)
+    _poisoned()
     print("ready", flush=True)
     for line in sys.stdin:
         match line.split():

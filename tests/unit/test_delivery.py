@@ -11,6 +11,7 @@ from bot.delivery import delivery as module
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
+from bot.metrics import Metrics
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel
@@ -26,7 +27,7 @@ class Post:
         self.database = database
         self.clock = FakeClock()
         self.channel = InMemoryChannel(capabilities=Capabilities(max_length=64))
-        self.sent: list[str] = []
+        self.metrics = Metrics()
         self.begin()
 
     def begin(self) -> None:
@@ -34,7 +35,7 @@ class Post:
             self.database,
             {"memory": self.channel},
             self.clock,
-            lambda channel, _seconds: self.sent.append(channel),
+            self.metrics,
         )
         self.delivery.open()
 
@@ -68,6 +69,7 @@ class Post:
 @pytest.fixture
 async def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
+    monkeypatch.setattr(module, "LAST_RETRY", 0.004)
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.001)
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     made = Post(database)
@@ -81,7 +83,8 @@ async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):
     await post.channel.wait_sent(250)
     assert post.texts() == [f"t{n}" for n in range(250)]
     await post.until(lambda states: set(states) == {"sent"})
-    assert len(post.sent) == 250
+    count = post.metrics.registry.get_sample_value
+    assert count("confidant_outbox_seconds_count", {"channel": "memory"}) == 250
 
 
 async def test_a_piece_that_was_sent_is_not_sent_again_after_a_restart(post):
@@ -118,9 +121,153 @@ async def test_an_address_that_waits_holds_up_no_other(post):
 async def test_what_is_refused_is_parked_and_the_rest_goes_on(post):
     post.channel.errors = [SendRefused("blocked")]
     await post.post("one", "two")
+    await post.until(lambda states: states == ["parked", "sent", "sent"])
+    two, *told = post.texts()
+    assert two == "two"
+    assert " ".join(told).startswith("A message of mine was not accepted")
+    assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
+
+
+async def test_who_takes_nothing_is_told_nothing_and_that_ends_there(post):
+    post.channel.errors = [SendRefused("blocked"), SendRefused("blocked")]
+    await post.post("one")
+    await post.until(lambda states: states == ["parked"])
+    await post.post("two")
     await post.until(lambda states: states == ["parked", "sent"])
     assert post.texts() == ["two"]
-    assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
+
+
+async def test_what_is_refused_is_told_in_the_language_it_was_written_in(post):
+    post.channel.errors = [SendRefused("no such markup")]
+
+    def work(tx: Transaction) -> outbox.Letter:
+        return outbox.add(tx, ADA, "壹", post.clock(), language="zh")
+
+    post.delivery.post([await post.database.write(work)])
+    await post.channel.wait_sent(1)
+    assert "没有被接受" in post.texts()[0]
+
+
+class Poisoned:
+    """The platform fails with one text for ever, and takes all others unless it is down."""
+
+    def __init__(self, post: Post, word: str) -> None:
+        self.is_down = False
+        self.is_well = False
+        self.tries: list[str] = []
+        self._send = post.channel.send
+        self._word = word
+        post.channel.send = self.send
+
+    async def send(self, outbound):
+        self.tries.append(outbound.text)
+        if self.is_down or (self._word in outbound.text and not self.is_well):
+            raise SendTransient
+        return await self._send(outbound)
+
+
+async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes_out(post):
+    platform = Poisoned(post, "bad")
+    await post.post("bad", "two", "three")
+    await post.until(lambda states: states == ["parked", "sent", "sent"])
+    *told, two, three = post.texts()
+    assert " ".join(told).startswith("A message of mine, 0 minutes old, does not get through")
+    assert [two, three] == ["two", "three"]
+    assert platform.tries.count("bad") == module.PARK_TRIES
+    read = post.metrics.registry.get_sample_value
+    assert read("confidant_outbox_unsent") == 1
+    assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
+
+
+async def test_how_often_a_text_failed_is_known_after_a_restart(post):
+    platform = Poisoned(post, "bad")
+    for restart in range(1, module.PARK_TRIES):
+        if restart == 1:
+            await post.post("bad")
+        await until(lambda n=restart: len(platform.tries) >= n)
+        await post.restart()
+    await post.until(lambda states: states == ["parked"])
+    assert platform.tries.count("bad") <= 2 * module.PARK_TRIES
+
+
+async def test_while_nothing_gets_through_everything_waits_in_order(post):
+    platform = Poisoned(post, "bad")
+    platform.is_down = True
+    await post.post("bad", "two")
+    await until(lambda: len(platform.tries) > 3 * module.PARK_TRIES)
+    assert await post.states() == ["waiting", "waiting"]
+    assert "two" not in platform.tries
+    platform.is_well = True
+    platform.is_down = False
+    await post.until(lambda states: states == ["sent", "sent"])
+    assert post.texts() == ["bad", "two"]
+
+
+async def test_what_was_parked_is_tried_again_once_each_time_and_holds_up_nothing(post):
+    platform = Poisoned(post, "bad")
+    await post.post("bad")
+    await post.until(lambda states: states == ["parked"])
+    before = len(platform.tries)
+    await post.delivery.again()
+    await post.post("two")
+    await post.until(lambda states: states == ["parked", "sent"])
+    assert platform.tries[before:] == ["bad", "two"]
+    platform.is_well = True
+    await post.delivery.again()
+    await post.until(lambda states: states == ["sent", "sent"])
+    assert post.texts()[-1] == "bad"
+    await until(lambda: post.metrics.registry.get_sample_value("confidant_outbox_unsent") == 0)
+
+
+async def test_what_was_parked_goes_on_with_its_next_piece(post):
+    platform = Poisoned(post, "word020")
+    await post.post(" ".join(f"word{n:03}" for n in range(30)))
+    await post.until(lambda states: states == ["parked"])
+    platform.is_well = True
+    await post.restart()
+    await post.delivery.again()
+    await post.until(lambda states: states == ["sent"])
+    said = " ".join(text for text in post.texts() if text.startswith("word"))
+    assert said.split() == [f"word{n:03}" for n in range(30)]
+
+
+async def test_what_was_parked_follows_a_chat_that_moved(post):
+    platform = Poisoned(post, "bad")
+    await post.post("bad")
+    await post.until(lambda states: states == ["parked"])
+    platform.is_well = True
+    send = post.channel.send
+
+    async def moved(outbound):
+        if outbound.address.chat == "ada":
+            raise ChatMoved("supergroup")
+        return await send(outbound)
+
+    post.channel.send = moved
+    await post.delivery.again()
+    await until(lambda: platform.tries.count("bad") == module.PARK_TRIES)
+    while await post.database.read(
+        lambda tx: tx.execute("SELECT 1 FROM outbox WHERE chat = 'ada'")
+    ):
+        pass
+    await post.delivery.again()
+    await post.until(lambda states: states == ["sent"])
+    assert post.channel.sent[-1].address.chat == "supergroup"
+
+
+async def test_after_a_week_a_parked_text_is_given_up(post, monkeypatch):
+    monkeypatch.setattr(module, "LAST_TRIES", module.PARK_TRIES)
+    platform = Poisoned(post, "bad")
+    await post.post("bad")
+    await post.until(lambda states: states == ["parked"])
+    await post.delivery.again()
+    while await post.database.read(outbox.waiting_again):
+        pass
+    before = len(platform.tries)
+    await post.delivery.again()
+    await post.post("two")
+    await post.until(lambda states: states == ["parked", "sent"])
+    assert platform.tries[before:] == ["two"]
 
 
 async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post):
@@ -143,7 +290,7 @@ async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post)
 async def test_a_mistake_of_the_channel_is_tried_a_few_times_and_then_parked(post):
     post.channel.errors = [KeyError("ours")] * module.MAX_BUGS
     await post.post("one", "two")
-    await post.until(lambda states: states == ["parked", "sent"])
+    await post.until(lambda states: states == ["parked", "sent", "sent"])
 
 
 async def test_a_clock_that_jumps_parks_nothing(post):
@@ -154,8 +301,8 @@ async def test_a_clock_that_jumps_parks_nothing(post):
 
 
 async def test_what_could_not_be_sent_for_a_day_is_parked(post, monkeypatch):
-    monkeypatch.setattr(module, "GIVE_UP", 0)
-    post.channel.errors = [SendTransient()]
+    monkeypatch.setattr(module, "GIVE_UP_TRIES", 2)
+    post.channel.errors = [SendTransient(), SendTransient()]
     await post.post("too late", "next")
     await post.until(lambda states: states == ["parked", "sent"])
 

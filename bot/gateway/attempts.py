@@ -1,0 +1,141 @@
+"""How often the turn of a message failed, and what is done when it fails every time.
+
+The count is on disk. A failure is counted when it has happened. A crash cannot be, so a turn of a
+message that was there already when the program started is counted before it is prepared, and
+taken back when that went well: only such a message can have ended the program before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+
+import structlog
+
+from bot.channel import Inbound
+from bot.clock import Clock, moment
+from bot.errors import StorageError
+from bot.gateway import inbox
+from bot.gateway.inbox import Waiting
+from bot.gateway.ledger import Draft, Ledger
+from bot.gateway.people import People
+from bot.i18n import text
+from bot.metrics import Metrics
+from bot.sessions.entries import NewEntry
+from bot.storage import Database
+
+MAX_TRIES = 4  # turns that may fail, with some seconds between them
+
+log = structlog.get_logger(__name__)
+
+
+class Attempts:
+    """Counts turns that fail, and sets messages aside so that their chat goes on."""
+
+    def __init__(
+        self,
+        *,
+        people: People,
+        database: Database,
+        ledger: Ledger,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._people = people
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._metrics = metrics
+        self._newest = 0  # the id of the newest message from before the start
+        self._one_by_one = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Take over what was being done when the program ended; before anything is received.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+        self._newest = await self._database.write(inbox.reclaim)
+
+    @asynccontextmanager
+    async def preparing(self, rows: Sequence[Waiting]) -> AsyncGenerator[None]:
+        """While this lasts, the end of the program counts as a failure of these messages' turn.
+
+        Suspects are taken one by one, so that none is suspected for what another one did.
+
+        Raises:
+            StorageError: that could not be noted.
+        """
+        old = [row.id for row in rows if row.id <= self._newest]
+        if not old:
+            yield
+            return
+        async with self._one_by_one if any(row.tries for row in rows) else nullcontext():
+            await self._count(old, 1)
+            try:
+                yield
+            finally:
+                with suppress(StorageError):
+                    await self._count(old, -1)
+
+    async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
+        """Count a turn that failed; True when its message is set aside, as there is no use in more.
+
+        Raises:
+            StorageError: that could not be noted.
+        """
+        counts = await self._count([row.id for row in rows], 1)
+        # Together they say nothing about any of them; from now on each has a turn of its own.
+        if len(rows) > 1 or counts[0] < MAX_TRIES:
+            return False
+        await self.set_aside(rows[0], type(error).__name__)
+        return True
+
+    async def set_aside(self, row: Waiting, error: str = "the program ended") -> None:
+        """Give up a message: its words are noted in the transcript, and its person is told.
+
+        Raises:
+            StorageError: that could not be noted; the message waits as before.
+        """
+        now = self._clock()
+        try:
+            await self._ledger.write(now, lambda draft: self._told(draft, row, error))
+        except StorageError:
+            raise
+        except Exception:
+            # Nothing of the message can be used, not even where it came from.
+            log.exception("message.untold", channel=row.inbound.channel)
+            await self._database.write(lambda tx: inbox.set_aside(tx, row.id, error, now))
+        self._metrics.set_aside.labels(row.inbound.channel).inc()
+        log.error("message.set_aside", channel=row.inbound.channel, row=row.id, error=error)
+
+    async def _count(self, rows: Sequence[int], times: int) -> list[int]:
+        return await self._database.write(lambda tx: [inbox.tried(tx, row, times) for row in rows])
+
+    def _told(self, draft: Draft, row: Waiting, error: str) -> None:
+        inbound = row.inbound
+        came = inbox.set_aside(draft.tx, row.id, error, draft.now)
+        language = self._people.language(inbound)
+        when = moment(came, self._people.zone_of(inbound))
+        kind = text(language, f"turn.kind.{_kind(inbound)}")
+        words = text(language, "turn.set_aside", kind=kind, when=f"{when:%Y-%m-%d %H:%M}")
+        # Like a command it is kept, and no request holds it: it might stop them all.
+        said = NewEntry("command", "user", inbound.text, source=inbound.message_id)
+        draft.append(row.session_id, [said])
+        draft.tell(
+            row.session_id,
+            inbound.address,
+            words,
+            "notice",
+            language=language,
+            reply_to=inbound.to_answer,
+        )
+        draft.touch(row.session_id)
+
+
+def _kind(inbound: Inbound) -> str:
+    """What a message is, in a word: its text, or what came with it."""
+    if inbound.text.startswith("/"):
+        return "command"
+    return inbound.media[0].kind if inbound.media else "message"

@@ -1,0 +1,206 @@
+"""A turn that cannot even be prepared must not hold up its chat for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import aiohttp
+import apsw
+import pytest
+
+from bot.channel import Media
+from bot.context import prompt
+from bot.errors import SendTransient, StorageFull
+from bot.gateway.attempts import MAX_TRIES, Attempts
+from bot.testing import InMemoryChannel, ScriptedModel
+from tests.support import FakeClock, running
+
+YEAR_19391 = 549_755_813_888_000  # ms since the epoch
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.001)
+    monkeypatch.setattr("bot.workers.LAST_DELAY", 0.001)
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """Requests with the word "poison" cannot be put together; how often that was tried."""
+    tried: list[str] = []
+    notes = prompt.notes
+
+    def failing(inbound, now):
+        if "poison" in inbound.text:
+            tried.append(inbound.text)
+            raise ValueError("no such thing")
+        return notes(inbound, now)
+
+    monkeypatch.setattr(prompt, "notes", failing)
+    return tried
+
+
+async def test_a_date_no_calendar_has_is_no_reason_not_to_answer(tmp_path):
+    async with running(tmp_path) as engine:
+        assert await engine.ask("hello", sent_at=YEAR_19391) == "You said: hello"
+        shown = engine.model.requests[-1].messages[-1].blocks[0].text
+        assert shown.startswith("[Sat 2026-11-21 12:00]")
+        assert await engine.ask("and", sent_at=-YEAR_19391 * 1000) == "You said: and"
+
+
+async def test_such_a_date_that_was_stored_before_is_none_either(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.gateway.inbox.timely", lambda inbound, _now: inbound)
+    async with running(tmp_path) as engine:
+        assert await engine.ask("hello", sent_at=YEAR_19391 * 10**6) == "You said: hello"
+
+
+async def test_a_message_whose_turn_always_fails_is_told_and_the_chat_goes_on(tmp_path, poison):
+    async with running(tmp_path) as engine:
+        await engine.ask("before")
+        told = await engine.ask("poison")
+        assert told.startswith("I could not answer your message of 2026-11-21 12:00")
+        assert len(poison) == MAX_TRIES
+        assert await engine.ask("after") == "You said: after"
+        said = [message.text for message in engine.model.requests[-1].messages]
+        assert said == ["before", "You said: before", "after"]
+        metrics = engine.app.metrics.registry.get_sample_value
+        assert metrics("confidant_messages_set_aside_total", {"channel": "memory"}) == 1
+        lines = await engine.channel.engine.history(engine.message("").address, 10)
+        assert [line.text for line in lines][2:4] == ["poison", told]
+    async with running(tmp_path) as engine:  # it is not tried once more
+        assert await engine.ask("later") == "You said: later"
+        assert len(poison) == MAX_TRIES
+
+
+@pytest.mark.parametrize(
+    ("locale", "changes", "words"),
+    [
+        ("zh", {"media": (Media("photo"),)}, "你 2026-11-21 12:00 发来的图片"),
+        ("en", {"media": (Media("voice"),)}, "your voice message of 2026-11-21 12:00"),
+        ("en", {}, "your message of 2026-11-21 12:00"),
+    ],
+)
+async def test_it_is_said_which_message_it_was(tmp_path, poison, locale, changes, words):
+    async with running(tmp_path) as engine:
+        assert words in await engine.ask("poison", locale=locale, **changes)
+
+
+async def test_those_that_wait_together_are_told_apart(tmp_path, poison):
+    model = ScriptedModel(gate=asyncio.Event())
+    queue = {"mode": "collect", "debounce": 0}
+    async with running(tmp_path, model=model, session={"queue": queue}) as engine:
+        await engine.say("first")
+        await model.started.wait()
+        for words in ("good", "poison", "fine"):
+            await engine.say(words)
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: "You said: fine" in engine.sent_to("ada"))
+        first, good, told, fine = engine.sent_to("ada")
+        assert (first, good, fine) == ("You said: first", "You said: good", "You said: fine")
+        assert told.startswith("I could not answer")
+
+
+async def test_how_often_it_was_tried_is_known_after_a_restart(tmp_path, poison, monkeypatch):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 3600)
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    is_counted, failed = asyncio.Event(), Attempts.failed
+
+    async def told(*arguments: Any):
+        result = await failed(*arguments)
+        is_counted.set()
+        return result
+
+    monkeypatch.setattr(Attempts, "failed", told)
+    for number in range(1, MAX_TRIES):
+        async with running(tmp_path) as engine:
+            if number == 1:
+                await engine.say("poison")
+            await is_counted.wait()
+            is_counted.clear()
+            assert len(poison) == number
+    async with running(tmp_path) as engine:
+        await engine.channel.wait_sent(1)
+        assert engine.sent_to("ada")[0].startswith("I could not answer")
+    assert len(poison) == MAX_TRIES
+
+
+async def test_a_disk_that_is_full_sets_nothing_aside(tmp_path, monkeypatch):
+    tried = 0
+    notes = prompt.notes
+
+    def failing(inbound, now):
+        nonlocal tried
+        tried += 1
+        if tried <= 3 * MAX_TRIES:
+            raise StorageFull
+        return notes(inbound, now)
+
+    monkeypatch.setattr(prompt, "notes", failing)
+    async with running(tmp_path) as engine:
+        assert await engine.ask("patience") == "You said: patience"
+
+
+async def test_a_command_that_always_fails_is_told_too(tmp_path, monkeypatch):
+    def broken(*_: object):
+        raise KeyError("ours")
+
+    monkeypatch.setattr("bot.commands.info.menu", broken)
+    async with running(tmp_path) as engine:
+        assert "your command of 2026-11-21 12:00" in await engine.ask("/help")
+        assert await engine.ask("hello") == "You said: hello"
+
+
+async def test_a_row_that_is_no_message_any_more_is_told_and_the_chat_goes_on(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("one")
+        await engine.say("two")
+        await model.started.wait()
+    with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as database:
+        database.execute("UPDATE inbox SET body = '{\"torn' WHERE id = 1")
+    async with running(tmp_path) as engine:
+        await engine.channel.wait_sent(2)
+        told, answer = engine.sent_to("ada")
+        assert told.startswith("I could not answer your message")
+        assert answer == "You said: two"
+
+
+async def test_readyz_says_so_for_a_day_and_what_could_not_be_sent_till_it_is(
+    tmp_path, poison, monkeypatch
+):
+    monkeypatch.setattr("bot.delivery.delivery.FIRST_RETRY", 0.001)
+    monkeypatch.setattr("bot.delivery.delivery.LAST_RETRY", 0.001)
+    clock, channel = FakeClock(), InMemoryChannel()
+    send = channel.send
+
+    async def failing(outbound):
+        if "bad" in outbound.text:
+            raise SendTransient
+        return await send(outbound)
+
+    monkeypatch.setattr(channel, "send", failing)
+    async with running(tmp_path, clock=clock, channel=channel, serves=True) as engine:
+        checks = await readyz(engine)
+        assert checks["answers"]["state"] == checks["delivery"]["state"] == "ok"
+        await engine.ask("poison")
+        assert "does not get through" in await engine.ask("bad")
+        assert await engine.ask("good") == "You said: good"
+        checks = await readyz(engine)
+        assert checks["answers"]["state"] == checks["delivery"]["state"] == "degraded"
+        assert checks["answers"]["detail"].startswith("1 set aside")
+        assert checks["delivery"]["detail"].startswith("1 could not be sent")
+        clock.advance(days=2)
+        checks = await readyz(engine)
+        assert (checks["answers"]["state"], checks["delivery"]["state"]) == ("ok", "degraded")
+
+
+async def readyz(engine):
+    url = engine.app.address.url.split("?")[0].rstrip("/")
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/readyz") as response:
+        assert response.status == 200
+        return (await response.json())["checks"]
