@@ -104,6 +104,15 @@ def make_config(folder: Path, **sections: Any) -> tuple[Config, dict[str, Channe
     return config_model(plugins).model_validate(data), plugins
 
 
+def changed_anywhere(secret: str) -> list[str]:
+    """A secret with another character in each place, cut short, made longer, and none at all."""
+    others = [
+        f"{secret[:at]}{'0' if secret[at] != '0' else '1'}{secret[at + 1 :]}"
+        for at in range(len(secret))
+    ]
+    return [*others, secret[:8], secret[:-1], secret[1:], f"{secret}0", f"0{secret}", ""]
+
+
 @asynccontextmanager
 async def running(
     folder: Path,

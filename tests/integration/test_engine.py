@@ -278,11 +278,19 @@ async def test_a_pairing_code_typed_in_a_chat_by_anyone_is_void(tmp_path, typist
         assert again != code
 
 
-async def test_strangers_who_ask_and_ask_keep_no_newcomer_out(tmp_path):
+async def test_strangers_who_ask_and_ask_keep_no_newcomer_out_and_no_code_is_in_a_log(
+    tmp_path, capsys, caplog
+):
     async with running(tmp_path, channels=CLOSED) as engine:
-        for number in range(4):
-            await code_of(engine, f"eve{number}")
-        assert await code_of(engine, "newcomer") in pending(engine)
+        given = [await code_of(engine, f"eve{number}") for number in range(4)]
+        given.append(await code_of(engine, "newcomer"))
+        assert set(given) <= pending(engine)
+        await engine.say(given[0], sender="bob", chat="den", chat_type="group")
+        await engine.ask(given[1], sender="eve1")
+        assert set(given[2:]) == pending(engine)
+    written = "".join((*capsys.readouterr(), caplog.text))
+    assert "code.void" in written
+    assert not [code for code in given if code in written]
 
 
 async def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path):

@@ -26,7 +26,7 @@ from tests.fakes.nextcloud import (
     settings,
     signed,
 )
-from tests.support import until
+from tests.support import changed_anywhere, until
 
 OTHER = "another-secret-of-another-bot-that-is-long-enough"
 ROOM = "n3xtc10ud"
@@ -133,6 +133,18 @@ async def test_a_call_that_proves_nothing_is_refused(fake, engine, config, heade
     assert engine.received == []
     assert SECRET not in str(logs)
     assert "hello" not in str(logs)
+
+
+async def test_a_call_with_any_other_signature_is_refused(fake, engine, config, url):
+    random = "r" * 64
+    async with running(engine, config):
+        others = [each for each in changed_anywhere(signed(SECRET, random, BODY)) if each]
+        for other in others:
+            status = await fake.call(url, BODY, SECRET, random=random, signature=other)
+            assert status == (401 if len(other) == 64 else 400)
+        assert engine.received == []
+        assert engine.drops["bad_signature"] == 64
+        assert await fake.call(url, BODY, SECRET, random=random) == 200
 
 
 async def test_the_backend_may_be_spelled_otherwise(fake, engine, config, url):

@@ -14,6 +14,7 @@ from adapters.telegram.webhook import MAX_BODY, SECRET_HEADER
 from bot.channel import Address, Button, Health, Outbound
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
+from tests.support import changed_anywhere
 
 SECRET = "a-good_Secret1"
 UPDATE = {
@@ -110,6 +111,15 @@ async def test_a_press_is_brought_stored_and_then_answered(fake, engine, config)
     assert fake.deliveries[-3:] == [500, 500, 200]
     assert [inbound.message_id for inbound in engine.received] == [f"press-{query}"]
     assert fake.counts["answercallbackquery"] == 1
+
+
+async def test_a_call_with_any_other_secret_is_forbidden(engine, config, post):
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        for other in changed_anywhere(SECRET):
+            assert (await post(UPDATE, other))[0] == 403
+        assert engine.received == []
+        assert (await post(UPDATE, SECRET))[0] == 200
 
 
 @pytest.mark.parametrize("secret", [None, "", "wrong", SECRET + "x", SECRET.lower(), "ü"])

@@ -25,6 +25,7 @@ from adapters.nextcloud_talk.signing import new_random, sign, verify, well_forme
 from bot import settings
 from bot.channel import Address, Outbound, reveal
 from bot.errors import SendLater, SendRefused, SendTransient
+from tests.support import changed_anywhere
 
 SECRET = "s" * 40
 
@@ -197,6 +198,20 @@ def test_signing_is_hmac_of_random_and_text(secret, random, body):
     assert sign(key.decode(), start.decode(), body) == wanted
     assert verify(key.decode(), start.decode(), body, wanted.upper())
     assert not verify(key.decode(), start.decode(), body + b"x", wanted)
+
+
+def test_a_signature_counts_in_every_place():
+    random, body = "r" * 32, b"hello there, this is a message"
+    good = sign(SECRET, random, body)
+    assert verify(SECRET, random, body, good)
+    for other in changed_anywhere(good):
+        assert not verify(SECRET, random, body, other)
+    for other in changed_anywhere(SECRET):
+        assert not verify(other, random, body, good)
+    for other in changed_anywhere(random):
+        assert not verify(SECRET, other, body, good)
+    for other in changed_anywhere(body.decode()):
+        assert not verify(SECRET, random, other.encode(), good)
 
 
 def test_random_values_are_long_and_new():

@@ -14,7 +14,7 @@ from bot import codes
 from bot.channel import Inbound
 from bot.gateway import pairing
 from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
-from tests.support import NOON
+from tests.support import NOON, changed_anywhere
 
 MINUTE = 60_000
 
@@ -58,6 +58,12 @@ def test_a_code_is_approved_in_any_spelling_and_only_once(tx, spelling):
     assert found.address.chat == "chat-1"
     assert ask(tx, "1").approved
     assert pairing.approve(tx, "telegram", code, NOON) is None
+
+
+def test_a_code_counts_in_every_place():
+    assert codes.is_same("ABCDEFGH", "ABCDEFGH")
+    assert not any(codes.is_same("ABCDEFGH", other) for other in changed_anywhere("ABCDEFGH")[:8])
+    assert not any(codes.is_same("ABCDEFGH", other) for other in ("ABCDEFG", "ABCDEFGHJ", ""))
 
 
 def test_a_code_is_good_for_its_own_channel_and_account_only(tx):

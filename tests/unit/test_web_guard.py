@@ -22,6 +22,7 @@ from bot.dashboard.sessions import (
     delay_of,
 )
 from bot.errors import ConfigError
+from tests.support import changed_anywhere
 
 
 def ignore(_reason: str) -> None:
@@ -187,3 +188,34 @@ def test_the_address_a_person_opens(host: str, url: str) -> None:
 
 def test_the_pages_speak_both_languages() -> None:
     assert set(WORDS["en"]) == set(WORDS["zh"])
+
+
+# --- every place of a proof counts ----------------------------------------------------------------
+
+
+TOKEN = "a-token-of-thirty-two-characters"
+
+
+def test_a_token_counts_in_every_place():
+    tokens = Tokens(TOKEN)
+    assert tokens.accepts(TOKEN)
+    assert not any(tokens.accepts(other) for other in changed_anywhere(TOKEN))
+
+
+def test_the_whole_digest_of_a_token_is_compared():
+    digest = Tokens(TOKEN)._digest
+    for at in range(len(digest)):
+        tokens = Tokens(TOKEN)
+        tokens._digest = bytes([*digest[:at], digest[at] ^ 1, *digest[at + 1 :]])
+        assert not tokens.accepts(TOKEN)
+
+
+def test_a_cookie_counts_in_every_place():
+    tokens = Tokens(TOKEN)
+    cookie = tokens.issue()
+    expiry, _, signature = cookie.partition(".")
+    assert tokens.remembers(cookie)
+    assert not any(tokens.remembers(other) for other in changed_anywhere(cookie))
+    assert not any(tokens.remembers(f"{expiry}.{o}") for o in changed_anywhere(signature))
+    assert not any(tokens.remembers(f"{o}.{signature}") for o in changed_anywhere(expiry))
+    assert not any(Tokens(other).remembers(cookie) for other in changed_anywhere(TOKEN))
