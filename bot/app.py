@@ -224,13 +224,14 @@ class App:
             clock=clock,
         )
         elsewhere = Elsewhere(self.channels, routing.channels_of(config.session))
+        transcripts = TranscriptIndex(database)
         toolbox = Toolbox(
             (
                 ScheduleMessage(self.reminders),
-                MemorySearch(memory.searcher, elsewhere),
+                MemorySearch(memory.searcher, memory.files, transcripts, elsewhere),
                 MemoryGet(memory.files),
                 MemoryWrite(memory.notes, memory.files),
-                TranscriptSearch(TranscriptIndex(database), elsewhere),
+                TranscriptSearch(transcripts, elsewhere),
                 ArtifactGet(artifacts),
             ),
             guard=ResultGuard(artifacts),

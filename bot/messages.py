@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+# Whose words a block holds. Empty is what the block is by itself: a person's text is theirs, the
+# model's its own, a note the program's.
+Whose = Literal[
+    "",
+    "person",  # who wrote the message
+    "program",
+    "bot",  # the model, with nobody else's words before it
+    "memory",  # notes, without what in them came from elsewhere
+    "reply",  # the message that was answered
+    "forwarded",
+    "poll",
+    "place",
+    "card",
+    "preview",  # of a link
+    "file",  # what a file says …
+    "name",  # … and what it is called
+    "heard",  # said in a room, and not to the bot
+    "tool",
+    "mixed",  # made by the model or the program with somebody else's words in sight
+    "before",  # recalled of a conversation that held somebody else's words
+    "carried",  # made with only such a recall in sight
+    "unknown",  # stored before this was told apart
+]
+CLEAN: frozenset[Whose] = frozenset({"", "person", "program", "bot", "memory"})
+CARRIED: Whose = "carried"
+_CARRYING: frozenset[Whose] = frozenset({"before", CARRIED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,11 +39,12 @@ class Text:
     """Words, by either side.
 
     `note` marks what the engine put beside a person's words (the time, a quoted message): the
-    model reads it, but the person did not write it.
+    model reads it, but the person did not write it. `origin` says whose words they are.
     """
 
     text: str
     note: bool = False
+    origin: Whose = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +58,12 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answered, as text for the model."""
+    """What a tool answered, as text for the model: a stranger's words unless known not to be."""
 
     tool_use_id: str
     text: str
     is_error: bool = False
+    origin: Whose = "tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +99,27 @@ class Message:
     def text(self) -> str:
         """The words of this message, without tools and the engine's notes."""
         return "".join(b.text for b in self.blocks if isinstance(b, Text) and not b.note)
+
+    @property
+    def begins_turn(self) -> bool:
+        """True when a person sent it, so that what follows stands by itself."""
+        if self.role != "user":
+            return False
+        texts = [block for block in self.blocks if isinstance(block, Text)]
+        answers = any(isinstance(block, ToolResult) for block in self.blocks)
+        return any(not block.note for block in texts) or (bool(texts) and not answers)
+
+    @property
+    def origins(self) -> frozenset[Whose]:
+        """Whose words it holds."""
+        said = (block for block in self.blocks if isinstance(block, (Text, ToolResult)))
+        return frozenset(block.origin for block in said)
+
+
+def mixture(origins: Iterable[Whose]) -> Whose:
+    """What comes of words of these origins, when somebody who read them writes of them.
+
+    Empty when all of them are the person's, the program's or the bot's own.
+    """
+    strange = frozenset(origins) - CLEAN
+    return ("carried" if strange <= _CARRYING else "mixed") if strange else ""

@@ -26,7 +26,7 @@ from adapters.discord.shapes import (
     node,
     text,
 )
-from bot.channel import Inbound, Media, ReplyTo
+from bot.channel import Foreign, Inbound, Media, ReplyTo
 
 CHANNEL = "discord"
 CREATED: Final = "MESSAGE_CREATE"
@@ -110,8 +110,8 @@ def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -
     if kind == UPDATED and (edited is None or "content" not in message):
         return Ignored("unchanged")  # a link preview, a pin
     media = _media(message)
-    words = _content(message, me, room)
-    if is_blank(words) and not media:
+    words, foreign = _plain(message, me, room), _foreign(message, me, room)
+    if is_blank(words) and not media and not foreign:
         return Ignored("empty")
     answered = _reply(message, me, room)
     return Inbound(
@@ -123,7 +123,8 @@ def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -
         sender_name=name_of(author, child(message, "member")),
         message_id=number if edited is None else f"{number}:e{edited}",
         edit_of=number if kind == UPDATED else "",
-        text=words,
+        text="" if foreign and is_blank(words) else words,
+        foreign=foreign,
         media=media,
         reply_to=answered,
         mentions_bot=_mentions(message, me, room) or (answered is not None and answered.from_bot),
@@ -159,34 +160,39 @@ def _unwanted(message: Json, author: Json, me: Identity) -> Reason | None:
 
 
 def _content(message: Json, me: Identity, room: Room) -> str:
-    """The words of a message, with lines in brackets for what it shows besides."""
+    """A message as a person reads it."""
     said = _plain(message, me, room)
     lines = [] if is_blank(said) else [said]
+    return "\n".join([*lines, *map(str, _foreign(message, me, room))])
+
+
+def _foreign(message: Json, me: Identity, room: Room) -> tuple[Foreign, ...]:
+    """What of a message its sender did not write: what was forwarded, a poll, previews."""
+    found: list[Foreign] = []
     for snapshot in _snapshots(message):
         words = _plain(snapshot, me, room)
-        shown = [*([] if is_blank(words) else [words]), *_described(snapshot, words)]
-        lines.append("\n".join(["[forwarded]", *shown]))
-    lines.extend(_described(message, said))
-    return "\n".join(lines)
+        lines = [*([] if is_blank(words) else [words]), *map(str, _described(snapshot, words))]
+        found.append(Foreign("forwarded", "\n".join(lines)))
+    return (*found, *_described(message, _plain(message, me, room)))
 
 
-def _described(message: Json, said: str) -> list[str]:
-    """One line for a poll, and for each embed of a message without words."""
-    lines: list[str] = []
+def _described(message: Json, said: str) -> list[Foreign]:
+    """A poll, and each embed of a message without words."""
+    found: list[Foreign] = []
     poll = node(message.get("poll"))
     if poll is not None:
         answers = " / ".join(
             label(text(child(answer, "poll_media"), "text")) for answer in children(poll, "answers")
         )
         question = label(text(child(poll, "question"), "text"), 300)
-        lines.append(f"[poll: {question} — {answers}]")
+        found.append(Foreign("poll", f"poll: {question} — {answers}"))
     if is_blank(said):
         for embed in children(message, "embeds")[:MAX_MEDIA]:
             parts = (label(text(embed, "title"), 300), label(text(embed, "description"), 1000))
             shown = " — ".join(part for part in parts if part) or label(text(embed, "url"), 300)
             if shown:
-                lines.append(f"[embed: {shown}]")
-    return lines
+                found.append(Foreign("preview", f"embed: {shown}"))
+    return found
 
 
 def _plain(message: Json, me: Identity, room: Room) -> str:

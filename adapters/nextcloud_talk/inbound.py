@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from adapters.nextcloud_talk.rich import files, is_shared_object, render
+from adapters.nextcloud_talk.rich import files, is_shared_object, parts, render
 from adapters.nextcloud_talk.shapes import (
     Json,
     blank,
@@ -129,11 +129,11 @@ def _message(activity: Json, me: Identity, now: int, *, said: bool) -> Inbound |
     sender, content = _sender(author, me), _content(note)
     if content is None or not sender:
         return Ignored("malformed")
-    words = render(text(content, "message"), child(content, "parameters"))
+    words, foreign = parts(text(content, "message"), child(content, "parameters"))
     media = files(child(content, "parameters"))
     shown = said or bool(media) or is_shared_object(content)
     is_service = text(note, "name") not in _MESSAGE_NAMES or not shown
-    if is_service or (blank(words) and not media):
+    if is_service or (blank(words) and not media and not foreign):
         return Ignored("service" if is_service else "blank")
     answered = _reply(child(note, "inReplyTo"), me)
     mentioned = _named(me.name, words) or (answered is not None and answered.from_bot)
@@ -146,6 +146,7 @@ def _message(activity: Json, me: Identity, now: int, *, said: bool) -> Inbound |
         sender_name=label(text(actor, "name")),
         message_id=message_id,
         text=_own_command(words, me.name),
+        foreign=foreign,
         media=media,
         reply_to=answered,
         thread=_thread(note, message_id),

@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from adapters.nextcloud_talk.shapes import MAX_NAME, Json, child, identifier, label, number, text
-from bot.channel import Media
+from bot.channel import Foreign, ForeignKind, Media
 
 MAX_FILES = 20  # of one message
 MAX_LINK = 2000  # characters
@@ -15,6 +15,7 @@ _OBJECT = "object"  # what Talk calls the one thing that was shared
 _PLACE = re.compile(r"geo:(?P<latitude>-?[0-9.]{1,24}),(?P<longitude>-?[0-9.]{1,24})")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9-]{1,64})\}")
 _MENTIONED = ("user", "guest", "call", "user-group", "circle", "email", "federated_user", "bot")
+_FOREIGN: dict[str, ForeignKind] = {"geo-location": "place", "talk-poll": "poll"}
 _KINDS = {
     "geo-location": "location",
     "talk-poll": "poll",
@@ -26,7 +27,7 @@ _KINDS = {
 
 
 def render(message: str, parameters: Json) -> str:
-    """The words of a message: each placeholder is what its parameter stands for.
+    """A message as a person reads it: each placeholder is what its parameter stands for.
 
     A message that is nothing but a file has no words. What a person typed in braces stays.
     """
@@ -36,6 +37,29 @@ def render(message: str, parameters: Json) -> str:
         return ""
     # One pass: what a parameter brings is never looked into again.
     return _PLACEHOLDER.sub(lambda found: _shown(found, parameters), message)
+
+
+def parts(message: str, parameters: Json) -> tuple[str, tuple[Foreign, ...]]:
+    """What a person typed, with only the kind of each card in it, and the cards themselves.
+
+    A message that is nothing but a card has no words.
+    """
+    if "{" not in message or _is_only_a_file(message, parameters):
+        return render(message, parameters), ()
+    cards: list[Foreign] = []
+
+    def typed(found: re.Match[str]) -> str:
+        parameter = child(parameters, found[1])
+        shown, kind = _shown(found, parameters), text(parameter, "type")
+        if not shown.startswith("[") or found[1].startswith("mention-"):
+            return shown
+        is_known: ForeignKind = _FOREIGN.get(kind, "card")
+        cards.append(Foreign(is_known, shown[1:-1]))
+        return f"[{_KINDS.get(kind, 'file' if kind == 'file' else 'card')}]"
+
+    words = _PLACEHOLDER.sub(typed, message)
+    is_only_a_card = len(cards) == 1 and _PLACEHOLDER.fullmatch(message.strip()) is not None
+    return ("" if is_only_a_card else words), tuple(cards)
 
 
 def files(parameters: Json) -> tuple[Media, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from adapters.telegram.shapes import Json, integer, label, name_of, node, nodes, number, text
-from bot.channel import Media, ReplyTo
+from bot.channel import Foreign, ForeignKind, Media, ReplyTo
 
 MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_OPTIONS = 30  # of a poll or a checklist
@@ -44,16 +45,44 @@ _MEDIA: tuple[tuple[str, Literal["voice", "audio", "video", "document", "sticker
 )
 
 
-def content(message: Json) -> str | None:
-    """The words of a message, or a line that stands for what it shows; None if there is neither."""
-    for key in ("text", "caption"):
-        if isinstance(message.get(key), str):
-            return text(message, key)
-    for key, describe in _DESCRIBED.items():
+def words_of(message: Json) -> str:
+    """What is written in a message; empty when nothing is."""
+    written = (key for key in ("text", "caption") if isinstance(message.get(key), str))
+    return text(message, next(written, ""))
+
+
+def foreign_of(message: Json, sender: int) -> tuple[Foreign, ...]:
+    """What of a message its sender did not write.
+
+    That is all of it when it was forwarded from somebody else, or made by an inline bot.
+    """
+    shown = _shown(message)
+    origin, helper = node(message, "forward_origin"), node(message, "via_bot")
+    if origin is not None and not _is_from(origin, sender):
+        all_of_it = "\n".join(part for part in (words_of(message), *map(str, shown)) if part)
+        return (Foreign("forwarded", all_of_it, _origin(origin) or "?"),)
+    if helper is not None and words_of(message):
+        return (Foreign("card", f"{name_of(helper)}: {words_of(message)}"), *shown)
+    return shown
+
+
+def is_own(message: Json, sender: int) -> bool:
+    """Whether its sender wrote what is written in a message."""
+    origin = node(message, "forward_origin")
+    return node(message, "via_bot") is None and (origin is None or _is_from(origin, sender))
+
+
+def _shown(message: Json) -> tuple[Foreign, ...]:
+    """What a message shows that is no text and no file."""
+    for key, (kind, describe) in _DESCRIBED.items():
         found = node(message, key)
         if found is not None:
-            return f"[{describe(found)}]"
-    return None
+            return (Foreign(kind, describe(found)),)
+    return ()
+
+
+def _is_from(origin: Json, sender: int) -> bool:
+    return integer(node(origin, "sender_user") or {}, "id") == sender
 
 
 def media_of(message: Json) -> tuple[Media, ...]:
@@ -88,7 +117,9 @@ def reply_of(message: Json, me: int) -> ReplyTo | None:
         return ReplyTo(
             message_id=str(integer(answered, "message_id") or ""),
             sender_name=name_of(node(answered, "sender_chat") or sender),
-            text=(content(answered) or "")[:MAX_REPLY_TEXT],
+            text="\n".join(
+                part for part in (words_of(answered), *map(str, _shown(answered))) if part
+            )[:MAX_REPLY_TEXT],
             quote=quote,
             from_bot=integer(sender, "id") == me,
         )
@@ -100,12 +131,6 @@ def reply_of(message: Json, me: int) -> ReplyTo | None:
         sender_name=_origin(node(elsewhere, "origin") or {}),
         quote=quote,
     )
-
-
-def forwarded(message: Json) -> str:
-    """The line a forward begins with, or empty."""
-    origin = node(message, "forward_origin")
-    return "" if origin is None else f"[forwarded from {_origin(origin) or '?'}]\n"
 
 
 def _origin(origin: Json) -> str:
@@ -172,17 +197,17 @@ def _paid_media(_found: Json) -> str:
 
 
 # A venue also carries a location, so the order matters.
-_DESCRIBED = {
-    "venue": _venue,
-    "location": _location,
-    "contact": _contact,
-    "poll": _poll,
-    "dice": _dice,
-    "checklist": _checklist,
-    "story": _story,
-    "game": _game,
-    "invoice": _invoice,
-    "paid_media": _paid_media,
+_DESCRIBED: dict[str, tuple[ForeignKind, Callable[[Json], str]]] = {
+    "venue": ("place", _venue),
+    "location": ("place", _location),
+    "contact": ("card", _contact),
+    "poll": ("poll", _poll),
+    "dice": ("card", _dice),
+    "checklist": ("card", _checklist),
+    "story": ("card", _story),
+    "game": ("card", _game),
+    "invoice": ("card", _invoice),
+    "paid_media": ("card", _paid_media),
 }
 
 

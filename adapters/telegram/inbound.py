@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from adapters.telegram.content import SERVICE, content, forwarded, media_of, reply_of
+from adapters.telegram.content import SERVICE, foreign_of, is_own, media_of, reply_of, words_of
 from adapters.telegram.mentions import addressed, addressee, own_command
 from adapters.telegram.shapes import Json, integer, label, mapping, name_of, node, text
 from bot.channel import ChatType, Inbound
@@ -196,11 +196,13 @@ def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Rea
     number, edited = integer(message, "message_id"), integer(message, "edit_date")
     if who is None or number is None or sent_at is None:
         return Ignored("malformed", str(here))
-    words, media = content(message) or "", media_of(message)
+    own = is_own(message, who.id)
+    words, media = words_of(message) if own else "", media_of(message)
+    foreign = foreign_of(message, who.id)
     reason = _unfit(message, chat, who, me, is_edit=is_edit)
-    if reason is None and not words and not media:
+    if reason is None and not any((words, media, foreign)):
         reason = "service" if SERVICE & message.keys() else "empty"
-    if reason is None and kind != "direct" and _is_for_another(words, me):
+    if reason is None and kind != "direct" and _is_for_another(words_of(message), me):
         reason = "other_bot"
     if reason is not None:
         return Ignored(reason, str(here))
@@ -208,9 +210,9 @@ def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Rea
     is_for_us = False
     if kind != "direct" and message.get("is_automatic_forward") is not True:
         is_for_us, rest = addressed(message, me.id, me.username)
-        is_for_us |= bool(me.username and addressee(words))
+        is_for_us |= bool(me.username and addressee(words_of(message)))
         is_for_us |= reply is not None and reply.from_bot
-        words = words if rest is None else rest
+        words = rest if own and rest is not None else words
     return Inbound(
         channel=CHANNEL,
         account=account,
@@ -220,7 +222,8 @@ def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Rea
         sender_name=who.name,
         message_id=str(number) if edited is None else f"{number}:e{edited}",
         edit_of="" if edited is None else str(number),
-        text=forwarded(message) + own_command(words, me.username),
+        text=own_command(words, me.username),
+        foreign=foreign,
         media=media,
         reply_to=reply,
         mentions_bot=is_for_us,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from adapters.telegram.pace import Pace
 from adapters.telegram.runs import units
-from bot.channel import Inbound, Media
+from bot.channel import Foreign, Inbound, Media
 
 LONG = 4000  # units of a part of a paste; a client cuts at a good place before 4096
 FULL = 4096
@@ -34,6 +34,8 @@ def goes_on(parts: Sequence[Part], part: Part) -> bool:
     if last.album or part.album:
         return last.album == part.album
     gap = part.inbound.sent_at - last.inbound.sent_at
+    if _authors(last.inbound) != _authors(part.inbound):
+        return False
     return _is_cut(last.inbound) and _is_plain(part.inbound) and 0 <= gap <= MAX_DATES
 
 
@@ -60,6 +62,7 @@ def whole(parts: Sequence[Part]) -> Inbound:
         first,
         message_id=last.message_id,
         text=_text([part.inbound.text for part in parts]),
+        foreign=_foreign(parts),
         media=media,
         reply_to=next((p.inbound.reply_to for p in parts if p.inbound.reply_to), None),
         mentions_bot=any(part.inbound.mentions_bot for part in parts),
@@ -74,8 +77,30 @@ def _text(texts: Sequence[str]) -> str:
     return words
 
 
+def _foreign(parts: Sequence[Part]) -> tuple[Foreign, ...]:
+    """What all parts passed on; a long message that was forwarded in pieces is one again."""
+    found: list[Foreign] = []
+    for part in parts:
+        for each in part.inbound.foreign:
+            last = found[-1] if found else None
+            if (
+                last is not None
+                and last.kind == each.kind == "forwarded"
+                and (last.author == each.author)
+            ):
+                found[-1] = replace(last, text=_text([last.text, each.text]))
+            else:
+                found.append(each)
+    return tuple(found)
+
+
 def _author(inbound: Inbound) -> tuple[str, str, str]:
     return inbound.chat, inbound.thread, inbound.sender
+
+
+def _authors(inbound: Inbound) -> list[tuple[str, str]]:
+    """Who wrote what a message passes on; nobody when it is the sender's own."""
+    return [(part.kind, part.author) for part in inbound.foreign]
 
 
 def _is_plain(inbound: Inbound) -> bool:
@@ -84,6 +109,13 @@ def _is_plain(inbound: Inbound) -> bool:
 
 def _is_cut(inbound: Inbound) -> bool:
     """Whether a message is as long as one that a client had to cut."""
-    if inbound.media or inbound.edit_of or len(inbound.text) < LONG // 2:
+    words = _words(inbound)
+    if inbound.media or inbound.edit_of or len(words) < LONG // 2:
         return False
-    return units(inbound.text) >= LONG
+    return units(words) >= LONG
+
+
+def _words(inbound: Inbound) -> str:
+    """What is written in a message, by whomever."""
+    forwarded = (part.text for part in inbound.foreign if part.kind == "forwarded")
+    return inbound.text or next(forwarded, "")

@@ -7,7 +7,7 @@ person's first message. All of it is quoted, so that nothing in it passes for an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
@@ -20,9 +20,12 @@ from bot.agent.tools.memory_search import (
     MAX_QUERY,
     is_file,
     may_see,
+    parted,
     quote,
+    untrusted_lines,
 )
 from bot.agent.tools.quotes import BEFORE, Quote, render
+from bot.agent.transcript import origins_of
 from bot.config import MemoryConfig
 from bot.context.recap import Recap, recap
 from bot.errors import ConfidantError
@@ -30,8 +33,10 @@ from bot.memory import markdown, paths
 from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.notes import Place, day_note
 from bot.memory.search import Found, Searcher
+from bot.messages import Whose, mixture
 from bot.scope import MemoryView
 from bot.sessions import compactions, search, store
+from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -39,6 +44,8 @@ from bot.storage import Database, Transaction
 RECAP_SHARE, TODAY_SHARE, YESTERDAY_SHARE = 0.3, 0.25, 0.15  # of the budget; the search gets more
 MAX_MESSAGES = 400  # of the conversation before that are looked at
 MAX_HOPS = 5  # conversations in which nothing was said
+
+_UNKNOWN: frozenset[Whose] = frozenset({"unknown"})
 
 OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
 _CLOSING = "[end of what was recalled]"
@@ -49,18 +56,34 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is recalled: the note for the model, and the passages of files in it."""
+    """What is recalled: the note for the model, and the passages of files in it.
+
+    `origin` says whether somebody else's words may be in it.
+    """
 
     text: str = ""
     passages: tuple[Recalled, ...] = ()
+    origin: Whose = "memory"
 
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What a search found; `untrusted` are lines of files that must not be recalled."""
+    """What a search found; `untrusted` are lines of files that must not be recalled.
+
+    `origins` says whose words what was said may hold, by its id.
+    """
 
     hits: Sequence[Found] = ()
     untrusted: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    origins: Mapping[str, frozenset[Whose]] = field(default_factory=dict[str, frozenset[Whose]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The conversation before in short, and whose words it may hold."""
+
+    recap: Recap
+    origins: frozenset[Whose]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +91,7 @@ class _Gathered:
     """What was found in time."""
 
     notes: Mapping[str, str]
-    before: Recap | None
+    before: _Before | None
     searched: _Searched
 
 
@@ -119,7 +142,7 @@ class Recaller:
         done = await _in_time(works, self._config.recall_timeout)
         return _Gathered(
             notes=cast("dict[str, str]", done.get("notes") or {}),
-            before=cast("Recap | None", done.get("before")),
+            before=cast("_Before | None", done.get("before")),
             searched=cast("_Searched", done.get("search") or _Searched()),
         )
 
@@ -134,23 +157,31 @@ class Recaller:
 
     async def _before(
         self, view: MemoryView, session: Session, now: datetime, characters: int
-    ) -> Recap | None:
+    ) -> _Before | None:
         if session.key not in view.keys or session.previous is None:
             return None
         previous = session.previous
-        earlier, said = await self._database.read(
+        compaction, said = await self._database.read(
             lambda tx: _said_before(tx, session.key, previous)
         )
-        return recap(said, now.tzinfo or UTC, characters, earlier)
+        earlier = compaction.summary if compaction is not None else ""
+        found = recap(said, now.tzinfo or UTC, characters, earlier)
+        if found is None:
+            return None
+        origins = (origins_of(entry.role, entry.content) for entry in said)
+        summary: tuple[Whose, ...] = () if compaction is None else (compaction.origin,)
+        return _Before(found, frozenset(summary).union(*origins))
 
     async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> _Searched:
         found = await searcher.search(words[:MAX_QUERY], view.partitions, DEFAULT_LIMIT)
         hits = [hit for hit in found.hits if may_see(view, hit)]
-        untrusted: dict[str, list[str]] = {}
-        for path in {paths.shown(hit.space, hit.path) for hit in hits if is_file(hit)}:
-            text = await self._files.text(view, path, MAX_READ)
-            untrusted[path] = markdown.untrusted_lines(text)
-        return _Searched(hits, untrusted)
+        ids = [hit.path for hit in hits if not is_file(hit)]
+        said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
+        return _Searched(
+            hits,
+            await untrusted_lines(self._files, view, hits),
+            {entry.id: origins_of(entry.role, entry.content) for entry in said},
+        )
 
 
 async def _in_time(works: dict[str, Coroutine[Any, Any, T]], seconds: float) -> dict[str, T]:
@@ -174,7 +205,7 @@ async def _in_time(works: dict[str, Coroutine[Any, Any, T]], seconds: float) -> 
             task.cancel()
 
 
-def _said_before(tx: Transaction, key: str, previous: str) -> tuple[str, list[Entry]]:
+def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction | None, list[Entry]]:
     """What was said in the last conversation in which anything was: its summary, and the rest."""
     for _ in range(MAX_HOPS):
         session = store.get(tx, previous)
@@ -186,9 +217,9 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[str, list[En
         messages = store.messages(tx, session.id, MAX_MESSAGES, first)
         said = [entry for entry in messages if entry.id not in gone]
         if said or session.previous is None:
-            return compaction.summary if compaction is not None else "", said
+            return compaction, said
         previous = session.previous
-    return "", []
+    return None, []
 
 
 # --- putting it together: pure -------------------------------------------------------------------
@@ -196,9 +227,11 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[str, list[En
 
 def _assemble(gathered: _Gathered, now: datetime, known: str, budget: int) -> Opening:
     quotes: list[tuple[Quote, Recalled | None]] = []
+    origins: set[Whose] = set()
     shown = [markdown.normal(known)]
     if gathered.before is not None:
-        before = gathered.before
+        before = gathered.before.recap
+        origins |= gathered.before.origins
         when = f"{BEFORE}{before.ended}"
         for what, text in (("in short", before.summary), ("its end", before.tail)):
             if text:
@@ -213,19 +246,27 @@ def _assemble(gathered: _Gathered, now: datetime, known: str, budget: int) -> Op
         shown.append(markdown.normal(part))
     for hit in gathered.searched.hits:
         path = paths.shown(hit.space, hit.path)
-        trusted = _trusted(hit.snippet, gathered.searched.untrusted.get(path, ()))
+        trusted, _ = parted(hit.snippet, gathered.searched.untrusted.get(path, ()))
         text = markdown.readable(trusted).strip()
         words = markdown.normal(text)
         if not words or markdown.says_nothing(text) or any(words in other for other in shown):
             continue
         passage = Recalled(Place(path, hit.start_line), text) if is_file(hit) else None
+        if passage is None:
+            origins |= gathered.searched.origins.get(hit.path, _UNKNOWN)
         frame = quote(hit, now.tzinfo or UTC, "found").where
         quotes.append((Quote(frame, text), passage))
         shown.append(words)
+    return _fitted(quotes, budget, _recalled_as(origins))
+
+
+def _fitted(quotes: list[tuple[Quote, Recalled | None]], budget: int, origin: Whose) -> Opening:
+    """As many of the quotes as have room, the first ones first."""
     while quotes:
         text = f"{OPENING}\n{render(quote for quote, _ in quotes)}\n\n{_CLOSING}\n"
         if len(text) <= budget:
-            return Opening(text, tuple(passage for _, passage in quotes if passage is not None))
+            passages = tuple(passage for _, passage in quotes if passage is not None)
+            return Opening(text, passages, origin)
         quotes.pop()
     return Opening()
 
@@ -239,11 +280,7 @@ def _end_of(text: str, characters: int) -> str:
     return f"…\n{whole_lines or end}"
 
 
-def _trusted(snippet: str, untrusted: Sequence[str]) -> str:
-    """A passage without lines that are, or are part of, what came from elsewhere."""
-    kept = [
-        line
-        for line in snippet.split("\n")
-        if not (core := line.strip(" …")) or not any(core in other for other in untrusted)
-    ]
-    return "\n".join(kept)
+def _recalled_as(origins: Collection[Whose]) -> Whose:
+    """The origin of what is recalled of words of these origins."""
+    mixed = mixture(origins)
+    return "before" if mixed == "mixed" else mixed or "memory"

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast, get_args
 
 import orjson
 
 from bot.context.conversation import Line
 from bot.errors import ModelBadReply
-from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
-from bot.sessions.entries import Entry, NewEntry
+from bot.messages import (
+    CARRIED,
+    Block,
+    Message,
+    Opaque,
+    Picture,
+    Text,
+    ToolResult,
+    ToolUse,
+    Whose,
+)
+from bot.sessions.entries import Entry, NewEntry, Role
 from bot.wellformed import well_formed
+
+_ORIGINS = frozenset(get_args(Whose))
+_TIME = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d\]\n")
 
 
 def new_entry(message: Message, *, text: str | None = None, source: str = "") -> NewEntry:
@@ -28,21 +42,35 @@ def new_entry(message: Message, *, text: str | None = None, source: str = "") ->
 
 def message_of(entry: Entry) -> Message:
     """The message of an entry."""
-    return Message(entry.role, tuple(from_json(block) for block in entry.content))
+    return Message(entry.role, tuple(from_json(block, entry.role) for block in entry.content))
+
+
+def origins_of(role: Role, content: Iterable[Mapping[str, Any]]) -> frozenset[Whose]:
+    """Whose words an entry's content holds; a summary's too."""
+    found: set[Whose] = set()
+    for data in content:
+        block = from_json(data, role)
+        if isinstance(block, (Text, ToolResult)):
+            found.add(block.origin)
+        elif data.get("type") == "compaction":
+            found.add(_known(data.get("origin")))
+    return frozenset(found)
 
 
 def to_json(block: Block) -> Mapping[str, Any]:
     """One block as JSON; the shapes are those of the Messages API."""
     match block:
-        case Text(text, note):
-            return {"type": "text", "text": text, **({"note": True} if note else {})}
+        case Text(text, note, origin):
+            noted = {"note": True} if note else {}
+            return {"type": "text", "text": text, "origin": origin, **noted}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-        case ToolResult(id_, text, is_error):
+        case ToolResult(id_, text, is_error, origin):
             return {
                 "type": "tool_result",
                 "tool_use_id": id_,
                 "content": text,
+                "origin": origin,
                 **({"is_error": True} if is_error else {}),
             }
         case Picture(media_type, ref):
@@ -51,19 +79,39 @@ def to_json(block: Block) -> Mapping[str, Any]:
             return data
 
 
-def from_json(data: Mapping[str, Any]) -> Block:
-    """The block of its JSON; a type nobody here knows stays as it is."""
+def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
+    """The block of its JSON, as `role` said it; a type nobody here knows stays as it is."""
     match data:
         case {"type": "text", "text": str(text)}:
-            return Text(text, note=bool(data.get("note")))
+            note = bool(data.get("note"))
+            return Text(text, note=note, origin=_origin(data, role, text, note=note))
         case {"type": "tool_use", "id": str(id_), "name": str(name)}:
             return ToolUse(id_, name, data.get("input") or {})
         case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
-            return ToolResult(id_, text, is_error=bool(data.get("is_error")))
+            is_error, origin = bool(data.get("is_error")), _known(data.get("origin"))
+            return ToolResult(id_, text, is_error=is_error, origin=origin)
         case {"type": "image", "media_type": str(media_type), "artifact": str(ref)}:
             return Picture(media_type, ref)
         case _:
             return Opaque(data)
+
+
+def _origin(data: Mapping[str, Any], role: Role, text: str, *, note: bool) -> Whose:
+    """Whose words a text holds. One stored before that was told may hold anybody's.
+
+    A note of the time alone does not, nor a person's text without a bracket: what they passed on
+    stood in brackets.
+    """
+    if "origin" in data:
+        return _known(data["origin"])
+    if role == "assistant":
+        return CARRIED
+    is_clean = _TIME.fullmatch(text) is not None if note else "[" not in text
+    return "" if is_clean else "unknown"
+
+
+def _known(origin: object) -> Whose:
+    return cast("Whose", origin) if origin in _ORIGINS else "unknown"
 
 
 def storable(message: Message) -> Message:
@@ -82,7 +130,7 @@ def storable(message: Message) -> Message:
             orjson.dumps(plain)
         except (TypeError, ValueError, RecursionError) as exc:
             raise ModelBadReply from exc
-        return replace(message, blocks=tuple(from_json(block) for block in plain))
+        return replace(message, blocks=tuple(from_json(block, message.role) for block in plain))
     return message
 
 
@@ -118,7 +166,7 @@ def _repaired(messages: Iterable[tuple[str, Message]]) -> list[tuple[str, Messag
         ]
         missing = [call for call in asked if call not in answered]
         if missing:
-            results = tuple(ToolResult(call, "(stopped)", is_error=True) for call in missing)
+            results = tuple(_stopped(call) for call in missing)
             if message.role == "user":
                 blocks = [*results, *blocks]
             else:
@@ -126,7 +174,7 @@ def _repaired(messages: Iterable[tuple[str, Message]]) -> list[tuple[str, Messag
         if blocks:
             found.append((id_, Message(message.role, tuple(blocks))))
     if found and (left := _calls(found[-1][1])):
-        results = tuple(ToolResult(call, "(stopped)", is_error=True) for call in left)
+        results = tuple(_stopped(call) for call in left)
         found.append((found[-1][0], Message("user", results)))
     return found
 
@@ -135,3 +183,7 @@ def _calls(message: Message) -> tuple[str, ...]:
     if message.role != "assistant":
         return ()
     return tuple(block.id for block in message.blocks if isinstance(block, ToolUse))
+
+
+def _stopped(call: str) -> ToolResult:
+    return ToolResult(call, "(stopped)", is_error=True, origin="program")

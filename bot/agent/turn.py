@@ -222,10 +222,11 @@ class Turn:
         results: list[ToolResult] = []
         for block in message.blocks:
             if isinstance(block, ToolUse):
-                text, is_error = await self._toolbox.run(
-                    block.name, block.input, self._request.context
-                )
-                results.append(ToolResult(block.id, text, is_error=is_error))
+                context = self._request.context
+                before = len(context.memory.foreign)
+                text, is_error = await self._toolbox.run(block.name, block.input, context)
+                origin = "tool" if len(context.memory.foreign) > before else "memory"
+                results.append(ToolResult(block.id, text, is_error=is_error, origin=origin))
         return storable(Message("user", tuple(results)))
 
     def _count(self, usage: Usage) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 ChatType = Literal["direct", "group", "channel", "thread"]
 LengthUnit = Literal["chars", "utf16"]
 OutboundKind = Literal["reply", "notice", "receipt", "reminder"]
+ForeignKind = Literal["forwarded", "poll", "place", "card", "preview", "unknown"]
 
 DEFAULT_ACCOUNT = "default"
 
@@ -49,6 +50,30 @@ class ReplyTo:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreign:
+    """A part of a message that its sender passed on rather than wrote.
+
+    "forwarded" are the words of another message, by `author` as far as the platform tells;
+    "poll", "place", "card" (a contact, a task, a game …) and "preview" (of a link) are described in
+    one line, such as "poll: Tea? — yes / no". "unknown" is the engine's own: a whole message that
+    was stored before parts were told apart. Memory never takes any of it for the sender's words.
+    """
+
+    kind: ForeignKind
+    text: str
+    author: str = ""
+
+    def __str__(self) -> str:
+        """The part as a person reads it."""
+        if self.kind == "unknown":
+            return self.text
+        if self.kind == "forwarded":
+            head = f"[forwarded from {self.author}]" if self.author else "[forwarded]"
+            return f"{head}\n{self.text}" if self.text else head
+        return f"[{self.text}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Heard:
     """Something said in a room that was not for the bot; `at` is in ms since the epoch."""
 
@@ -61,6 +86,8 @@ class Heard:
 class Inbound:
     """One message from a platform, in the engine's own words.
 
+    `text` is what the sender wrote and nothing else; what they passed on is in `foreign`, in the
+    order it came, and what they answer in `reply_to`. A message may have no `text`.
     `(channel, account, chat, thread, message_id)` identifies it: a second copy is dropped. All ids
     are the platform's stable ids as text, never display names. `sent_at` is in milliseconds since
     the epoch. `locale` is the person's language tag as the platform reports it, or empty.
@@ -88,6 +115,12 @@ class Inbound:
     parent: str = ""
     server: str = ""
     heard: tuple[Heard, ...] = ()
+    foreign: tuple[Foreign, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The message as a person reads it, without its media."""
+        return "\n".join(part for part in (self.text, *map(str, self.foreign)) if part)
 
     @property
     def address(self) -> Address:

@@ -17,7 +17,8 @@ import orjson
 from bot.context import tokens
 from bot.context.extract import Said, Who, clipped
 from bot.context.persona import capped
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.context.prompt import unquoted
+from bot.messages import CLEAN, Message, Text, ToolResult, ToolUse, Whose
 
 KEPT_SHARE = 0.5  # of the window; when the last turns are more than this, fewer stay whole
 LEAST_TOKENS = 200  # a summary of less than this would be no shorter
@@ -34,6 +35,8 @@ CALL_CAP = 300  # characters of a tool call's arguments
 FAILURES = 6  # failed tools that a summary names, the latest ones
 FAILURE_CAP = 160  # characters of what each said
 
+# What of a message is as much a part of the conversation as its own words.
+_PASSED_ON: frozenset[Whose] = frozenset({"forwarded", "poll", "place", "card", "preview", "file"})
 _STOPPED = "(stopped)"  # the program's own answer to a call that was never made
 _FRAME = re.compile(rf"> (?P<who>{'|'.join(get_args(Who))}):(?: (?P<text>.*))?")
 _MORE: Final = ">   "  # in front of the further lines of what somebody said
@@ -99,9 +102,8 @@ def _later(cut: int, turns: Sequence[int], cuts: Sequence[int], small: Collectio
 
 def _can_begin(message: Message) -> bool:
     """Whether a conversation can begin here: a person speaks, and no tool's answer is among it."""
-    speaks = any(isinstance(block, Text) and not block.note for block in message.blocks)
     answers = any(isinstance(block, ToolResult) for block in message.blocks)
-    return message.role == "user" and speaks and not answers
+    return message.begins_turn and not answers
 
 
 def _tails(sizes: Sequence[int]) -> list[int]:
@@ -213,11 +215,13 @@ def spoken(messages: Sequence[Message], without: Collection[str] = ()) -> list[l
 def _spoken(message: Message, called: dict[str, str], without: Collection[str]) -> Iterator[Said]:
     for block in message.blocks:
         match block:
-            case Text(text, note):
-                if note and not any(line.startswith(">") for line in text.splitlines()):
+            case Text(text, True, origin):
+                if origin in _PASSED_ON:
+                    yield Said("other", capped(unquoted(text), RESULT_CAP))
+                elif not any(line.startswith(">") for line in text.splitlines()):
                     yield Said("note", clipped(text, RESULT_CAP))
-                elif not note:
-                    yield Said("person" if message.role == "user" else "assistant", text.strip())
+            case Text(text, _, origin):
+                yield Said(_speaker(message, origin), text.strip())
             case ToolUse(_, name, arguments):
                 yield Said("call", f"{name} {clipped(_json(arguments), CALL_CAP)}")
             case ToolResult(id_, text, is_error):
@@ -227,6 +231,12 @@ def _spoken(message: Message, called: dict[str, str], without: Collection[str]) 
                     yield Said(who, f"{name}: {capped(text.strip(), RESULT_CAP)}")
             case _:  # only the model's own service can read it
                 continue
+
+
+def _speaker(message: Message, origin: Whose) -> Who:
+    if message.role == "assistant":
+        return "assistant"
+    return "person" if origin in CLEAN else "other"
 
 
 def _json(arguments: object) -> str:

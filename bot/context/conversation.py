@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bot.context import tokens
 from bot.context.tokens import Count
-from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse, Whose
 
 PICTURE_TOKENS = 1_600  # of the largest picture that is sent, by the service's own rule
 
@@ -44,12 +44,14 @@ class Conversation:
         "_count",
         "_lines",
         "_measured",
+        "_origins",
         "_reported",
         "_shown",
         "_since",
         "_sizes",
         "_total",
         "summary",
+        "summary_origin",
         "version",
     )
 
@@ -58,11 +60,14 @@ class Conversation:
         lines: Iterable[Line] = (),
         summary: str = "",
         *,
+        origin: Whose = "",
         known: int = 0,
         count: Count = tokens.estimate,
     ) -> None:
-        """Begin with lines and a summary; `count` weighs texts."""
+        """Begin with lines and a summary; `count` weighs texts, `origin` is the summary's."""
         self._count = count
+        self.summary_origin: Whose = origin
+        self._origins = frozenset[Whose]({origin})
         self.summary = summary
         self.version = 0
         self._lines: list[Line] = []
@@ -105,8 +110,13 @@ class Conversation:
         if not self.summary:
             return message
         quoted = "\n".join(f"> {line}".rstrip() for line in self.summary.splitlines())
-        note = Text(_SUMMARY.format(quoted=quoted), note=True)
+        note = Text(_SUMMARY.format(quoted=quoted), note=True, origin=self.summary_origin)
         return Message(message.role, (note, *message.blocks))
+
+    @property
+    def origins(self) -> frozenset[Whose]:
+        """Whose words the model is shown, the summary's among them."""
+        return self._origins
 
     @property
     def is_reported(self) -> bool:
@@ -138,6 +148,7 @@ class Conversation:
             self._sizes.append(size)
             self._total += size
             self._since += size
+            self._origins |= line.message.origins
         if reported:
             self._measured, self._reported, self._since = True, reported, 0
 
@@ -151,15 +162,18 @@ class Conversation:
         if replacements:
             self._changed()
 
-    def compact(self, summary: str, first_kept: str) -> bool:
+    def compact(self, summary: str, first_kept: str, origin: Whose = "") -> bool:
         """Let a summary stand for what was said before an entry; False when that is not here."""
         cut = next((n for n, line in enumerate(self._lines) if line.entry == first_kept), None)
         if cut is None:
             return False
         self._total += self._count(summary) - self._count(self.summary)
         self._total -= sum(self._sizes[:cut])
-        self.summary = summary
+        self.summary, self.summary_origin = summary, origin
         del self._lines[:cut], self._shown[:cut], self._sizes[:cut]
+        self._origins = frozenset[Whose]({origin}).union(
+            *(line.message.origins for line in self._lines)
+        )
         self._changed()
         return True
 
@@ -188,10 +202,3 @@ def _words(block: Text | ToolUse | ToolResult | Opaque) -> str:
             return f"{name} {arguments}"
         case Opaque(data):
             return str(data)
-
-
-def begins_turn(message: Message) -> bool:
-    """Whether a message is something a person said, so that what follows stands by itself."""
-    return message.role == "user" and any(
-        isinstance(block, Text) and not block.note for block in message.blocks
-    )

@@ -14,7 +14,9 @@ from typing import Final, Literal
 from bot.context import tokens
 from bot.storage import fulltext
 
-Who = Literal["person", "assistant", "note", "call", "result", "failure", "summary", "memory"]
+Who = Literal[
+    "person", "other", "assistant", "note", "call", "result", "failure", "summary", "memory"
+]
 
 LONGEST = 320  # characters of one sentence that is kept
 LONGEST_MESSAGE = 4_000  # characters; what is longer was pasted, not said
@@ -162,13 +164,19 @@ _WORTH: Final = {
     "summary": 2.5,
     "memory": 2.0,
     "person": 1.0,
+    "other": 0.5,
     "failure": 0.5,
     "result": 0.5,
     "assistant": -1.0,
     "call": -4.0,
     "note": -4.0,
 }
-_LABELS: Final = {"assistant": "(assistant) ", "result": "(tool) ", "failure": "(tool failed) "}
+_LABELS: Final = {
+    "other": "(passed on) ",
+    "assistant": "(assistant) ",
+    "result": "(tool) ",
+    "failure": "(tool failed) ",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +360,7 @@ def _candidates(said: Sequence[Said]) -> Iterator[_Candidate]:
     for number, each in enumerate(said):
         if _WORTH[each.who] < -2:
             continue
-        is_machine = each.who in {"assistant", "result", "failure"}
+        is_machine = each.who in {"other", "assistant", "result", "failure"}
         # A result begins with the tool's name.
         said_text = each.text.partition(": ")[2] if each.who == "result" else each.text
         recent = 0.8 * number / whole

@@ -16,14 +16,14 @@ import structlog
 
 from bot.agent.compactor import Compacted, Compactor, CompactRequest
 from bot.agent.flush import Flushed, Flusher, FlushRequest
-from bot.agent.tools import ToolContext, TurnMemory
+from bot.agent.tools import ToolContext
 from bot.channel import Button, Inbound
 from bot.clock import Clock
 from bot.config import Config
 from bot.context import budget, compaction, notices, report
 from bot.context.budget import Budget
 from bot.context.compaction import Plan
-from bot.context.conversation import Line, begins_turn
+from bot.context.conversation import Line
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.gateway.ledger import Draft, Ledger
@@ -34,6 +34,7 @@ from bot.gateway.windows import Room, Windows
 from bot.i18n import text
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Notes, listed
+from bot.messages import Whose, mixture
 from bot.metrics import Metrics
 from bot.sessions import compactions, hiding, store
 from bot.sessions.compactions import Compaction
@@ -248,7 +249,7 @@ class Aftercare:
             async with self._notes.watching(self._people.view(talk.inbound)) as watch:
                 talk = await self.now(talk)
                 lines = self._unsaved(talk)
-                if not any(begins_turn(line.message) for line in lines):
+                if not any(line.message.begins_turn for line in lines):
                     return
                 counts = not early and not talk.session.ended_by
                 log.info("memory.flush.start", session=talk.session.id)
@@ -308,7 +309,6 @@ class Aftercare:
 
     def _flush_request(self, talk: Talk, lines: Sequence[Line], watch: Watch) -> FlushRequest:
         inbound, room = talk.inbound, talk.room
-        words = tuple(line.message.text for line in lines if begins_turn(line.message))
         zone = self._people.zone_of(inbound)
         return FlushRequest(
             model=room.model,
@@ -319,7 +319,6 @@ class Aftercare:
                 session_id=talk.session.id,
                 now=datetime.fromtimestamp(self._clock() / 1000, zone),
                 window=room.window.tokens,
-                memory=TurnMemory(words=words),
                 watch=watch,
             ),
             language=self._people.language(inbound),
@@ -439,7 +438,9 @@ class Aftercare:
         first_kept = conversation.lines[plan.cut].entry
         kept = sum(conversation.sizes[plan.cut :])
         after = round((before.fixed + kept + talk.room.count(summary)) * talk.room.factor)
-        made = Compaction(summary, first_kept, before.used, plan.cut, session.compaction)
+        summarised = (line.message.origins for line in conversation.lines[: plan.cut])
+        origin = mixture(frozenset[Whose]({conversation.summary_origin}).union(*summarised))
+        made = Compaction(summary, first_kept, before.used, plan.cut, session.compaction, origin)
         language = self._people.language(talk.inbound)
         address = talk.inbound.address
 
@@ -467,7 +468,7 @@ class Aftercare:
             return True
 
         done = await self._ledger.write(self._clock(), work, must=True)
-        if not done or not conversation.compact(summary, first_kept):
+        if not done or not conversation.compact(summary, first_kept, origin):
             self._live.forget(session.id)
         self._live.settle(talk.live)
         return done

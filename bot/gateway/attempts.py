@@ -121,7 +121,7 @@ class Attempts:
         kind = text(language, f"turn.kind.{_kind(inbound)}")
         words = text(language, "turn.set_aside", kind=kind, when=f"{when:%Y-%m-%d %H:%M}")
         # Like a command it is kept, and no request holds it: it might stop them all.
-        said = NewEntry("command", "user", inbound.text, source=inbound.message_id)
+        said = NewEntry("command", "user", inbound.shown, source=inbound.message_id)
         draft.append(row.session_id, [said])
         draft.tell(
             row.session_id,

@@ -40,7 +40,7 @@ def void_codes(
     line. Whose codes they were is told, and with `answers` whoever typed them; those who had asked
     for pairing are returned.
     """
-    typed = codes.typed_in(inbound.text)
+    typed = codes.typed_in(inbound.shown)
     if not typed:
         return ()
     is_room = inbound.chat_type != "direct"
@@ -124,7 +124,7 @@ class RoomDoor:
 
     async def _void_codes(self, inbound: Inbound, verdict: Verdict) -> None:
         """Let no code be of use that everybody in the room has read."""
-        typed, now = codes.typed_in(inbound.text), self._clock()
+        typed, now = codes.typed_in(inbound.shown), self._clock()
         if not typed:
             return
 

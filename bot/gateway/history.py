@@ -40,5 +40,5 @@ def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryIte
     for (body,) in unanswered:
         inbound = inbox.read_back(body)
         if inbound is not None:
-            items.append(HistoryItem(inbound.message_id, "user", inbound.text, inbound.sent_at))
+            items.append(HistoryItem(inbound.message_id, "user", inbound.shown, inbound.sent_at))
     return items[-limit:]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from bot.channel import Heard, Inbound, Media, ReplyTo
+from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction
@@ -164,7 +164,7 @@ def settle(tx: Transaction, session: Session, told: Sequence[Entry], now: int) -
         for row, message_id, body, received_at in rows
         if (entry := turns.get(message_id)) is not None
         and entry.at >= received_at
-        and (entry.kind == "command" or revived(body).text.endswith(entry.text))
+        and (entry.kind == "command" or revived(body).shown.endswith(entry.text))
     ]
     done(tx, answered, now)
 
@@ -215,12 +215,20 @@ def prune(tx: Transaction, before: int) -> None:
 
 
 def revived(body: str | bytes) -> Inbound:
-    """The message of its stored JSON; fields a newer version added are left out."""
+    """The message of its stored JSON; fields a newer version added are left out.
+
+    An older version put what was passed on into the words, in brackets: where there may be any of
+    it, none of the words count as the sender's.
+    """
     data = cast("dict[str, Any]", orjson.loads(body))
     plain = _known(Inbound, data)
+    words = data.get("text", "")
+    if "foreign" not in data and "[" in words and not words.startswith("/"):
+        plain |= {"text": "", "foreign": [{"kind": "unknown", "text": words}]}
     reply = plain.get("reply_to")
     plain["reply_to"] = ReplyTo(**_known(ReplyTo, reply)) if reply else None
     plain["media"] = tuple(Media(**_known(Media, item)) for item in plain.get("media", ()))
+    plain["foreign"] = tuple(Foreign(**_known(Foreign, p)) for p in plain.get("foreign", ()))
     plain["heard"] = tuple(Heard(**_known(Heard, item)) for item in plain.get("heard", ()))
     return Inbound(**plain)
 
@@ -233,7 +241,9 @@ def read_back(body: str | bytes) -> Inbound | None:
         return None
 
 
-def _known(kind: type[Inbound | ReplyTo | Media | Heard], data: dict[str, Any]) -> dict[str, Any]:
+def _known(
+    kind: type[Inbound | ReplyTo | Media | Heard | Foreign], data: dict[str, Any]
+) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
     return {name: value for name, value in data.items() if name in names}
 

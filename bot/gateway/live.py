@@ -99,8 +99,11 @@ def _load(tx: Transaction, session_id: str, count: Count) -> Live:
         raise StorageError("a message belongs to a session that is not there")
     compaction = compactions.current(tx, session)
     first, summary = (compaction.first_kept, compaction.summary) if compaction else ("", "")
+    origin = compaction.origin if compaction else ""
     lines = _with_pictures(tx, lines_of(store.messages(tx, session_id, MAX_MESSAGES, first)))
-    conversation = Conversation(lines, summary, known=session.context_tokens, count=count)
+    conversation = Conversation(
+        lines, summary, origin=origin, known=session.context_tokens, count=count
+    )
     return Live(
         session,
         conversation,

@@ -93,7 +93,7 @@ class Overheard:
 
     def hear(self, key: str, inbound: Inbound) -> None:
         """Keep what was said in the room of a session key; an edit takes the place of its text."""
-        text = _cut(inbound.text or described(inbound.media), MAX_TEXT)
+        text = _cut(inbound.shown or described(inbound.media), MAX_TEXT)
         name = _cut(inbound.sender_name or inbound.sender, MAX_NAME)
         said = Heard(name, text, inbound.sent_at)
         lines = self._rooms.get(key)

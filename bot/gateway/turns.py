@@ -10,15 +10,15 @@ from datetime import datetime
 from bot.agent import ticks
 from bot.agent.recall import Recaller
 from bot.agent.silence import is_silent
-from bot.agent.tools import ToolContext, TurnMemory
+from bot.agent.tools import ToolContext, TurnMemory, provenance
 from bot.agent.tools.guard import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
-from bot.channel import Channel, Inbound, Media
+from bot.channel import Channel, Inbound, Media, ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
-from bot.context import prompt, pruning
+from bot.context import extract, prompt, pruning
 from bot.context.conversation import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import ModelTooLarge, WindowTooSmall
@@ -38,13 +38,13 @@ from bot.gateway.windows import Windows
 from bot.i18n import text
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Notes
-from bot.messages import Message, Text
+from bot.messages import Message, Text, Whose
 from bot.metrics import Metrics
 from bot.sessions import artifacts, search, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
-from bot.sessions.store import Session
+from bot.sessions.store import MANY, Session
 
 RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
 
@@ -196,10 +196,14 @@ class TurnRunner:
         prefix = await self._prefixes.of(live, context.view, language, self._toolbox.specs, limit)
         contents = [await self._contents(inbound, live, limit) for inbound in inbounds]
         messages = [
-            self._message(inbound, came) for inbound, came in zip(inbounds, contents, strict=True)
+            self._message(inbound, came, live.conversation.shown)
+            for inbound, came in zip(inbounds, contents, strict=True)
         ]
         if not live.conversation:
-            messages[0] = await self._with_opening(messages[0], live, context, prefix, limit)
+            words = "\n".join(inbound.shown for inbound in inbounds)
+            opened = await self._opening(words, live, context, prefix, limit)
+            messages[0] = Message("user", (*opened, *messages[0].blocks))
+        context.memory.seen = (*self._history(live, inbounds[-1]), *messages)
         arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
         self._prune(talk, self._aftercare.fill(talk).used + arriving)
         fill = self._aftercare.fill(talk)
@@ -271,21 +275,13 @@ class TurnRunner:
     def _context(
         self, live: Live, inbounds: Sequence[Inbound], window: int, watch: Watch
     ) -> ToolContext:
-        replies = (inbound.reply_to for inbound in inbounds)
-        others = (reply for reply in replies if reply is not None and not reply.from_bot)
         zone = self._people.zone_of(inbounds[-1])
         return ToolContext(
             view=self._people.view(inbounds[-1]),
             session_id=live.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, zone),
             window=window,
-            memory=TurnMemory(
-                words=tuple(inbound.text for inbound in inbounds),
-                quoted=(
-                    *(reply.quote or reply.text for reply in others),
-                    *(said.text for inbound in inbounds for said in inbound.heard),
-                ),
-            ),
+            memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
             origin=Origin(
                 key=live.session.key,
                 person=self._people.person(inbounds[-1]),
@@ -295,22 +291,29 @@ class TurnRunner:
             watch=watch,
         )
 
-    async def _with_opening(
-        self, message: Message, live: Live, context: ToolContext, prefix: Snapshot, limit: int
-    ) -> Message:
-        """A conversation's first message, with what is recalled for it."""
+    def _history(self, live: Live, inbound: Inbound) -> Sequence[Message]:
+        """What the model was shown before.
+
+        In a direct chat that several people share, none of it counts as said by who writes now.
+        """
+        messages = live.conversation.messages
+        is_shared = self._people.sender_in(live.session, inbound) == MANY
+        return provenance.as_others(messages) if is_shared else messages
+
+    async def _opening(
+        self, words: str, live: Live, context: ToolContext, prefix: Snapshot, limit: int
+    ) -> Sequence[Text]:
+        """What is recalled for a conversation's first words."""
         opening = await self._recaller.opening(
             context.view,
             live.session,
-            message.text,
+            words,
             context.now,
             known=prefix.system,
             most=limit // RECALL_SHARE,
         )
         context.memory.recalled.extend(opening.passages)
-        if not opening.text:
-            return message
-        return Message(message.role, (Text(opening.text, note=True), *message.blocks))
+        return (Text(opening.text, note=True, origin=opening.origin),) if opening.text else ()
 
     async def _contents(self, inbound: Inbound, live: Live, window: int) -> media.Contents:
         """The files of a message, as far as the model can take them."""
@@ -319,14 +322,23 @@ class TurnRunner:
         person = self._people.person(inbound)
         return await self._media.read(inbound, live.session.id, window, person)
 
-    def _message(self, inbound: Inbound, came: media.Contents) -> Message:
-        """A person's message as the model sees it: notes, what came with it, their words."""
+    def _message(self, inbound: Inbound, came: media.Contents, shown: Sequence[Message]) -> Message:
+        """A person's message as the model sees it: notes, what came with it, their words.
+
+        `shown` is what the conversation holds already.
+        """
         sent = moment(inbound.sent_at, self._people.zone_of(inbound))
-        words = inbound.text or prompt.described(inbound.media)
-        heard = prompt.heard(inbound.heard, sent.tzinfo)
-        overheard = (Text(heard, note=True),) if heard else ()
-        notes = Text(prompt.notes(inbound, sent), note=True)
-        return Message("user", (*overheard, notes, *came.blocks, Text(words)))
+        named = f"{prompt.described(inbound.media)}\n" if inbound.media else ""
+        notes: list[tuple[str, Whose]] = [
+            (prompt.heard(inbound.heard, sent.tzinfo), "heard"),
+            (prompt.notes(inbound, sent), "program"),
+            *_answered(inbound.reply_to, shown),
+            (named, "name"),
+            *((prompt.passed_on(part), part.kind) for part in inbound.foreign),
+        ]
+        beside = (Text(words, note=True, origin=origin) for words, origin in notes if words)
+        said = (Text(inbound.text, origin="person"),) if inbound.text else ()
+        return Message("user", (*beside, *came.blocks, *said))
 
     async def _commit(
         self,
@@ -339,7 +351,8 @@ class TurnRunner:
         """Store the turn and what it says; how many tokens the window holds then."""
         now = self._clock()
         live, room, inbound = asked.talk.live, asked.talk.room, asked.talk.inbound
-        usage, spoken = result.usage, result.messages
+        usage = result.usage
+        spoken = provenance.spoken_by_bot(result.messages, asked.request.context.memory)
         # What was reported counts only for what the next request will carry too.
         is_same = asked.version == live.conversation.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
@@ -351,7 +364,7 @@ class TurnRunner:
             turns=1,
         )
         news = [
-            new_entry(message, text=row.inbound.text, source=row.inbound.message_id)
+            new_entry(message, text=row.inbound.shown, source=row.inbound.message_id)
             for message, row in zip(spoken, rows, strict=False)
         ]
         news += _replies(spoken[len(rows) :], answer)
@@ -422,6 +435,20 @@ def _forget_again(draft: Draft, session: Session, context: ToolContext, ids: Seq
         search.forget(draft.tx, context.view, words, draft.now, ids)
         artifacts.drop(draft.tx, (session.key,), words)
         draft.reload(session.id)
+
+
+def _answered(reply: ReplyTo | None, shown: Sequence[Message]) -> list[tuple[str, Whose]]:
+    """The note of what a message answers, with whose words it quotes.
+
+    What the bot said in this conversation is its own; what it said in any other may have been
+    somebody else's.
+    """
+    if reply is None:
+        return []
+    quoted = extract.words(reply.quote or reply.text)
+    own = (extract.words(message.text) for message in shown if message.role == "assistant")
+    is_bots = reply.from_bot and any(quoted <= words for words in own)
+    return [(prompt.answered(reply), "bot" if is_bots else "reply")]
 
 
 def _replies(said: Sequence[Message], answer: _Answer) -> list[NewEntry]:

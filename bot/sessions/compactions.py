@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
+from bot.messages import Whose
 from bot.sessions import hiding, store
 from bot.sessions.entries import Entry, NewEntry
 from bot.sessions.store import Session
@@ -21,7 +22,7 @@ class Compaction:
     """A summary of a session up to `first_kept`, the id of the first message that stays whole.
 
     `tokens_before` is how full the window was, `messages` how many became the summary, `previous`
-    the id of the compaction before, if any.
+    the id of the compaction before, if any; `origin` is whose words the summary may hold.
     """
 
     summary: str
@@ -29,6 +30,7 @@ class Compaction:
     tokens_before: int
     messages: int
     previous: str | None = None
+    origin: Whose = ""
 
 
 def entry_of(compaction: Compaction) -> NewEntry:
@@ -39,6 +41,7 @@ def entry_of(compaction: Compaction) -> NewEntry:
         "tokens_before": compaction.tokens_before,
         "messages": compaction.messages,
         "previous": compaction.previous,
+        "origin": compaction.origin,
     }
     return NewEntry("compaction", "assistant", compaction.summary, (facts,))
 
@@ -54,6 +57,8 @@ def of_entry(entry: Entry) -> Compaction | None:
                 before,
                 int(facts.get("messages", 0)),
                 previous if isinstance(previous, str) else None,
+                # One that does not say was made before that was told apart.
+                cast("Whose", facts.get("origin", "unknown")),
             )
         case _:
             return None

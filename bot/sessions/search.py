@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
 from bot.scope import MemoryView
-from bot.sessions import entries, hiding
-from bot.sessions.entries import Role
+from bot.sessions import entries, hiding, store
+from bot.sessions.entries import Entry, Role
 from bot.storage import Database, Transaction
 
 _WILD = re.compile("[!%_]")
@@ -18,13 +19,14 @@ _WILD = re.compile("[!%_]")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that matched. `at` is in milliseconds since the epoch."""
+    """A message that matched. `at` is in milliseconds since the epoch, `content` as in `Entry`."""
 
     session_id: str
     entry_id: str
     role: Role
     text: str
     at: int
+    content: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,12 @@ class TranscriptIndex:
         """Messages a view may see that match the words, best first."""
         return await self._database.read(lambda tx: find(tx, view, query, limit))
 
+    async def entries(self, ids: Sequence[str]) -> Sequence[Entry]:
+        """Entries by their ids; what is not there is left out."""
+        if not ids:
+            return ()
+        return await self._database.read(lambda tx: by_id(tx, ids))
+
 
 def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]:
     """Messages a view may see that match the words, best first."""
@@ -54,8 +62,14 @@ def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]
     for seq, _ in tx.search_text(query, limit, view.keys, view.people):
         row = tx.execute("SELECT session_id, line FROM entries WHERE seq = ?", (seq,))[0]
         entry = entries.parse(row[1])
-        hits.append(Hit(row[0], entry.id, entry.role, entry.text, entry.at))
+        hits.append(Hit(row[0], entry.id, entry.role, entry.text, entry.at, entry.content))
     return hits
+
+
+def by_id(tx: Transaction, ids: Sequence[str]) -> list[Entry]:
+    """Entries by their ids; what is not there is left out."""
+    found = (store.entry(tx, id_) for id_ in dict.fromkeys(ids))
+    return [entry for entry in found if entry is not None]
 
 
 def mentions(

@@ -65,7 +65,7 @@ async def test_a_picture_is_shown_small_enough_to_look_at(tmp_path, mode):
         (shown,) = [block for block in blocks if isinstance(block, Picture)]
         decoded = Image.open(io.BytesIO(base64.b64decode(shown.data)))
         assert (decoded.format, max(decoded.size)) == ("JPEG", decoding.SIDE)
-        assert blocks[-1] == Text("look")
+        assert blocks[-1] == Text("look", origin="person")
 
 
 async def test_a_picture_is_shown_again_after_a_restart(tmp_path):

@@ -20,7 +20,7 @@ from bot.agent.compactor import Compactor, CompactRequest
 from bot.agent.flush import Flusher, FlushRequest
 from bot.agent.models import Reply, Request, ToolSpec, chores
 from bot.agent.models.offline import OfflineModel
-from bot.agent.tools import ToolContext, TurnMemory
+from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import MemoryConfig
 from bot.context import compaction, tokens
@@ -229,9 +229,7 @@ class Life:
             await self.compact()
 
     async def flush(self) -> None:
-        words = tuple(m.text for m in self.unsaved if m.role == "user" and m.text)
-        memory = TurnMemory(words=words)
-        context = ToolContext(VIEW, "s1", NOW, window=WINDOW, memory=memory)
+        context = ToolContext(VIEW, "s1", NOW, window=WINDOW)
         request = FlushRequest(OfflineModel(), "offline", tuple(self.unsaved), context, "en")
         done = await Flusher(self.notes, self.files).flush(request)
         assert done.error is None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.context import tokens
-from bot.context.conversation import Conversation, Line, begins_turn, size_of
+from bot.context.conversation import Conversation, Line, size_of
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 
 FACTORS = st.floats(0.5, 3.0)
@@ -61,7 +61,7 @@ def test_adding_is_the_same_as_having_begun_with_more(before, after):
 
 @given(conversations(), st.data(), st.text("summary \n", min_size=1, max_size=80))
 def test_a_summary_stands_for_exactly_what_was_before_the_first_kept(lines, data, summary):
-    starts = [n for n, each in enumerate(lines) if begins_turn(each.message)]
+    starts = [n for n, each in enumerate(lines) if each.message.begins_turn]
     cut = data.draw(st.sampled_from(starts))
     conversation = reported_as(5_000, lines)
     assert conversation.compact(summary, lines[cut].entry)
@@ -106,9 +106,10 @@ def test_every_block_has_a_weight():
 
 
 def test_only_words_of_a_person_begin_a_turn():
-    assert begins_turn(Message("user", (Text("note", note=True), Text("hello"))))
-    assert not begins_turn(Message("user", (ToolResult("1", "r"), Text("note", note=True))))
-    assert not begins_turn(Message("assistant", (Text("hello"),)))
+    assert Message("user", (Text("note", note=True), Text("hello"))).begins_turn
+    assert Message("user", (Text("passed on", note=True, origin="forwarded"),)).begins_turn
+    assert not Message("user", (ToolResult("1", "r"), Text("note", note=True))).begins_turn
+    assert not Message("assistant", (Text("hello"),)).begins_turn
 
 
 def reported_as(reported: int, lines: list[Line]) -> Conversation:

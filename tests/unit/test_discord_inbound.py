@@ -17,7 +17,7 @@ from adapters.discord.inbound import (
 from adapters.discord.places import EVENTS, Place, Places, Room
 from adapters.discord.presses import interaction_of, private_to
 from adapters.discord.presses import normalise as pressed
-from bot.channel import Inbound, Media
+from bot.channel import Foreign, Inbound, Media
 from tests.fakes.discord_parts import BOT_ID, guild, message, snowflake, user
 
 ME = Identity(BOT_ID, "Confidant")
@@ -173,7 +173,8 @@ def test_a_forward_shows_what_was_forwarded():
         message_reference={"type": 1, "message_id": "5"},
         message_snapshots=[{"message": snapshot}],
     )
-    assert found.text == "[forwarded]\ntheir words"
+    assert (found.text, found.shown) == ("", "[forwarded]\ntheir words")
+    assert found.foreign == (Foreign("forwarded", "their words"),)
     assert [m.kind for m in found.media] == ["photo"]
     assert found.reply_to is None
 
@@ -183,9 +184,11 @@ def test_polls_and_bare_embeds_are_told_in_a_line():
         "question": {"text": "Tea]\n or?"},
         "answers": [{"poll_media": {"text": "tea"}}, {"poll_media": None}],
     }
-    assert words("", poll=poll) == "[poll: Tea) or? — tea / ]"
+    asked = read("", poll=poll)
+    assert (asked.text, asked.shown) == ("", "[poll: Tea) or? — tea / ]")
+    assert read("see", poll=poll).text == "see"
     embed = {"title": "Title", "description": "Words", "url": "https://example.org"}
-    assert words("", embeds=[embed]) == "[embed: Title — Words]"
+    assert read("", embeds=[embed]).shown == "[embed: Title — Words]"
     assert words("https://example.org", embeds=[embed]) == "https://example.org"
 
 
@@ -464,9 +467,9 @@ def _fuzz(count, seed):
             dropped[found.reason] = dropped.get(found.reason, 0) + 1
         else:
             kept += 1
-            found.text.encode()
-            assert found.text or found.media
-            assert "\0" not in found.text + found.sender_name
+            found.shown.encode()
+            assert found.shown or found.media
+            assert "\0" not in found.shown + found.sender_name
             assert found.chat.isdecimal()
             assert found.sender.isdecimal()
             assert found.sender != BOT_ID

@@ -18,7 +18,7 @@ from adapters.nextcloud_talk.inbound import (
 )
 from adapters.nextcloud_talk.rich import MAX_FILES, file_ref, render
 from adapters.nextcloud_talk.shapes import parse_json
-from bot.channel import Address, Inbound, Media, ReplyTo
+from bot.channel import Address, Foreign, Inbound, Media, ReplyTo
 from tests.fakes.nextcloud import payload, shared
 
 NOW = 1_795_262_400_000
@@ -187,7 +187,19 @@ def test_coming_and_going():
     ],
 )
 def test_a_placeholder_becomes_words(name, parameter, shown):
-    assert words(f"see {{{name}}}!", parameters={name: parameter}).text == f"see {shown}!"
+    found = words(f"see {{{name}}}!", parameters={name: parameter})
+    if shown.startswith("["):  # what a card says is not what the person typed
+        assert found.shown == f"see {found.text[4:-1]}!\n{shown}"
+        assert [f"[{part.text}]" for part in found.foreign] == [shown]
+        assert (" ".join(shown.split()[1:]) or "X") not in found.text
+    else:
+        assert (found.text, found.foreign) == (f"see {shown}!", ())
+
+
+def test_a_message_that_is_only_a_card_has_no_words():
+    poll = {"type": "talk-poll", "id": "3", "name": "Lunch?"}
+    found = words("{object}", parameters={"object": poll})
+    assert (found.text, found.foreign) == ("", (Foreign("poll", "poll: Lunch?"),))
 
 
 def test_braces_a_person_typed_stay():
@@ -253,7 +265,8 @@ def test_a_shared_card_poll_or_place_is_a_message_in_every_version_of_talk(  # n
     body = payload("{object}", parameters=shared(kind, number, name, **more), type="Activity")
     body["object"]["name"] = called
     found = read(body)
-    assert (found.sender, found.text, found.media) == ("ada", words, ())
+    assert (found.sender, found.text, found.media) == ("ada", "", ())
+    assert found.shown == words
     assert not found.mentions_bot
 
 

@@ -6,8 +6,17 @@ from unicodedata import category
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.channel import Heard, Inbound, Media, ReplyTo
-from bot.context.prompt import MAX_QUOTE, described, heard, heard_words, notes, system_prompt
+from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
+from bot.context.prompt import (
+    MAX_QUOTE,
+    answered,
+    described,
+    heard,
+    notes,
+    passed_on,
+    system_prompt,
+    unquoted,
+)
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = st.text(max_size=30) | st.lists(
@@ -47,9 +56,10 @@ INBOUNDS = st.builds(
 
 @given(INBOUNDS)
 def test_nobody_can_write_a_note_of_the_program_by_name_quote_or_attachment(inbound):
-    lines = notes(inbound, NOW).removesuffix("\n").splitlines()
-    expected = 1 + bool(inbound.edit_of) + (inbound.reply_to is not None)
-    expected += len(inbound.media) if inbound.text else 0
+    reply = answered(inbound.reply_to) if inbound.reply_to is not None else ""
+    text = f"{notes(inbound, NOW)}{reply}{described(inbound.media)}"
+    lines = text.removesuffix("\n").splitlines()
+    expected = 1 + bool(inbound.edit_of) + (inbound.reply_to is not None) + len(inbound.media)
     assert len(lines) == expected
     for line in lines:
         assert line.startswith("[")
@@ -68,8 +78,7 @@ def test_each_attachment_is_one_note(media):
 def test_a_long_quote_is_cut(text):
     text *= 5_000
     reply = ReplyTo("1", sender_name=text, text=text)
-    inbound = Inbound("t", "d", "1", "direct", "1", "1", "hi", 0, reply_to=reply)
-    assert len(notes(inbound, NOW)) < 2 * MAX_QUOTE + 200
+    assert len(answered(reply)) < 2 * MAX_QUOTE + 200
 
 
 def test_the_system_prompt_is_the_same_bytes_every_time_and_mentions_only_tools_there_are():
@@ -123,16 +132,18 @@ def test_what_was_overheard_is_quoted_line_by_line(said):
     assert len(starts) == len(said)
 
 
-@given(st.lists(SAID, max_size=4))
-def test_whose_words_they_are_can_be_read_back(said):
-    wanted = ["\n".join(line.rstrip() for line in each.text.splitlines()) for each in said]
-    found = [text.strip() for text in heard_words(heard(said, UTC))]
-    assert found == [text.strip() for text in wanted]
+@given(st.sampled_from(["forwarded", "poll", "preview", "unknown"]), NAMES, NAMES)
+def test_what_was_passed_on_is_quoted_line_by_line(kind, text, author):
+    part = Foreign(kind, text, author)
+    first, *quoted, last = passed_on(part).removesuffix("\n").splitlines()
+    assert first.startswith("[passed on with this message")
+    assert last == "[end of what was passed on]"
+    assert all(line.startswith(">") for line in quoted)
+    shown = [line.rstrip() for line in str(part).splitlines()]
+    assert unquoted(passed_on(part)).split("\n") == (shown or [""])
 
 
-@given(NAMES)
-def test_nothing_else_is_taken_for_what_was_overheard(text):
-    assert heard_words(text) == []
+def test_nothing_overheard_is_no_note():
     assert heard((), UTC) == ""
 
 

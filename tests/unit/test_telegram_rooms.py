@@ -274,7 +274,7 @@ def test_what_cannot_be_answered_says_why(fields, reason):
 
 def test_a_live_location_is_told_once():
     place = {"location": {"latitude": 1, "longitude": 2, "live_period": 60}}
-    assert said(**place).text == "[location: 1, 2]"
+    assert said(**place).shown == "[location: 1, 2]"
     moved = read("edited_message", **place, edit_date=1_700_000_009)
     assert moved == Ignored("live_location", "-1001")
 
@@ -378,7 +378,7 @@ def test_numbers_beyond_64_bits_are_no_numbers():
     assert sizes.media[0].size == 0
     assert len(sizes.media[0].ref) < 1000
     assert len(sizes.media[0].mime) < 1000
-    assert said(location={"latitude": 10**400, "longitude": 1.5}).text == "[location: 0, 1.5]"
+    assert said(location={"latitude": 10**400, "longitude": 1.5}).shown == "[location: 0, 1.5]"
 
 
 def test_a_huge_poll_becomes_a_short_line():

@@ -26,7 +26,9 @@ from bot.errors import NotVisible, ToolError
 from bot.gateway import routing
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
+from bot.messages import Message, Text
 from bot.scope import MAIN_SPACE, MemoryView
+from bot.sessions.entries import Entry
 from bot.sessions.reminders import Origin
 from tests.fakes.memory_search import WordSearcher
 
@@ -45,6 +47,18 @@ class FakeTranscripts:
     async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
         self.asked.append((view, query, limit))
         return self.hits
+
+    async def entries(self, ids: Sequence[str]) -> Sequence[Entry]:
+        return [
+            Entry(hit.entry_id, None, "message", hit.role, hit.at, hit.text, hit.content, "")
+            for hit in self.hits
+            if hit.entry_id in ids
+        ]
+
+
+def searching(workspace: Path, *hits: Hit, searcher: WordSearcher | None = None) -> MemorySearch:
+    files = SpaceFiles(workspace)
+    return MemorySearch(searcher or WordSearcher(workspace), files, FakeTranscripts(*hits))
 
 
 def writer(workspace: Path) -> MemoryWrite:
@@ -212,7 +226,7 @@ async def test_passages_are_quoted_with_their_lines_and_how_they_were_found(tmp_
     (tmp_path / "shared/b.md").write_text("- Tea for all <!-- untrusted -->\n")
     searcher = WordSearcher(tmp_path)
     context = replace(CONTEXT, memory=TurnMemory())
-    answer = await MemorySearch(searcher).run({"query": "tea?"}, context)
+    answer = await searching(tmp_path, searcher=searcher).run({"query": "tea?"}, context)
     assert answer == (
         f"Searched by words.\n{NOT_INSTRUCTIONS}\n\n"
         "[memory/a.md:2 | memory | match 0.90]\n> - Tea at five\n\n"
@@ -223,14 +237,16 @@ async def test_passages_are_quoted_with_their_lines_and_how_they_were_found(tmp_
         Place("memory/a.md", 2),
         Place("shared/b.md", 1),
     ]
-    assert "Nothing in memory" in await MemorySearch(searcher).run({"query": "milk"}, context)
+    assert "Nothing in memory" in await searching(tmp_path, searcher=searcher).run(
+        {"query": "milk"}, context
+    )
 
 
 async def test_what_an_index_should_not_have_answered_is_not_shown(tmp_path: Path):
     for name in ("MEMORY.md", "people/eve/memory/a.md", "memory/a.md", "people/ada/memory/a.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"canary {name}\n")
-    tool = MemorySearch(WordSearcher(tmp_path, leaky=True))
+    tool = searching(tmp_path, searcher=WordSearcher(tmp_path, leaky=True))
     ada = MemoryView("people/ada", ("k",), private=True)
     found = await tool.run({"query": "canary"}, replace(CONTEXT, view=ada))
     assert [quote.text for quote in parse(found)] == ["canary people/ada/memory/a.md"]
@@ -278,7 +294,8 @@ async def test_wrong_arguments_read_nothing(tmp_path: Path, arguments: dict[str,
 
 
 def said_by(person: str = "", *, others: str = "", view: MemoryView = VIEW) -> ToolContext:
-    memory = TurnMemory(words=(person,), quoted=(others,) if others else ())
+    said = (Text(others, note=True, origin="forwarded"), Text(person, origin="person"))
+    memory = TurnMemory(seen=(Message("user", said if others else said[1:]),))
     return replace(CONTEXT, view=view, memory=memory)
 
 
@@ -305,12 +322,18 @@ async def test_what_comes_from_elsewhere_never_becomes_a_lasting_fact(tmp_path: 
             await tool.run({"text": "the code is 4711", "path": path}, context)
     with pytest.raises(ToolError, match="elsewhere"):
         await tool.run({"text": "x", "untrusted": True, "replaces": "y"}, context)
-    recalled = said_by("hm")
-    passage = "- the code is 4711 <!-- untrusted -->"
-    recalled.memory.recalled.append(Recalled(Place("memory/a.md", 1), passage))
-    with pytest.raises(ToolError, match="elsewhere"):
-        await tool.run({"text": "code is 4711", "path": "MEMORY.md"}, recalled)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/a.md").write_text("- the code is 4711 <!-- untrusted -->\n")
+    for reader, question in (
+        (MemoryGet(SpaceFiles(tmp_path)), {"path": "memory/a.md"}),
+        (searching(tmp_path), {"query": "code"}),
+    ):
+        recalled = said_by("hm")
+        await reader.run(question, recalled)
+        with pytest.raises(ToolError, match="elsewhere"):
+            await tool.run({"text": "the number is 4711", "path": "MEMORY.md"}, recalled)
+    assert not (tmp_path / "MEMORY.md").exists()
 
 
 async def test_what_memory_says_already_is_not_written_again(tmp_path: Path):
@@ -418,7 +441,8 @@ async def test_in_a_room_nobody_is_told_of_their_accounts():
 async def test_a_search_of_memory_tells_it_too(tmp_path: Path):
     searcher = WordSearcher(tmp_path)
     asked = asking("what did I tell you in Discord?")
-    answer = await MemorySearch(searcher, Elsewhere(PLACES)).run({"query": "milk"}, asked)
+    tool = MemorySearch(searcher, SpaceFiles(tmp_path), FakeTranscripts(), Elsewhere(PLACES))
+    answer = await tool.run({"query": "milk"}, asked)
     assert NOTE in answer
 
 

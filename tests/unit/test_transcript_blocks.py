@@ -1,11 +1,25 @@
+from dataclasses import replace
+from typing import get_args
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.transcript import from_json, message_of, new_entry, repaired, storable, to_json
+from bot.agent.transcript import (
+    from_json,
+    message_of,
+    new_entry,
+    origins_of,
+    repaired,
+    storable,
+    to_json,
+)
+from bot.channel import Foreign, Inbound
 from bot.errors import ModelBadReply
-from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
+from bot.gateway.inbox import revived
+from bot.gateway.inbox import storable as storable_inbound
+from bot.messages import Message, Opaque, Text, ToolResult, ToolUse, Whose
 from bot.sessions import entries
 
 WORDS = st.text(max_size=8)
@@ -15,9 +29,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
     max_leaves=5,
 )
-TEXT = st.builds(Text, WORDS, note=st.booleans())
+ORIGINS = st.sampled_from(get_args(Whose))
+TEXT = st.builds(Text, WORDS, note=st.booleans(), origin=ORIGINS)
 USES = st.builds(ToolUse, IDS, WORDS, st.dictionaries(WORDS, JSON, max_size=2))
-RESULTS = st.builds(ToolResult, IDS, WORDS, is_error=st.booleans())
+RESULTS = st.builds(ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS)
 OPAQUE = st.builds(
     Opaque, st.fixed_dictionaries({"type": st.sampled_from(["thinking", "image"]), "data": JSON})
 )
@@ -53,6 +68,45 @@ def test_a_block_comes_back_from_its_json_as_it_was(block):
 def test_a_message_comes_back_from_its_entry_as_it_was(message):
     line = entries.line_of(new_entry(message), "s.1", None, 1)
     assert message_of(entries.parse(line)) == message
+
+
+@pytest.mark.parametrize(
+    ("role", "block", "origin"),
+    [
+        ("user", {"type": "text", "text": "hello"}, ""),
+        ("user", {"type": "text", "text": "[forwarded from Bob]\nhello"}, "unknown"),
+        ("user", {"type": "text", "text": "[Sun 2026-11-22 01:00]\n", "note": True}, ""),
+        ("user", {"type": "text", "text": "[in reply to Bob: “x”]\n", "note": True}, "unknown"),
+        ("user", {"type": "text", "text": "x", "origin": "from the future"}, "unknown"),
+        ("assistant", {"type": "text", "text": "he says hello"}, "carried"),
+        ("user", {"type": "tool_result", "tool_use_id": "a", "content": "x"}, "unknown"),
+        ("assistant", {"type": "compaction", "first_kept_entry_id": "s.1"}, "unknown"),
+        ("assistant", {"type": "compaction", "origin": "mixed"}, "mixed"),
+    ],
+)
+def test_what_was_stored_before_origins_were_is_nobodys_own_where_it_may_be_anothers(
+    role, block, origin
+):
+    assert origins_of(role, [block]) == {origin}
+
+
+def test_a_message_that_waited_before_parts_were_told_apart_is_read_carefully():
+    inbound = Inbound("t", "d", "1", "direct", "1", "5", "[forwarded from Bob]\nhello", 0)
+    body = orjson.loads(storable_inbound(inbound)[1])
+    assert revived(orjson.dumps(body)) == inbound  # as it is stored now
+    del body["foreign"]
+    old = revived(orjson.dumps(body))
+    assert (old.text, old.shown) == ("", inbound.text)
+    assert old.foreign == (Foreign("unknown", inbound.text),)
+    for words in ("hello", "/remind me [soon]"):
+        body["text"] = words
+        assert (revived(orjson.dumps(body)).text, revived(orjson.dumps(body)).foreign) == (
+            words,
+            (),
+        )
+    forward = replace(inbound, text="", foreign=(Foreign("forwarded", "hello", "Bob"),))
+    assert revived(storable_inbound(forward)[1]) == forward
+    assert forward.shown == inbound.text
 
 
 @given(st.dictionaries(WORDS, JSON, max_size=4))

@@ -20,11 +20,16 @@ StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full",
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model sees it; `schema` is a JSON Schema of an object."""
+    """A tool as the model sees it; `schema` is a JSON Schema of an object.
+
+    What a tool answers counts as somebody else's words, unless it `tells_origins`: then it adds
+    what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's.
+    """
 
     name: str
     description: str
     schema: Mapping[str, Any]
+    tells_origins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

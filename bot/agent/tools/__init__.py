@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from bot.agent.models import ToolSpec
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Place
+from bot.messages import Message
 from bot.scope import MemoryView
 from bot.sessions.reminders import Origin
 
@@ -26,12 +27,15 @@ class Recalled:
 class TurnMemory:
     """What one turn has to do with memory.
 
-    `words` are what the person wrote, `quoted` what came with it from others. Tools add to
-    `recalled` and, once it is on disk, to `written`.
+    `words` are what the person wrote in the messages it answers, `seen` is what the model was shown
+    when it began, each block with its origin. Tools add to
+    `recalled`, to `foreign` what they showed of somebody else's words and, once it is on disk, to
+    `written`.
     """
 
     words: tuple[str, ...] = ()
-    quoted: tuple[str, ...] = ()
+    seen: tuple[Message, ...] = ()
+    foreign: list[str] = field(default_factory=list[str])
     recalled: list[Recalled] = field(default_factory=list[Recalled])
     written: list[Place] = field(default_factory=list[Place])
 

@@ -41,6 +41,7 @@ SPEC: Final = ToolSpec(
         "required": ["path"],
         "additionalProperties": False,
     },
+    tells_origins=True,
 )
 
 
@@ -68,6 +69,7 @@ class MemoryGet:
         part = await self._files.read(context.view, path, first, lines)
         if part.last < part.first:
             return f"{path} has no line {first}."
+        context.memory.foreign.extend(markdown.untrusted_lines(part.text))
         context.memory.recalled.append(Recalled(Place(path, part.first), part.text))
         facts = (f"{path}:{part.first}-{part.last}", "file", *part.notes)
         more = f"\n\nThere is more from line {part.last + 1}." if part.more else ""

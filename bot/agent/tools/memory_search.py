@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Recalled, ToolContext, arguments
 from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.quotes import Quote, rated, render
+from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
 from bot.memory import markdown, paths
+from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.notes import Place
 from bot.memory.search import Found, Searcher, how
+from bot.messages import CLEAN
 from bot.scope import MemoryView
+from bot.sessions.entries import Entry
 
 MAX_QUERY = 500  # characters
 MAX_LIMIT = 20
@@ -46,14 +50,31 @@ SPEC: Final = ToolSpec(
         "required": ["query"],
         "additionalProperties": False,
     },
+    tells_origins=True,
 )
+
+
+class Transcripts(Protocol):
+    """Where conversations are kept."""
+
+    async def entries(self, ids: Sequence[str]) -> Sequence[Entry]:
+        """Entries by their ids; what is not there is left out."""
+        ...
 
 
 class MemorySearch:
     """Searches the partitions of the view, and no others."""
 
-    def __init__(self, searcher: Searcher, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        files: SpaceFiles,
+        transcripts: Transcripts,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self._searcher = searcher
+        self._files = files
+        self._transcripts = transcripts
         self._elsewhere = elsewhere or Elsewhere()
 
     @property
@@ -81,6 +102,14 @@ class MemorySearch:
         if not hits:
             return f"Nothing in memory matches. {mode}"
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
+        untrusted = await untrusted_lines(self._files, context.view, hits)
+        for hit in hits:
+            lines = untrusted.get(paths.shown(hit.space, hit.path), ())
+            context.memory.foreign.extend(parted(hit.snippet, lines)[1])
+        said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
+        context.memory.foreign.extend(
+            entry.text for entry in said if origins_of(entry.role, entry.content) - CLEAN
+        )
         zone = context.now.tzinfo or UTC
         return f"{mode}\n{render(rated(quote(hit, zone), hit.score) for hit in hits)}"
 
@@ -109,6 +138,29 @@ def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
         return Quote((where(hit), fact or hit.source), markdown.readable(hit.snippet))
     said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
     return Quote((said, "said", f"message {hit.path}"), hit.snippet)
+
+
+async def untrusted_lines(
+    files: SpaceFiles, view: MemoryView, hits: Sequence[Found]
+) -> dict[str, list[str]]:
+    """What in the files of some passages came from elsewhere, by path.
+
+    A passage may hold a part of such an entry without its mark.
+    """
+    names = dict.fromkeys(paths.shown(hit.space, hit.path) for hit in hits if is_file(hit))
+    texts = {name: await files.text(view, name, MAX_READ) for name in names}
+    return {name: markdown.untrusted_lines(text) for name, text in texts.items()}
+
+
+def parted(snippet: str, untrusted: Sequence[str]) -> tuple[str, list[str]]:
+    """A passage without the lines that are, or are part of, what came from elsewhere; and those."""
+    kept: list[str] = []
+    left: list[str] = []
+    for line in snippet.split("\n"):
+        core = line.strip(" …")
+        is_untrusted = bool(core) and any(core in other for other in untrusted)
+        (left if is_untrusted else kept).append(line)
+    return "\n".join(kept), left
 
 
 def recalled(hit: Found) -> Recalled:

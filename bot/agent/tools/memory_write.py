@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -60,6 +61,7 @@ SPEC: Final = ToolSpec(
         "required": ["text"],
         "additionalProperties": False,
     },
+    tells_origins=True,
 )
 
 
@@ -89,9 +91,8 @@ class MemoryWrite:
         old = arguments.optional(arguments_, "replaces", longest=MAX_TEXT)
         if section and old:
             raise ToolError("give 'section' or 'replaces', not both")
-        by = provenance_of(
-            text, context, untrusted=arguments.flag(arguments_, "untrusted", default=False)
-        )
+        doubted = arguments.flag(arguments_, "untrusted", default=False)
+        by = await asyncio.to_thread(provenance_of, text, context, untrusted=doubted, title=section)
         path = path or self._default_path(context, curated=bool(section or old))
         paths.resolve(context.view, path, writing=True)
         _must_be_trusted(by, path, context.view, whole=bool(section or old))
@@ -155,7 +156,9 @@ def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool
     """
     if by == "untrusted" and (whole or path in paths.curated_files(view)):
         raise ToolError(
-            "what comes from elsewhere can only be added to a note, never to lasting facts"
+            "what comes from elsewhere can only be added to a note, never to lasting facts. What "
+            "the person said themselves can be kept when it is written in their own words, and "
+            "what they were sent once they have said it themselves"
         )
 
 

@@ -1,32 +1,104 @@
-"""Whose words are about to be kept, and whether memory has them already. Pure."""
+"""Whose words a conversation holds, whose are about to be kept, and what memory has already. Pure.
+
+It judges from the origins that blocks carry, which adapters and tools gave them, never from how a
+text looks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from bot.agent.tools import Recalled, ToolContext
+from bot.agent.tools import Recalled, ToolContext, TurnMemory
+from bot.context import extract
 from bot.memory import markdown
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Place
+from bot.messages import CARRIED, CLEAN, Block, Message, Text, ToolResult, Whose, mixture
 
 OWN_SHARE = 0.6  # of the words must be the person's, for it to be what they said
 LONG = 30  # characters; a shorter text may stand inside another by chance
 
+_ONLY_CARRIED: frozenset[Whose] = frozenset({CARRIED})
 _FIRST_CJK = "\u2e80"
+# How a fact speaks of whom it is about, whatever it says.
+_SUBJECTS = frozenset("user users person owner name named called 用户 主人".split())  # noqa: SIM905
 
 
-def provenance_of(text: str, context: ToolContext, *, untrusted: bool) -> Provenance:
-    """Whose words a text is made of: the person's in this turn, others' it quoted, or the bot's.
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a model was shown: the person's own words, and what is, or may hold, others'.
 
-    In a room nobody's words count as the owner's. What is made of recalled words that are marked
-    as untrusted stays untrusted.
+    While anything `foreign` is in sight, only what is plainly the person's own can be kept as
+    theirs: the rest may be its sense in other words. What was `carried` over from a conversation
+    before the last counts by its words alone.
     """
-    own = context.memory.words
-    doubtful = (markdown.untrusted_lines(passage.text) for passage in context.memory.recalled)
-    quoted = (*context.memory.quoted, *("\n".join(lines) for lines in doubtful))
-    if untrusted or _share(text, quoted) > max(OWN_SHARE, _share(text, own)):
+
+    own: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
+
+
+def sources_of(memory: TurnMemory) -> Sources:
+    """What a turn's model was shown, by whose words it is."""
+    own: list[str] = []
+    foreign = list(memory.foreign)
+    carried: list[str] = []
+    for message in memory.seen:
+        for block in message.blocks:
+            if not isinstance(block, (Text, ToolResult)):
+                continue
+            if block.origin == CARRIED:
+                carried.append(block.text)
+            elif block.origin not in CLEAN:
+                foreign.append(block.text)
+            elif message.role == "user" and isinstance(block, Text) and not block.note:
+                own.append(block.text)
+    return Sources(tuple(own), tuple(foreign), tuple(carried))
+
+
+def provenance_of(
+    text: str, context: ToolContext, *, untrusted: bool = False, title: str = ""
+) -> Provenance:
+    """Whose words a text is made of: the person's, somebody else's, or the bot's conclusion.
+
+    A word of it, or of its `title`, that only somebody else said makes it untrusted; so does
+    somebody else's part in sight when the text is not in the person's own words. In a room nobody's
+    words count as the owner's.
+    """
+    if untrusted:
         return "untrusted"
-    return "owner" if context.view.private and _share(text, own) >= OWN_SHARE else "agent"
+    sources = sources_of(context.memory)
+    is_own = _share(text, sources.own) >= OWN_SHARE
+    if (sources.foreign and not is_own) or _has_strange(f"{title}\n{text}", sources):
+        return "untrusted"
+    return "owner" if context.view.private and is_own else "agent"
+
+
+def spoken_by_bot(messages: Sequence[Message], memory: TurnMemory) -> tuple[Message, ...]:
+    """A turn's messages, in which what the model said bears the mark of what it was shown."""
+    shown = frozenset[Whose]().union(*(message.origins for message in (*memory.seen, *messages)))
+    origin = mixture({*shown, "tool"} if memory.foreign else shown)
+    if origin and shown - CLEAN <= _ONLY_CARRIED:
+        sources = sources_of(replace(memory, seen=(*memory.seen, *messages)))
+        said = "\n".join(message.text for message in messages if message.role == "assistant")
+        origin = CARRIED if _has_strange(said, sources) else ""
+    return tuple(
+        _marked(message, origin or "bot") if message.role == "assistant" else message
+        for message in messages
+    )
+
+
+def as_others(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Messages of a conversation that several people share, none of them taken for one person's."""
+    return tuple(
+        _marked(message, "unknown") if message.begins_turn else message for message in messages
+    )
+
+
+def is_strange(message: Message) -> bool:
+    """True when a message may hold words that are not those of whoever said it."""
+    return bool(message.origins - CLEAN)
 
 
 def already(text: str, recalled: Sequence[Recalled], files: Mapping[str, str]) -> Place | None:
@@ -43,6 +115,33 @@ def already(text: str, recalled: Sequence[Recalled], files: Mapping[str, str]) -
         if len(wanted) >= LONG and wanted in markdown.normal(markdown.plain(passage.text)):
             return passage.place
     return None
+
+
+def _marked(message: Message, origin: Whose) -> Message:
+    """The message with its clean words as others'."""
+
+    def marked(block: Block) -> Block:
+        is_plain = isinstance(block, Text) and not block.note and block.origin in CLEAN
+        return replace(block, origin=origin) if is_plain else block
+
+    return Message(message.role, tuple(marked(block) for block in message.blocks))
+
+
+def _has_strange(text: str, sources: Sources) -> bool:
+    """Whether a word of the text was said by others and not by the person."""
+    left = extract.words(text) - _SUBJECTS
+    if not left or not (sources.foreign or sources.carried):
+        return False
+    for own in sources.own:
+        left -= _common(left, own)
+    return any(_common(left, other) for other in (*sources.foreign, *sources.carried))
+
+
+def _common(wanted: frozenset[str], text: str) -> frozenset[str]:
+    """Those of some words that a text has; most texts are not worth taking apart."""
+    folded = text.casefold()
+    likely = frozenset(word for word in wanted if word in folded)
+    return likely & extract.words(text) if likely else likely
 
 
 def _share(text: str, others: Sequence[str]) -> float:

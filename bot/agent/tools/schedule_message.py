@@ -42,6 +42,7 @@ SPEC: Final = ToolSpec(
         "required": ["text"],
         "additionalProperties": False,
     },
+    tells_origins=True,
 )
 
 

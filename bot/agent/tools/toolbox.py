@@ -51,11 +51,15 @@ class Toolbox:
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await tool.run(arguments, context)
+                if not tool.spec.tells_origins:
+                    context.memory.foreign.append(answer)
                 if self._guard is not None:
                     answer = await self._guard.check(name, answer, context)
                 return answer, False
         except ToolError as error:
             log.info("tool.refused", tool=name, error=type(error).__name__)
+            if not tool.spec.tells_origins:
+                context.memory.foreign.append(str(error))
             return f"Error: {error}", True
         except TimeoutError:
             log.warning("tool.timeout", tool=name, seconds=self._timeout)

@@ -10,7 +10,9 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools import ToolContext, arguments
 from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.quotes import Quote, render, window
+from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
+from bot.messages import CLEAN
 from bot.scope import MemoryView
 from bot.sessions.search import Hit
 
@@ -42,6 +44,7 @@ SPEC: Final = ToolSpec(
         "required": ["query"],
         "additionalProperties": False,
     },
+    tells_origins=True,
 )
 
 
@@ -80,6 +83,8 @@ class TranscriptSearch:
         note = self._elsewhere.note(context)
         if not hits:
             return f"No past message matches. {note}".rstrip()
+        strange = (hit.text for hit in hits[:limit] if origins_of(hit.role, hit.content) - CLEAN)
+        context.memory.foreign.extend(strange)
         quotes = render(_quote(hit, query, context.now.tzinfo or UTC) for hit in hits[:limit])
         return f"{note}\n{quotes}" if note else quotes
 
