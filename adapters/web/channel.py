@@ -38,7 +38,7 @@ HEARTBEAT_SECONDS = 25.0
 STOP_SECONDS = 5.0
 MAX_SOCKETS = 64
 RENDERS_AT_ONCE = 8  # history lines rendered before others get a turn
-LONG_TEXT = 20_000  # characters from which rendering is done in a thread
+LONG_TEXT = 2_000  # characters from which rendering is done in a thread; 1 000 take some 5 ms
 BURST = 40  # frames a page may send at once …
 FRAMES_PER_SECOND = 20.0  # … and then at this pace; faster ones wait
 
@@ -85,10 +85,7 @@ class Web:
         """Show it on every open page; with none open it waits in the history."""
         at = outbound.at or _now()
         replaces = self._drafts.clear() if outbound.kind == "reply" else []
-        if len(outbound.text) > LONG_TEXT and self._wants_html():
-            html = await asyncio.to_thread(render, outbound.text)
-        else:
-            html = render(outbound.text) if self._wants_html() else ""
+        html = await _rendered(outbound.text) if self._wants_html() else ""
         line = {"id": outbound.id, "role": "bot", "text": outbound.text, "at": at}
         more = extras.fields(outbound)
         if more:
@@ -110,7 +107,10 @@ class Web:
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply as it grows, rendered at a calm pace."""
-        self._drafts.show(draft_id, text)
+        if text:
+            self._drafts.show(draft_id, text)
+        elif self._drafts.forget(draft_id):
+            self._show_draft(draft_id, "", "")
 
     # --- one visitor ----------------------------------------------------------------------------
 
@@ -175,9 +175,13 @@ class Web:
             protocol.encode("commands", items=commands),
             protocol.encode("history", items=await self._lines(items, socket)),
         ]
+        as_html = socket.format == "html"
+        drafts = [
+            (draft_id, _draft_frame(draft_id, text, await _rendered(text), as_html=as_html))
+            for draft_id, text in self._drafts.texts.items()
+        ]
         # Read after the last await: a draft finished meanwhile must not come back.
-        for draft_id, text in self._drafts.texts.items():
-            first.append(_draft_frame(draft_id, text, as_html=socket.format == "html"))
+        first += [frame for draft_id, frame in drafts if draft_id in self._drafts.texts]
         socket.open(first)
 
     async def _lines(self, items: Sequence[HistoryItem], socket: Socket) -> list[dict[str, object]]:
@@ -190,10 +194,8 @@ class Web:
             if size > HISTORY_CHARS:
                 break
             what = (item.id, item.role, item.text, item.at)
-            if len(item.text) > LONG_TEXT:
-                line = await asyncio.to_thread(_line, *what, as_html=as_html)
-            else:
-                line = _line(*what, as_html=as_html)
+            html = await _rendered(item.text) if as_html and item.role == "bot" else ""
+            line = _line(*what, html)
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -244,9 +246,13 @@ class Web:
 
     # --- every visitor --------------------------------------------------------------------------
 
-    def _publish_draft(self, draft_id: str, text: str) -> None:
+    async def _publish_draft(self, draft_id: str, text: str) -> None:
+        html = await _rendered(text) if self._wants_html() else ""
+        self._show_draft(draft_id, text, html)
+
+    def _show_draft(self, draft_id: str, text: str, html: str) -> None:
         self._broadcast(
-            lambda as_html: _draft_frame(draft_id, text, as_html=as_html), draft=draft_id
+            lambda as_html: _draft_frame(draft_id, text, html, as_html=as_html), draft=draft_id
         )
 
     def _broadcast(self, frame: Callable[[bool], str], *, draft: str = "") -> None:
@@ -292,15 +298,20 @@ async def _until_closed(ws: web.WebSocketResponse) -> None:
         pass
 
 
+async def _rendered(markdown: str) -> str:
+    """A text as HTML; one that takes a while is rendered beside everything else."""
+    if len(markdown) > LONG_TEXT:
+        return await asyncio.to_thread(render, markdown)
+    return render(markdown)
+
+
 def _line(
     message_id: str,
     role: Literal["user", "bot", "divider"],
     text: str,
     at: int,
-    *,
-    as_html: bool = False,
+    html: str = "",
 ) -> dict[str, object]:
-    html = render(text) if as_html and role == "bot" else ""
     return {"id": message_id, "role": role, "html": html, "text": text, "at": at}
 
 
@@ -308,9 +319,9 @@ def _for_client(more: extras.Fields, *, as_html: bool) -> extras.Fields:
     return more if as_html else extras.without_data(more)
 
 
-def _draft_frame(draft_id: str, text: str, *, as_html: bool) -> str:
+def _draft_frame(draft_id: str, text: str, html: str, *, as_html: bool) -> str:
     if as_html:
-        return protocol.encode("draft", id=draft_id, html=render(text) if text else "")
+        return protocol.encode("draft", id=draft_id, html=html)
     return protocol.encode("draft", id=draft_id, text=text)
 
 

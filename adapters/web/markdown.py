@@ -13,11 +13,16 @@ from typing import cast
 
 import nh3
 from markdown_it import MarkdownIt
+from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 CACHED_LENGTH = 8_000  # characters; longer texts are rendered anew, to bound the cache
 CACHE_SIZE = 512
+STEPS_PER_CHARACTER = (
+    4  # of looking ahead for the end of a link; what people write takes one or two
+)
 
 TAGS = (
     frozenset({"a", "p", "br", "hr", "strong", "em", "s", "del", "code", "pre", "blockquote"})
@@ -42,15 +47,34 @@ _TRAILING = "?!.,:;*_~'"
 
 
 def render(markdown: str) -> str:
-    """HTML for a Markdown text: a pure function whose output needs no further care."""
+    """HTML for a Markdown text: a pure function whose output needs no further care.
+
+    The work grows with the length, whatever the text is: brackets that open and open are text once
+    too much time went into looking for their ends.
+    """
     return _cached(markdown) if len(markdown) <= CACHED_LENGTH else _render(markdown)
 
 
 def _render(markdown: str) -> str:
-    return _cleaner.clean(cast("str", _parser.render(markdown)))
+    environment = {"ahead": STEPS_PER_CHARACTER * (len(markdown) + 64)}
+    return _cleaner.clean(cast("str", _parser.render(markdown, environment)))
 
 
 _cached = lru_cache(maxsize=CACHE_SIZE)(_render)
+
+
+class _BoundedInline(ParserInline):
+    """Looks ahead for the end of a link no longer than there is reason to.
+
+    Every "[" makes the parser look for its "]" up to the end of the paragraph.
+    """
+
+    def skipToken(self, state: StateInline) -> None:  # noqa: N802 - the parser's own name
+        state.env["ahead"] -= 1
+        if state.env["ahead"] > 0:
+            super().skipToken(state)
+        else:
+            state.pos = state.posMax
 
 
 def _allowed(tag: str, attribute: str, value: str) -> str | None:
@@ -107,9 +131,11 @@ def _link(url: str, label: str) -> list[Token]:
 
 def _trimmed(url: str) -> str:
     """An address without the punctuation of the sentence around it."""
-    while url[-1] in _TRAILING or (url[-1] == ")" and url.count(")") > url.count("(")):
-        url = url[:-1]
-    return url
+    end, unopened = len(url), url.count(")") - url.count("(")
+    while url[end - 1] in _TRAILING or (url[end - 1] == ")" and unopened > 0):
+        unopened -= url[end - 1] == ")"
+        end -= 1
+    return url[:end]
 
 
 def _text(content: str) -> Token:
@@ -117,7 +143,9 @@ def _text(content: str) -> Token:
 
 
 def _build_parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 100})
+    parser = MarkdownIt()
+    parser.inline = _BoundedInline()
+    parser.configure("commonmark", {"html": False, "breaks": True, "maxNesting": 100})
     parser.enable(["table", "strikethrough"])
     parser.core.ruler.push("align_cells", _align_cells)
     parser.core.ruler.push("link_out", _link_out)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,8 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from adapters.web import WebConfig, plugin
-from adapters.web.channel import ADDRESS, Web
+from adapters.web.channel import ADDRESS, LONG_TEXT, Web
+from adapters.web.markdown import render
 from adapters.web.protocol import MAX_FRAME, MAX_TEXT
 from bot.channel import (
     Attachment,
@@ -278,23 +280,6 @@ async def test_a_huge_history_is_cut_at_its_old_end(chat: Chat) -> None:
     assert len(items) == 20
 
 
-async def test_a_long_line_of_the_history_keeps_nobody_waiting(chat: Chat) -> None:
-    """Half brackets are what takes longest to read as Markdown."""
-    chat.engine.lines = [HistoryItem("b", "bot", "![" * 12_000, 2)]
-    turns = 0
-
-    async def watch() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0.001)
-            turns += 1
-
-    watching = asyncio.create_task(watch())
-    async with chat.page():
-        watching.cancel()
-    assert turns > 50  # a handful, when the loop itself reads the line
-
-
 async def test_what_is_said_while_history_is_read_comes_after_it(chat: Chat) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -344,6 +329,29 @@ async def test_drafts_are_paced_and_replaced_by_the_reply(chat: Chat) -> None:
         assert len([frame for frame in page.frames if frame["type"] == "draft"]) <= 3
         await chat.web.send(bot_says("done"))
         assert (await page.until("message"))["replaces"] == ["d1"]
+
+
+async def test_no_long_text_is_rendered_on_the_event_loop(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_loop: list[int] = []
+
+    def watched(text: str) -> str:
+        if threading.current_thread() is threading.main_thread():
+            on_the_loop.append(len(text))
+        return render(text)
+
+    monkeypatch.setattr("adapters.web.channel.render", watched)
+    long = "word " * 2_000
+    chat.engine.lines.append(HistoryItem("long", "bot", long, 1))
+    async with chat.page() as page:
+        await chat.web.draft(ADDRESS, "d1", long)
+        await page.until("draft", id="d1")
+        async with chat.page() as late:
+            await late.until("draft", id="d1")
+        await chat.web.send(Outbound("o1", ADDRESS, long))
+        await page.until("message", id="o1")
+    assert max(on_the_loop, default=0) <= LONG_TEXT
 
 
 async def test_a_notice_leaves_drafts_alone(chat: Chat) -> None:

@@ -4,15 +4,19 @@ import asyncio
 
 from adapters.web.drafts import DraftBoard
 from adapters.web.socket import MAX_WAITING, Socket
+from tests.support import until
 
 
 class Board:
     def __init__(self) -> None:
         self.shown: list[tuple[str, str]] = []
         self.changed = asyncio.Event()
+        self.gate = asyncio.Event()  # shut, it makes every showing take its time
+        self.gate.set()
         self.board = DraftBoard(self._publish)
 
-    def _publish(self, draft_id: str, text: str) -> None:
+    async def _publish(self, draft_id: str, text: str) -> None:
+        await self.gate.wait()
         self.shown.append((draft_id, text))
         self.changed.set()
 
@@ -22,32 +26,53 @@ class Board:
             await self.changed.wait()
 
 
-async def test_the_first_state_shows_at_once_and_the_last_one_always() -> None:
+async def test_of_many_states_few_are_shown_and_the_last_one_always() -> None:
     seen = Board()
-    text = ""
+    text = "0 "
+    seen.board.show("a", text)
+    await seen.until_shown("a", "0 ")
     for number in range(500):
         text += f"{number} "
         seen.board.show("a", text)
-    assert seen.shown == [("a", "0 ")]
     await seen.until_shown("a", text)
     assert len(seen.shown) == 2
+
+
+async def test_a_draft_that_takes_long_to_show_holds_up_no_other_and_is_shown_once_at_a_time() -> (
+    None
+):
+    seen = Board()
+    seen.gate.clear()
+    seen.board.show("a", "one")
+    await until(lambda: seen.board._drafts["a"].showing is not None)
+    seen.board.show("a", "one two")
+    seen.board.show("a", "one two three")
+    assert seen.board.texts == {"a": "one two three"}
+    assert seen.board._drafts["a"].timer is None
+    seen.gate.set()
+    await seen.until_shown("a", "one two three")
+    assert seen.shown == [("a", "one"), ("a", "one two three")]
 
 
 async def test_drafts_are_paced_apart_from_each_other() -> None:
     seen = Board()
     seen.board.show("a", "one")
     seen.board.show("b", "two")
+    await seen.until_shown("b", "two")
     assert seen.shown == [("a", "one"), ("b", "two")]
     assert seen.board.texts == {"a": "one", "b": "two"}
 
 
-async def test_an_empty_text_takes_the_draft_away_at_once() -> None:
+async def test_a_draft_that_was_forgotten_while_it_was_rendered_is_not_shown() -> None:
     seen = Board()
+    seen.gate.clear()
     seen.board.show("a", "one")
-    seen.board.show("a", "one two")
-    seen.board.show("a", "")
-    seen.board.show("a", "")
-    assert seen.shown == [("a", "one"), ("a", "")]
+    await until(lambda: seen.board._drafts["a"].showing is not None)
+    showing = seen.board._drafts["a"].showing
+    assert seen.board.forget("a")
+    assert not seen.board.forget("a")
+    await asyncio.wait([showing])
+    assert seen.shown == []
     assert seen.board.texts == {}
 
 

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
+from types import FrameType
 from urllib.parse import urlsplit
 
+import markdown_it
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapters.web import markdown
 from adapters.web.markdown import ATTRIBUTES, TAGS, URL_SCHEMES, render
 
 ADDED = {"a": {"rel", "target"}}  # what the sanitiser puts there itself
@@ -179,3 +184,59 @@ def test_a_picture_in_a_link_is_the_text_of_the_link() -> None:
 def test_long_texts_are_rendered_like_short_ones() -> None:
     paragraph = "some **bold** words\n\n"
     assert render(paragraph * 1000) == "<p>some <strong>bold</strong> words</p>\n" * 1000
+
+
+# --- work -----------------------------------------------------------------------------------------
+
+PARSERS = (str(Path(markdown_it.__file__).parent), str(Path(markdown.__file__).parent))
+UNITS = ("!", "[", "]", "(", ")", "<", ">", "*", "_", "`", "~", "|", "\\", '"', "a", " ", "\n", "#")
+UNITS += ("- ", "1.", "> ", "http://x", "&", "```\n", "|-|-|\n", "]:", "    ", "![", "](")
+
+
+def work(text: str) -> int:
+    """How many lines of Python the rendering of a text runs through."""
+    count = 0
+
+    def line(_frame: FrameType, event: str, _argument: object) -> object:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    def call(frame: FrameType, _event: str, _argument: object) -> object:
+        return line if frame.f_code.co_filename.startswith(PARSERS) else None
+
+    before = sys.gettrace()
+    sys.settrace(call)  # type: ignore[arg-type]
+    try:
+        markdown._render(text)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def grows_like_the_text(unit: str) -> bool:
+    """True when four times the text is no more than some five times the work."""
+    times = max(1, 500 // len(unit))
+    return work(unit * 4 * times) <= 5.5 * work(unit * times)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["![", "[", "[[](", "![a](", "[a][", "![[]()", "[`", "*a_ ", "~~a", "a|", "> ", "http://x)"],
+)
+def test_no_text_takes_more_work_than_its_length(unit: str) -> None:
+    assert grows_like_the_text(unit)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=6).map("".join))
+def test_whatever_is_repeated_takes_no_more_work_than_its_length(unit: str) -> None:
+    assert grows_like_the_text(unit)
+
+
+def test_what_people_write_keeps_its_links_however_many_there_are() -> None:
+    listed = "".join(f"- [{n} [x] `y`](https://example.org/{n}) and [n]\n" for n in range(2_000))
+    flowing = " ".join(f"[word {n}](https://example.org/{n})" for n in range(500))
+    assert markdown.render(listed).count("<a ") == 2_000
+    assert markdown.render(flowing).count("<a ") == 500
