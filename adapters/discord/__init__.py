@@ -174,5 +174,6 @@ plugin = ChannelPlugin(
     config=DiscordConfig,
     create=_create,
     ready=lambda config: bool(config.tokens()),
+    needs="DISCORD_BOT_TOKEN",
     env={"DISCORD_BOT_TOKEN": ("token",)},
 )

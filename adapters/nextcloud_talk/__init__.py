@@ -224,6 +224,7 @@ plugin = ChannelPlugin(
     config=NextcloudTalkConfig,
     create=_create,
     ready=lambda config: bool(config.seats()),
+    needs="base_url and NEXTCLOUD_TALK_BOT_SECRET",
     env={
         "NEXTCLOUD_TALK_BOT_SECRET": ("bot_secret",),
         "NEXTCLOUD_TALK_API_PASSWORD": ("api_password",),

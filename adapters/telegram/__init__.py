@@ -136,5 +136,6 @@ plugin = ChannelPlugin(
     config=TelegramConfig,
     create=_create,
     ready=lambda config: bool(config.tokens()),
+    needs="TELEGRAM_BOT_TOKEN",
     env={"TELEGRAM_BOT_TOKEN": ("token",)},
 )

@@ -215,8 +215,9 @@ class ChannelPlugin:
 
     Importing it must be cheap: `create` imports the SDK. `config` has a default for every field.
     `ready` says whether a configuration has what the channel needs to run (a token, say); one that
-    has not stays off without being an error. `env` gives plain environment variables, each with the
-    option of the channel's section that it sets: `{"TELEGRAM_BOT_TOKEN": ("token",)}`.
+    has not stays off without being an error, and `needs` says what to set then
+    ("TELEGRAM_BOT_TOKEN"). `env` gives plain environment variables, each with the option of the
+    channel's section that it sets: `{"TELEGRAM_BOT_TOKEN": ("token",)}`.
     """
 
     name: str
@@ -224,6 +225,7 @@ class ChannelPlugin:
     create: Callable[[Any], Channel]
     ready: Callable[[Any], bool] = lambda _config: True
     env: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    needs: str = ""
 
 
 def check_patterns(patterns: Iterable[str]) -> None:

@@ -45,13 +45,21 @@ def chat(config: ConfigOption = None) -> None:
     loop_runner()(chat_here(loaded))
 
 
-@cli.callback()
-def _options(
-    *, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it like this
+    if wanted:
         typer.echo(f"confidant {__version__}")
         raise typer.Exit
+
+
+@cli.callback()
+def _options(
+    *,
+    version: Annotated[  # read before anything else, so that no command is needed
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

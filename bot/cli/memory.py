@@ -131,7 +131,7 @@ def forget(
         loaded.config, lambda database: forgetting.forget(database, OWNER_VIEW, wanted, now)
     )
     for path, count in cleared.files:
-        typer.echo(f"{path}: {count} entries removed")
+        typer.echo(f"{path}: {count} {'entry' if count == 1 else 'entries'} removed")
     if cleared.is_indexed:
         typer.echo("index: it cannot be written just now; it follows with the next sync")
     else:

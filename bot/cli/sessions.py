@@ -33,7 +33,8 @@ def list_(config: ConfigOption = None) -> None:
         mark = "*" if pointers.get(session.key) == session.id else " "
         typer.echo(
             f"{mark} {session.id}  {_time(session.last_user_at)}  "
-            f"{session.entry_count:>5} entries  {session.key}"
+            f"{session.entry_count:>5} {'entry  ' if session.entry_count == 1 else 'entries'}  "
+            f"{session.key}"
         )
 
 

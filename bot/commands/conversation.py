@@ -18,6 +18,7 @@ class ConversationCommands:
         """Begin a new conversation; the old one stays, and `/undo` goes back to it.
 
         A first word that is a model's name chooses that model; the rest is the first message.
+        Where nothing was said yet, there is nothing to begin: so a second press changes nothing.
         """
         first, _, rest = call.rest.partition(" ")
         known = await self._desk.model_names() if first else ()
@@ -25,6 +26,11 @@ class ConversationCommands:
         message = rest.strip() if chosen else call.rest
 
         def apply(draft: Draft, session: Session) -> Answer:
+            if store.is_untouched(draft.tx, session):
+                if chosen:
+                    store.change(draft.tx, session.id, model=chosen)
+                key = "command.new.done_model" if chosen else "command.new.already"
+                return Answer(text(call.language, key, model=chosen), message)
             draft.start(call.place, by="new", previous=session, model=chosen or session.model)
             key = "command.new.done_model" if chosen else "command.new.done"
             return Answer(text(call.language, key, model=chosen), message)

@@ -30,7 +30,19 @@ def text(language: str, key: str, /, **values: object) -> str:
     Raises:
         KeyError: no such key: a mistake in the program, found by its tests.
     """
-    return catalog(language_of(language))[key].format(**values)
+    return catalog(language_of(language))[key].format(
+        **{name: _Number(value) if type(value) is int else value for name, value in values.items()}
+    )
+
+
+class _Number(int):
+    """A number that knows words for one and for many: `{count} {count:entry|entries}`."""
+
+    def __format__(self, spec: str) -> str:
+        one, bar, many = spec.partition("|")
+        if bar:
+            return one if self == 1 else many
+        return super().__format__(spec)
 
 
 @cache

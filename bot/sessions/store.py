@@ -176,6 +176,14 @@ def ensure(tx: Transaction, place: Place, now: int) -> tuple[Session, Appended |
     return start(tx, place, now, by="first", previous=None, model="")
 
 
+def is_untouched(tx: Transaction, session: Session) -> bool:
+    """True when `/new` or a reset began a session, and nobody has said anything in it since."""
+    if session.turns or session.previous is None:
+        return False
+    waiting = "SELECT 1 FROM inbox WHERE session_id = ? AND state = 'waiting' LIMIT 1"
+    return not tx.execute(waiting, (session.id,))
+
+
 def start(
     tx: Transaction, place: Place, now: int, *, by: StartedBy, previous: Session | None, model: str
 ) -> tuple[Session, Appended]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
-from bot.channel import ChannelConfig, reveal
+from pydantic import BaseModel
+
+from bot.channel import ChannelConfig, ChannelPlugin, reveal
 from bot.config import Config
+from bot.settings.fields import Key
 from bot.settings.problems import Problem, nearest, quoted, suggestion
 
 _SHORT_TOKEN = 16  # characters; fewer can be guessed by trying
@@ -18,6 +21,7 @@ _PERSON = re.compile(r"[a-z0-9_]+:\S+")
 # Names of people become folders and parts of session keys.
 _PERSON_NAME = re.compile(r"\w[\w.-]{0,63}")
 _OWNER_NAME = "main"
+OFFLINE = "offline"  # the model that needs no key
 
 
 def problems(config: Config) -> Iterator[Problem]:
@@ -58,6 +62,33 @@ def warnings(config: Config) -> Iterator[Problem]:
             ("dashboard", "token"),
             f"this token is short enough to be guessed; use {_SHORT_TOKEN} characters or more",
         )
+
+
+def missing(
+    config: Config, plugins: Mapping[str, ChannelPlugin], named: Collection[Key]
+) -> Iterator[Problem]:
+    """What somebody set up that cannot run as it is; `named` are the options that were set."""
+    for name, plugin in plugins.items():
+        section = config.channels.get(name)
+        options = [key for key in named if key[:2] == ("channels", name) and _is_set(section, key)]
+        if options and section.enabled and not plugin.ready(section):
+            needs = f"set {plugin.needs}" if plugin.needs else "see its documentation"
+            yield Problem(
+                options[0], f"{name} is set up but cannot run, so it stays off: {needs}", named=True
+            )
+    model, service = config.agent.model, config.models.anthropic
+    has_service = bool(reveal(service.api_key)) or bool(service.base_url)
+    if ("agent", "model") in named and model != OFFLINE and not has_service:
+        yield Problem(
+            ("agent", "model"),
+            f"{quoted(model)} has no key, so the offline model answers: set ANTHROPIC_API_KEY",
+        )
+
+
+def _is_set(section: ChannelConfig, key: Key) -> bool:
+    """True when a place in a channel's section holds a value, and is not just a table's heading."""
+    value = getattr(section, str(key[2]), None) if len(key) > 2 else section
+    return len(key) > 3 or not isinstance(value, BaseModel)
 
 
 def _star_without_open(name: str, section: ChannelConfig) -> Iterator[Problem]:

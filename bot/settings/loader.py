@@ -78,11 +78,16 @@ def load(
         reading.take(variables.read(model, found_there, plain, env_file.parent))
     reading.take(variables.read(model, variables.from_environ(environ), plain, cwd))
     config = reading.check()
-    told = [*reading.secrets_in_file(), *checks.warnings(config)]
+    origins = reading.origins()
+    told = [
+        *reading.secrets_in_file(),
+        *checks.warnings(config),
+        *checks.missing(config, found, origins),
+    ]
     return Loaded(
         config=config,
         plugins=found,
-        origins=reading.origins(),
+        origins=origins,
         warnings=tuple(reading.told(each) for each in told),
         file=path,
     )

@@ -14,6 +14,7 @@ import apsw
 import orjson
 import pytest
 
+from bot import __version__
 from bot.cli.serve import chat_here
 from bot.settings import load
 from tests.support import Engine, running
@@ -287,3 +288,8 @@ async def test_a_second_bot_on_the_same_folder_says_which_process_has_it(tmp_pat
     first.send_signal(signal.SIGTERM)
     await asyncio.wait_for(first.communicate(), 60)
     assert first.returncode == 0
+
+
+async def test_the_version_needs_no_command(tmp_path):
+    done = await confidant(tmp_path, "--version")
+    assert (done.code, done.out) == (0, f"confidant {__version__}\n")

@@ -319,3 +319,40 @@ async def test_the_mirror_has_every_entry_and_is_repaired_from_the_database(tmp_
     await database.close()
     assert [path.read_bytes() for path in (first, second)] == before
     assert first.with_suffix(".jsonl.kept-1").read_bytes().endswith(b"torn")
+
+
+async def test_a_second_new_begins_no_second_conversation(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("hello")
+        assert "New conversation" in await engine.ask("/new")
+        assert await engine.ask("/new") == "This is a new conversation already."
+        assert "with scripted-two" in await engine.ask("/new scripted-two")
+        assert "scripted-two" in await engine.ask("/model")
+        assert "conversation before" in await engine.ask("/undo")
+        await engine.ask("and then")
+        assert engine.model.requests[-1].messages[0].text == "hello"
+
+
+async def test_new_with_words_in_an_empty_conversation_says_them_there(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("hello")
+        await engine.ask("/new")
+        await engine.say("/new how are you?")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 4)
+        assert engine.sent_to("ada")[2:] == [
+            "This is a new conversation already.",
+            "You said: how are you?",
+        ]
+
+
+async def test_new_while_the_first_message_is_being_answered_begins_another(tmp_path):
+    model = ScriptedModel()
+    async with running(tmp_path, model=model) as engine:
+        await engine.ask("hello")
+        await engine.ask("/new")
+        model.gate = asyncio.Event()
+        model.started.clear()
+        await engine.say("a first word")
+        await model.started.wait()
+        assert "The one before is kept" in await engine.ask("/new")
+        model.gate.set()

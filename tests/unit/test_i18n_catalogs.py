@@ -106,3 +106,9 @@ def test_the_first_preference_we_speak_is_spoken(preferences, language):
 
 def test_values_are_put_in_as_they_are():
     assert "{model}" in text("en", "command.model.done", model="{model}")
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "entries"), (1, "entry"), (2, "entries")])
+def test_one_is_not_many(count, words):
+    assert f"({count} {words})" in text("en", "command.undo.done", count=count)
+    assert str(count) in text("zh", "command.undo.done", count=count)

@@ -304,3 +304,36 @@ def test_loading_imports_no_sdk():
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_channel_that_is_set_up_without_its_token_is_said(tmp_path):
+    def told(toml="", **environ):
+        (tmp_path / "confidant.toml").write_text(toml)
+        return settings.load(None, environ, tmp_path).warnings
+
+    missing = "telegram is set up but cannot run, so it stays off: set TELEGRAM_BOT_TOKEN"
+    disabled = told("[channels.telegram]\ndm_policy = 'disabled'\n")
+    assert disabled == (f"confidant.toml:2: {missing}",)
+    assert told("[channels.telegram]\nenabled = false\n") == ()
+    assert told("[channels.telegram]\n[channels.discord]\n") == ()
+    assert told("[channels.telegram]\nmode = 'polling'\n", TELEGRAM_BOT_TOKEN="1:token") == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "environ", "is_said"),
+    [
+        ("claude-opus-5-5", {}, True),
+        ("claude-opus-5-5", {"ANTHROPIC_API_KEY": "sk-1"}, False),
+        ("llama", {"CONFIDANT_MODELS__ANTHROPIC__BASE_URL": "http://127.0.0.1:1"}, False),
+        ("offline", {}, False),
+    ],
+)
+def test_a_model_that_is_named_without_its_key_is_said(tmp_path, model, environ, is_said):
+    warnings = load(tmp_path, f"[agent]\nmodel = '{model}'\n", environ).warnings
+    said = f'"{model}" has no key, so the offline model answers: set ANTHROPIC_API_KEY'
+    assert (f"confidant.toml:2: agent.model: {said}" in warnings) == is_said
+    assert len(warnings) == is_said
+
+
+def test_without_a_word_about_the_model_nothing_is_said_about_keys(tmp_path):
+    assert load(tmp_path).warnings == ()
