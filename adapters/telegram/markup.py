@@ -12,7 +12,7 @@ from adapters.telegram.render import render
 from adapters.telegram.runs import Run, between, cut, escape, to_html
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
+    from adapters.markdown import Markdown
 
 LIMIT = 4096  # UTF-16 units of one message, counted after Telegram took the tags out
 # Bytes of one request's text, tags included; Telegram's server refuses more than 2^15.
@@ -70,7 +70,7 @@ def _piece(runs: Sequence[Run], plain: str) -> Piece:
 
 
 @functools.cache
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # noqa: PLC0415  # most messages never need it
+def _parser() -> Markdown:
+    from adapters.markdown import Markdown  # noqa: PLC0415  # most messages never need it
 
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return Markdown()

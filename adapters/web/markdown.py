@@ -12,17 +12,13 @@ from functools import lru_cache
 from typing import cast
 
 import nh3
-from markdown_it import MarkdownIt
-from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_core import StateCore
-from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
+
+from adapters.markdown import Markdown
 
 CACHED_LENGTH = 8_000  # characters; longer texts are rendered anew, to bound the cache
 CACHE_SIZE = 512
-STEPS_PER_CHARACTER = (
-    4  # of looking ahead for the end of a link; what people write takes one or two
-)
 
 TAGS = (
     frozenset({"a", "p", "br", "hr", "strong", "em", "s", "del", "code", "pre", "blockquote"})
@@ -49,32 +45,16 @@ _TRAILING = "?!.,:;*_~'"
 def render(markdown: str) -> str:
     """HTML for a Markdown text: a pure function whose output needs no further care.
 
-    The work grows with the length, whatever the text is: brackets that open and open are text once
-    too much time went into looking for their ends.
+    The work grows with the length, whatever the text is.
     """
     return _cached(markdown) if len(markdown) <= CACHED_LENGTH else _render(markdown)
 
 
 def _render(markdown: str) -> str:
-    environment = {"ahead": STEPS_PER_CHARACTER * (len(markdown) + 64)}
-    return _cleaner.clean(cast("str", _parser.render(markdown, environment)))
+    return _cleaner.clean(cast("str", _parser.render(markdown)))
 
 
 _cached = lru_cache(maxsize=CACHE_SIZE)(_render)
-
-
-class _BoundedInline(ParserInline):
-    """Looks ahead for the end of a link no longer than there is reason to.
-
-    Every "[" makes the parser look for its "]" up to the end of the paragraph.
-    """
-
-    def skipToken(self, state: StateInline) -> None:  # noqa: N802 - the parser's own name
-        state.env["ahead"] -= 1
-        if state.env["ahead"] > 0:
-            super().skipToken(state)
-        else:
-            state.pos = state.posMax
 
 
 def _allowed(tag: str, attribute: str, value: str) -> str | None:
@@ -142,11 +122,8 @@ def _text(content: str) -> Token:
     return Token("text", "", 0, content=content)
 
 
-def _build_parser() -> MarkdownIt:
-    parser = MarkdownIt()
-    parser.inline = _BoundedInline()
-    parser.configure("commonmark", {"html": False, "breaks": True, "maxNesting": 100})
-    parser.enable(["table", "strikethrough"])
+def _build_parser() -> Markdown:
+    parser = Markdown(breaks=True)
     parser.core.ruler.push("align_cells", _align_cells)
     parser.core.ruler.push("link_out", _link_out)
     return parser

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from types import FrameType
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import adapters
+from adapters.telegram import markup
 from adapters.web import markdown
 from adapters.web.markdown import ATTRIBUTES, TAGS, URL_SCHEMES, render
 
@@ -188,12 +191,12 @@ def test_long_texts_are_rendered_like_short_ones() -> None:
 
 # --- work -----------------------------------------------------------------------------------------
 
-PARSERS = (str(Path(markdown_it.__file__).parent), str(Path(markdown.__file__).parent))
+PARSERS = (str(Path(markdown_it.__file__).parent), str(Path(adapters.__file__).parent))
 UNITS = ("!", "[", "]", "(", ")", "<", ">", "*", "_", "`", "~", "|", "\\", '"', "a", " ", "\n", "#")
 UNITS += ("- ", "1.", "> ", "http://x", "&", "```\n", "|-|-|\n", "]:", "    ", "![", "](")
 
 
-def work(text: str) -> int:
+def work(render: Callable[[str], object], text: str) -> int:
     """How many lines of Python the rendering of a text runs through."""
     count = 0
 
@@ -208,31 +211,34 @@ def work(text: str) -> int:
     before = sys.gettrace()
     sys.settrace(call)  # type: ignore[arg-type]
     try:
-        markdown._render(text)
+        render(text)
     finally:
         sys.settrace(before)
     return count
 
 
-def grows_like_the_text(unit: str) -> bool:
+def grows_like_the_text(render: Callable[[str], object], unit: str) -> bool:
     """True when four times the text is no more than some five times the work."""
     times = max(1, 500 // len(unit))
-    return work(unit * 4 * times) <= 5.5 * work(unit * times)
+    return work(render, unit * 4 * times) <= 5.5 * work(render, unit * times)
 
 
+@pytest.mark.parametrize("render", [markdown._render, markup.parse])
 @pytest.mark.parametrize(
     "unit",
     ["![", "[", "[[](", "![a](", "[a][", "![[]()", "[`", "*a_ ", "~~a", "a|", "> ", "http://x)"],
 )
-def test_no_text_takes_more_work_than_its_length(unit: str) -> None:
-    assert grows_like_the_text(unit)
+def test_no_text_takes_more_work_than_its_length(
+    render: Callable[[str], object], unit: str
+) -> None:
+    assert grows_like_the_text(render, unit)
 
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=6).map("".join))
 def test_whatever_is_repeated_takes_no_more_work_than_its_length(unit: str) -> None:
-    assert grows_like_the_text(unit)
+    assert grows_like_the_text(markdown._render, unit)
 
 
 def test_what_people_write_keeps_its_links_however_many_there_are() -> None:
