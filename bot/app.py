@@ -44,7 +44,7 @@ from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
-from bot.gateway import digests, inbox, routing
+from bot.gateway import digests, inbox, restored, routing
 from bot.gateway.aftercare import Aftercare
 from bot.gateway.attempts import Attempts
 from bot.gateway.commander import Commander
@@ -64,6 +64,7 @@ from bot.gateway.people import People
 from bot.gateway.pictures import Pictures
 from bot.gateway.prefix import Prefixes
 from bot.gateway.reminders import Reminders
+from bot.gateway.restored import Restored
 from bot.gateway.rooms import MAX_CHOSEN
 from bot.gateway.running import RunningTurns
 from bot.gateway.sweep import Sweeper
@@ -77,7 +78,7 @@ from bot.sessions import links, recover, rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.mirror import Mirror
 from bot.sessions.search import TranscriptIndex
-from bot.storage import Database, backup
+from bot.storage import Database, backup, journal
 from bot.storage.datadir import DataDirLock
 from bot.storage.meta import MetaStore
 from bot.storage.sqlite import SqliteDatabase
@@ -172,6 +173,7 @@ class App:
             memory=memory,
         )
         delivery.on_moved = gateway.chat_moved
+        await database.write(lambda tx: restored.tell(tx, config.agent.language, clock()))
         await delivery.look()
         server = self._server(database, health, memory) if self._parts.dashboard else None
         if server is not None:
@@ -435,27 +437,49 @@ async def _load_people(people: People, database: Database, now: int) -> None:
 async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
     """The database of a storage folder; a damaged one is restored from its newest backup.
 
-    What transcript files hold beyond it is read back, and is not answered once more.
+    What the journal and then the transcript files hold beyond it is read back; what was forgotten
+    stays so, and what was answered is not answered once more.
 
     Raises:
         StorageCorrupt: it is damaged and there is no sound backup; nothing was changed.
         StorageError: it cannot be opened.
     """
     path = folder / DATABASE_NAME
+    now = clock()
+    used = ""
+    by_hand = not backup.is_new(path)
     try:
         await asyncio.to_thread(backup.check, path)
         if backup.is_new(path) and (folder / TRANSCRIPTS).is_dir():
             backup.mark_read_back(path, due=True)
         database = await SqliteDatabase.open(path)
     except StorageCorrupt:
-        await asyncio.to_thread(backup.restore, path, clock())
+        used = (await asyncio.to_thread(backup.restore, path, now)).name
         database = await SqliteDatabase.open(path)
     is_due = backup.read_back_is_due(path)
-    settle = partial(inbox.settle, now=clock())
+    settle = partial(inbox.settle, now=now)
     try:
-        await recover.read_back(database, folder / TRANSCRIPTS, settle, every=is_due)
+        told = await recover.read_journal(database, journal.file_of(path), now)
+        entries = await recover.read_back(database, folder / TRANSCRIPTS, settle, now, every=is_due)
+        back = Restored(
+            at=now,
+            backup=used,
+            by_hand=by_hand,
+            entries=entries,
+            counts=told.counts,
+            unread=told.unreadable + told.unknown,
+            aside=told.aside.name if told.aside else "",
+        )
+        if back.is_worth_telling:
+            await database.write(lambda tx: restored.note(tx, back))
         if is_due:
             backup.mark_read_back(path, due=False)
+    except OSError as exc:
+        await database.close()
+        raise StorageError(
+            f"The journal {journal.file_of(path)} cannot be used: {exc.strerror}. It says what was "
+            "forgotten, so nothing is begun without it. Mend that, or move it away."
+        ) from exc
     except BaseException:
         await database.close()
         raise

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
-from bot.cli.common import DATABASE_NAME, ConfigOption, load, reading
+from bot.cli.common import DATABASE_NAME, ConfigOption, harmless, load, reading
 from bot.config import Config
 from bot.delivery import outbox
 from bot.errors import ConfidantError
-from bot.gateway import inbox
+from bot.gateway import inbox, restored
 from bot.gateway.digests import short_folders
 from bot.settings import Loaded
 
@@ -36,6 +36,8 @@ def doctor(
     Exit status 1 when a channel cannot work like this.
     """
     loaded = load(config, quiet=True)
+    if not channel:
+        _show_restored(loaded)
     names = [_named(channel, loaded.plugins)] if channel else _set_up(loaded)
     if not names:
         typer.echo("No channel is set up that could be checked.")
@@ -83,6 +85,17 @@ def _left_over(config: Config) -> list[Finding]:
 
 def _local(at: int) -> str:
     return f"{datetime.fromtimestamp(at / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _show_restored(loaded: Loaded) -> None:
+    """Say what became of a database that was lost once."""
+    if not (loaded.config.storage.folder / DATABASE_NAME).exists():
+        return
+    found = reading(loaded.config, restored.latest)
+    if found is not None:
+        typer.echo(f"storage\n  {_MARKS['warning']} {_local(found.at)}")
+        for line in restored.words(found, "en").splitlines():
+            typer.echo(f"    {harmless(line)}")
 
 
 def _named(wanted: str, plugins: Mapping[str, ChannelPlugin]) -> str:

@@ -47,7 +47,7 @@ class ConversationCommands:
             before = store.get(draft.tx, session.previous) if session.previous else None
             if before is None:
                 return Answer(text(call.language, "command.undo.nothing"))
-            store.point(draft.tx, session.key, before.id, call.now)
+            store.go_back(draft.tx, session.key, before.id, call.now)
             return Answer(text(call.language, "command.undo.done", count=before.entry_count))
 
         return apply

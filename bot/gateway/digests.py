@@ -26,7 +26,7 @@ from bot.config import SessionConfig
 from bot.gateway import routing
 from bot.memory import moving
 from bot.scope.view import SHORT_DIGEST, folder_name, room_name
-from bot.sessions import rooms, store
+from bot.sessions import lasting, rooms, store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
@@ -182,6 +182,8 @@ def _move_rows(tx: Transaction, key: str, everybody: Ids) -> None:
             own = ids_of((account, chat, thread, person, person.partition(":")[2]))
             longer = lengthened(key, own, everybody)
             tx.execute(f"UPDATE {table} SET key = ? WHERE {who} = ?", (longer, id_))
+            if table == "reminders":
+                lasting.keep(tx, "reminders", id_)
 
 
 def _ids_said(body: str) -> Iterable[str]:

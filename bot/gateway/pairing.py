@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from bot import codes
 from bot.channel import Address, Inbound
+from bot.sessions import lasting
 from bot.storage import Transaction
 
 VALID_MS = 60 * 60_000
@@ -120,6 +121,7 @@ def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | Non
             "WHERE channel = ? AND account = ? AND sender = ?",
             (now, found.channel, found.account, found.sender),
         )
+        lasting.keep(tx, "pairing", found.channel, found.account, found.sender)
     return found
 
 
@@ -147,12 +149,14 @@ def _void(tx: Transaction, found: Pairing) -> None:
 
 def revoke(tx: Transaction, channel: str, sender: str) -> int:
     """Forget a sender's approval or pending code on every account; how many there were."""
-    return len(
-        tx.execute(
-            "DELETE FROM pairing WHERE channel = ? AND sender = ? RETURNING sender",
-            (channel, sender),
-        )
+    gone = tx.execute(
+        "DELETE FROM pairing WHERE channel = ? AND sender = ? RETURNING account, state",
+        (channel, sender),
     )
+    for account, state in gone:
+        if state == "approved":
+            lasting.keep(tx, "pairing", channel, account, sender)
+    return len(gone)
 
 
 def pending(tx: Transaction, now: int) -> list[Pairing]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bot import codes
 from bot.channel import Address
+from bot.sessions import lasting
 from bot.storage import Row, Transaction
 
 VALID_MS = 10 * 60_000
@@ -91,9 +92,9 @@ def void(tx: Transaction, typed: Collection[str], now: int) -> list[Offer]:
 
 def join(tx: Transaction, link: Link, now: int) -> None:
     """Let a seat count as another one, and with it all that counted as it."""
-    tx.execute(
+    moved = tx.execute(
         "UPDATE links SET root_channel = ?, root_sender = ? "
-        "WHERE root_channel = ? AND root_sender = ?",
+        "WHERE root_channel = ? AND root_sender = ? RETURNING channel, sender",
         (*link.root, *link.seat),
     )
     tx.execute("DELETE FROM links WHERE channel = root_channel AND sender = root_sender")
@@ -106,12 +107,17 @@ def join(tx: Transaction, link: Link, now: int) -> None:
         "thread = excluded.thread, language = excluded.language, linked_at = excluded.linked_at",
         (*link.seat, *link.root, place.account, place.chat, place.thread, link.language, now),
     )
+    for seat in dict.fromkeys((*(tuple(row) for row in moved), link.seat)):
+        lasting.keep(tx, "links", *seat)
 
 
 def part(tx: Transaction, seat: Seat) -> Link | None:
     """Let a seat be itself again; None when it was not linked."""
     rows = tx.execute(f"DELETE FROM links WHERE channel = ? AND sender = ? RETURNING {_LINK}", seat)
-    return _link(rows[0]) if rows else None
+    if not rows:
+        return None
+    lasting.keep(tx, "links", *seat)
+    return _link(rows[0])
 
 
 def everything(tx: Transaction) -> list[Link]:

@@ -1,7 +1,8 @@
-"""Reading transcripts back from their files, after an older database was restored.
+"""Reading back what the database lost: the journal first, then the transcripts.
 
-The files were written after each commit, so together with a backup they hold everything that was
-said; what is missing in the database is added again, and nothing that is there is touched.
+So what was forgotten is known before it is read, and stays hidden. The files were written after
+each commit, so together with a backup they hold everything that was said; what is missing in the
+database is added again, and nothing that is there is touched.
 
 A turn's lines are written at once, so a message that stands in a file has had its turn. Only the
 last lines of a file that was torn off may be half of one.
@@ -11,26 +12,120 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from bot.sessions import entries, store
+from bot.sessions import entries, lasting, store
 from bot.sessions.entries import Entry, NewEntry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, journal
 
 Recovered = Callable[[Transaction, Session, Sequence[Entry]], object]
 """Hears, in the same transaction, of a session's entries that were added and are whole turns."""
 
+_HEADER = b'{"type":"journal"'
+
 log = structlog.get_logger(__name__)
 
 
-async def read_back(database: Database, folder: Path, recovered: Recovered, *, every: bool) -> int:
-    """Add the entries that only the files have; how many there were.
+@dataclass(slots=True)
+class Told:
+    """What the journal gave back: how much of each kind, and what was not.
+
+    `unreadable` counts lines that are none of ours, `unknown` those the database could not have
+    lost; the file they stood in is `aside` now.
+    """
+
+    kept: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    unreadable: int = 0
+    unknown: int = 0
+    aside: Path | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many different things of each kind came back."""
+        return {kind: len(subjects) for kind, subjects in self.kept.items()}
+
+
+async def read_journal(database: Database, path: Path, now: int) -> Told:
+    """Do what the journal's file says beyond the database, and bring both in step; see `journal`.
+
+    A file that goes on where the database ends is what the database has lost. Of one that says
+    something else than the database only what was forgotten counts: that is safe to do again.
+
+    Raises:
+        StorageError: the database could not take it; it can be tried again.
+        OSError: the file cannot be read or written.
+    """
+    told = Told()
+    if not await database.read(lambda tx: journal.is_whole(tx, path)):
+        position = await database.read(lambda tx: journal.beyond(tx, path))
+        if position is not None:
+            await _read_from(database, path, position, told, now)
+        told.aside = await database.read(lambda tx: journal.repair(tx, path))
+        log.warning(
+            "journal.repaired" if position is None else "journal.read_back",
+            **told.counts,
+            unreadable=told.unreadable,
+            unknown=told.unknown,
+            aside=told.aside.name if told.aside else "",
+        )
+    if await database.read(journal.end) == len(journal.HEADER):
+        await database.write(_begin)  # a database from before there was a journal, or a new one
+    return told
+
+
+async def _read_from(database: Database, path: Path, position: int, told: Told, now: int) -> None:
+    end = await database.read(journal.end)
+    is_lost = position == end or end == len(journal.HEADER)
+    known = frozenset[int]() if is_lost else await database.read(journal.digests)
+    while batch := await asyncio.to_thread(journal.lines, path, position):
+        position += sum(map(len, batch))
+        take = partial(_take, batch=batch, known=known, told=told, now=now, is_lost=is_lost)
+        await database.write(take)
+
+
+def _take(
+    tx: Transaction,
+    batch: Sequence[bytes],
+    known: frozenset[int],
+    told: Told,
+    now: int,
+    *,
+    is_lost: bool,
+) -> None:
+    for raw in batch:
+        # Where power was lost there may be zeros in the place of what was being written.
+        clean = raw.strip(b"\0\n")
+        record = lasting.parse(clean)
+        told.unreadable += (record is None or b"\0" in raw) and not clean.startswith(_HEADER)
+        if record is None:
+            continue
+        line = clean.decode()
+        if hash(line) in known:
+            continue
+        if not is_lost and record.kind not in {"forgotten", "dropped"}:
+            told.unknown += 1
+            continue
+        lasting.apply(tx, line, record, now)
+        journal.add(tx, line)
+        told.kept.setdefault(record.kind, set()).add(record.subject)
+
+
+def _begin(tx: Transaction) -> None:
+    for line in lasting.everything(tx):
+        tx.note(line)
+
+
+async def read_back(
+    database: Database, folder: Path, recovered: Recovered, now: int, *, every: bool
+) -> int:
+    """Add the entries that only the files have; how many there were. The journal is read before.
 
     Of a database that is not known to be an older one (not `every` file), only those files are
     read that are longer than it says: it may have been put in its place by hand.
@@ -43,13 +138,16 @@ async def read_back(database: Database, folder: Path, recovered: Recovered, *, e
     added = 0
     for id_ in sorted(id_ for id_, size in found.items() if size > known.get(id_, 0)):
         data = await asyncio.to_thread((folder / f"{id_}.jsonl").read_bytes)
-        added += await database.write(partial(_add_missing, data=data, recovered=recovered))
+        added += await database.write(
+            partial(_add_missing, data=data, recovered=recovered, now=now)
+        )
+    await database.write(lasting.go_back)
     if added:
         log.warning("sessions.read_back", entries=added)
     return added
 
 
-def _add_missing(tx: Transaction, data: bytes, recovered: Recovered) -> int:
+def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -> int:
     lines = data.splitlines()
     header = entries.parse_header(lines[0]) if lines else None
     if header is None or not set(store.HEADER_NAMES) <= header.keys():
@@ -67,6 +165,7 @@ def _add_missing(tx: Transaction, data: bytes, recovered: Recovered) -> int:
     for entry in added:
         news = NewEntry(entry.kind, entry.role, entry.text, entry.content, entry.source)
         store.append(tx, session_id, [news], entry.at)
+    lasting.arrived(tx, session_id, now)
     torn_at = added[-1].at if added and (is_torn or not data.endswith(b"\n")) else None
     recovered(tx, session, [entry for entry in added if entry.at != torn_at])
     return len(added)

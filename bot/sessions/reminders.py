@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from bot.channel import Address
+from bot.sessions import lasting
 from bot.storage import Row, Transaction
 from bot.wellformed import well_formed
 
@@ -89,7 +90,9 @@ def add(
             now,
         ),
     )
-    return _reminder(rows[0])
+    added = _reminder(rows[0])
+    lasting.keep(tx, "reminders", added.id)
+    return added
 
 
 def due(tx: Transaction, now: int, limit: int) -> list[Reminder]:
@@ -121,13 +124,14 @@ def mark(
     tx: Transaction, reminder: Reminder, state: Literal["sent", "cancelled"], now: int
 ) -> bool:
     """It waits no longer; False when it did not wait any more."""
-    return bool(
-        tx.execute(
-            "UPDATE reminders SET state = ?, done_at = ? WHERE id = ? AND state = 'waiting' "
-            "RETURNING id",
-            (state, now, reminder.id),
-        )
+    marked = tx.execute(
+        "UPDATE reminders SET state = ?, done_at = ? WHERE id = ? AND state = 'waiting' "
+        "RETURNING id",
+        (state, now, reminder.id),
     )
+    if marked:
+        lasting.keep(tx, "reminders", reminder.id)
+    return bool(marked)
 
 
 def cancel(tx: Transaction, key: str, number: int, now: int) -> Reminder | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from bot.sessions import lasting
 from bot.storage import Transaction
 
 Activation = Literal["", "mention", "always"]
@@ -32,6 +33,7 @@ def activate(tx: Transaction, key: str, activation: Activation, now: int) -> Non
         "changed_at = excluded.changed_at",
         (key, activation, now),
     )
+    lasting.keep(tx, "rooms", key)
 
 
 def rename(tx: Transaction, key: str, other: str) -> None:
@@ -43,7 +45,10 @@ def rename(tx: Transaction, key: str, other: str) -> None:
         "changed_at = excluded.changed_at WHERE rooms.changed_at < excluded.changed_at",
         (other, key),
     )
-    tx.execute("DELETE FROM rooms WHERE key = ?", (key,))
+    gone = tx.execute("DELETE FROM rooms WHERE key = ? RETURNING activation", (key,))
+    if gone and gone[0][0]:
+        lasting.keep(tx, "rooms", key)
+        lasting.keep(tx, "rooms", other)
 
 
 def warn(tx: Transaction, key: str, now: int, every: int) -> bool:
@@ -72,7 +77,12 @@ def moved(tx: Transaction) -> Mapping[Spot, str]:
 def move(tx: Transaction, spot: Spot, first: str, now: int) -> None:
     """Note that a chat is the one that was called `first`; nothing to note if it still is."""
     if spot[2] == first:
-        tx.execute("DELETE FROM moved_chats WHERE channel = ? AND account = ? AND chat = ?", spot)
+        gone = tx.execute(
+            "DELETE FROM moved_chats WHERE channel = ? AND account = ? AND chat = ? RETURNING chat",
+            spot,
+        )
+        if gone:
+            lasting.keep(tx, "moved_chats", *spot)
         return
     tx.execute(
         "INSERT INTO moved_chats(channel, account, chat, first, moved_at) VALUES (?, ?, ?, ?, ?) "
@@ -80,3 +90,4 @@ def move(tx: Transaction, spot: Spot, first: str, now: int) -> None:
         "moved_at = excluded.moved_at",
         (*spot, first, now),
     )
+    lasting.keep(tx, "moved_chats", *spot)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from bot.scope import MemoryView
-from bot.sessions import entries, hiding, store
+from bot.sessions import entries, hiding, lasting, store
 from bot.sessions.entries import Entry, Role
 from bot.storage import Database, Transaction
 
@@ -155,6 +155,8 @@ def hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     """Let no search find, and no request show, what was found; the transcripts stay."""
     for mention in mentions:
         hiding.hide(tx, mention.seq, mention.blocks, now)
+        entry = tx.execute("SELECT id FROM entries WHERE seq = ?", (mention.seq,))[0][0]
+        lasting.forgot(tx, entry, mention.blocks, now, says=mention.says)
         if mention.says:
             tx.forget_text(mention.seq)
             tx.execute(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bot.sessions import lasting
 from bot.storage import Transaction
 
 Name = tuple[str, str]
@@ -56,6 +57,8 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
     """Remove snapshots; the next request of their sessions makes them anew."""
     for name in names:
         tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", name)
+    for session_id in dict.fromkeys(session_id for session_id, _ in names):
+        lasting.dropped(tx, "prompt", session_id)
 
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:

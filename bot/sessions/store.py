@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from bot.sessions import entries, hiding
+from bot.sessions import entries, hiding, lasting
+from bot.sessions.lasting import MANY
 from bot.sessions.reset import Cut
 from bot.storage import Row, Transaction
 
 StartedBy = Literal["first", "new", "daily", "idle"]
 EndedBy = Literal["", "daily", "idle", "left"]
-
-MANY = "*"  # in the place of a sender: several people wrote in what is a direct chat
 
 _COLUMNS = (
     "id, key, person, channel, account, chat, thread, chat_type, model, previous, started_at, "
@@ -212,7 +211,10 @@ def start(
         notices=_lasting(previous.notices) if previous is not None else "",
         usage=previous.usage if previous is not None else "",
     )
-    return insert(tx, session)
+    begun = insert(tx, session)
+    if session.model or session.notices or session.usage:
+        lasting.keep(tx, "sessions", session.id)
+    return begun
 
 
 def insert(tx: Transaction, session: Session) -> tuple[Session, Appended]:
@@ -245,6 +247,12 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
         "updated_at = excluded.updated_at",
         (key, session_id, now),
     )
+
+
+def go_back(tx: Transaction, key: str, session_id: str, now: int) -> None:
+    """Let a key's next message belong to an older session again."""
+    point(tx, key, session_id, now)
+    lasting.went_back(tx, key, session_id, now)
 
 
 def taken_up_at(tx: Transaction, key: str) -> int:
@@ -339,7 +347,12 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Non
     if unknown:
         raise ValueError(f"not to be changed: {', '.join(sorted(unknown))}")
     names = ", ".join(f"{name} = ?" for name in columns)
+    # Each turn says who wrote; that lasts only when it was not one person.
+    lasts = {name: value for name, value in columns.items() if name != "sender" or value == MANY}
+    is_other = lasting.differs(tx, session_id, lasts)
     tx.execute(f"UPDATE sessions SET {names} WHERE id = ?", (*columns.values(), session_id))
+    if is_other:
+        lasting.keep(tx, "sessions", session_id)
 
 
 def messages(tx: Transaction, session_id: str, limit: int, first: str = "") -> list[entries.Entry]:

@@ -38,6 +38,10 @@ class Transaction(Protocol):
         """
         ...
 
+    def note(self, line: str) -> None:
+        """Add a line to the journal, which outlives the database; see `bot.sessions.lasting`."""
+        ...
+
 
 class Database(Protocol):
     """A database that survives crashes; `write` returns only when the work is on disk."""

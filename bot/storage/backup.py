@@ -144,7 +144,8 @@ def restore(database: Path, now: int) -> Path:
         raise StorageCorrupt(
             f"The database {database} is damaged and there is no sound backup of it. Nothing was "
             "changed. Put a copy of your own in its place, or move it away to begin empty: the "
-            f"transcripts in {database.parent / 'sessions'} are kept and are read back then."
+            f"transcripts in {database.parent / 'sessions'} are kept and are read back then, and "
+            "what people had forgotten stays hidden."
         )
     beside = database.with_suffix(".restoring")
     mark_read_back(database, due=True)

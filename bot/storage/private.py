@@ -35,6 +35,19 @@ def create(path: Path) -> None:
         _mend(path.resolve())
 
 
+def sync_folder(path: Path) -> None:
+    """Let the names in a folder reach the disk.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def mend(paths: Iterable[Path]) -> int:
     """Take everybody else's rights from files and from all that is in folders; how many had any.
 

@@ -141,6 +141,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE outbox ADD COLUMN language TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX outbox_parked ON outbox(again, tries, id) WHERE state = 'parked'",
     ),
+    (
+        # The journal, line by line; `start` is where a line begins in its file, in bytes.
+        "CREATE TABLE journal(seq {serial}, start BIGINT NOT NULL, line TEXT NOT NULL)",
+        "CREATE INDEX journal_by_start ON journal(start)",
+        # Lines of a journal that was read back, about sessions and entries that are not there yet.
+        "CREATE TABLE ahead(seq {serial}, session_id TEXT NOT NULL, line TEXT NOT NULL)",
+        "CREATE INDEX ahead_by_session ON ahead(session_id)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -19,7 +19,7 @@ import apsw
 import structlog
 
 from bot import errors
-from bot.storage import Row, Transaction, Value, fulltext, private, schema
+from bot.storage import Row, Transaction, Value, fulltext, journal, private, schema
 
 T = TypeVar("T")
 
@@ -52,10 +52,11 @@ _Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
 class SqliteTransaction:
     """`bot.storage.Transaction` over one connection."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "has_noted")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+        self.has_noted = False
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         """Run one statement and return all its rows."""
@@ -88,6 +89,11 @@ class SqliteTransaction:
             (match, *keys, *people, limit),
         )
         return [(entry, fulltext.score(bm25)) for entry, bm25 in rows]
+
+    def note(self, line: str) -> None:
+        """Add a line to the journal."""
+        journal.add(self, line)
+        self.has_noted = True
 
 
 def _marks(values: Sequence[str]) -> str:
@@ -188,7 +194,16 @@ class SqliteDatabase:
             failure = mapped(exc)
             log.warning("storage.write_failed", error=type(exc).__name__, works=len(batch))
             return [(future, None, failure) for _, future, _ in batch]
+        if transaction.has_noted:
+            self._follow(transaction)
         return outcomes
+
+    def _follow(self, transaction: SqliteTransaction) -> None:
+        """Bring the journal's file up to what is committed, before anybody is told of it."""
+        try:
+            journal.follow(transaction, journal.file_of(self.path))
+        except (OSError, apsw.Error) as exc:  # the table has it; the next line or start adds it
+            log.warning("journal.write_failed", error=type(exc).__name__)
 
     # --- the readers' threads --------------------------------------------------------------------
 

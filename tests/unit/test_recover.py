@@ -68,7 +68,7 @@ async def written_ahead(
 
 async def read_back(database: SqliteDatabase, folder: Path, *, every: bool = False) -> int:
     settle = partial(inbox.settle, now=9_000)
-    return await recover.read_back(database, folder, settle, every=every)
+    return await recover.read_back(database, folder, settle, 9_000, every=every)
 
 
 async def states(database: SqliteDatabase) -> list[str]:

@@ -661,7 +661,7 @@ async def test_a_restore_that_was_interrupted_is_finished_at_the_next_start(tmp_
     assert not path.exists()
     database = await open_database(tmp_path, FakeClock(NOON + HOUR))
     assert await database.read(all_lines) == lines
-    assert await database.read(keys) == ["only in the database"]
+    assert await database.read(keys) == ["only in the database", "restored"]
     await database.close()
 
 

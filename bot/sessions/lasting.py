@@ -1,0 +1,359 @@
+"""What must outlive the database and stands in no transcript: what goes into the journal, and back.
+
+A line of the journal is a row as it is now, or its key when the row is gone; so lines can be read
+back over an older database, or an empty one, in order. What was forgotten is told by its place in a
+transcript, never by its words. Codes are not in it: they are secrets, and soon worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import orjson
+
+from bot.storage import Row, Transaction, Value
+
+MANY = "*"  # in the place of a session's sender: several people wrote in what is a direct chat
+
+Name = Literal["links", "reminders", "pairing", "rooms", "moved_chats", "sessions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How rows of a table are written: their key, their other columns, and which of them last.
+
+    `texts` and `numbers` name the columns; those in `nullable` may be empty. `fixed` is what a row
+    that is read back has in the columns that are not written. `only` says which rows last.
+    """
+
+    key: tuple[str, ...]
+    texts: tuple[str, ...]
+    numbers: tuple[str, ...]
+    nullable: frozenset[str] = frozenset()
+    fixed: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    only: str = "1 = 1"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is written."""
+        return (*self.texts, *self.numbers)
+
+
+_SPOT = ("channel", "account", "chat", "thread")
+
+# Of a session only what its transcript does not tell: what people chose, and what was done with it.
+TABLES: dict[str, Table] = {
+    "links": Table(
+        key=("channel", "sender"),
+        texts=("channel", "sender", "root_channel", "root_sender", *_SPOT[1:], "language"),
+        numbers=("linked_at",),
+    ),
+    "reminders": Table(
+        key=("id",),
+        texts=("key", "person", *_SPOT, "language", "made_by", "text", "state"),
+        numbers=("id", "due_at", "created_at", "done_at"),
+        nullable=frozenset({"done_at"}),
+        only="state = 'waiting'",
+    ),
+    "pairing": Table(
+        key=("channel", "account", "sender"),
+        texts=("channel", "account", "sender", "state", "name", "locale", "chat", "thread"),
+        numbers=("asked_at", "approved_at"),
+        nullable=frozenset({"approved_at"}),
+        fixed={"code": "", "given": 1},
+        only="state = 'approved'",
+    ),
+    "rooms": Table(
+        key=("key",),
+        texts=("key", "activation"),
+        numbers=("changed_at",),
+        fixed={"warned_at": 0},
+        only="activation <> ''",
+    ),
+    "moved_chats": Table(
+        key=("channel", "account", "chat"),
+        texts=("channel", "account", "chat", "first"),
+        numbers=("moved_at",),
+    ),
+    "sessions": Table(
+        key=("id",),
+        texts=("id", "model", "notices", "usage", "saved", "compaction", "sender"),
+        numbers=(
+            "told",
+            "held",
+            "compaction_count",
+            "memory_flush_at",
+            "memory_flush_compaction_count",
+            "flushed_to",
+        ),
+        nullable=frozenset({"compaction"}),
+        only="model <> '' OR notices <> '' OR usage <> '' OR told <> 0 OR compaction_count <> 0 "
+        f"OR memory_flush_at <> 0 OR sender = '{MANY}'",
+    ),
+}
+
+
+_DROP = {
+    "artifact": "DELETE FROM artifacts WHERE id = ?",
+    "prompt": "DELETE FROM snapshots WHERE session_id = ?",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A line of the journal that was read: `kind` is a table or one of the kinds beside them."""
+
+    kind: str
+    data: Mapping[str, Any]
+    is_gone: bool = False
+
+    @property
+    def subject(self) -> str:
+        """What it speaks of: two lines about the same thing have the same."""
+        table = TABLES.get(self.kind)
+        names = table.key if table is not None else ("entry", "key", "id")
+        return "\0".join(str(self.data[name]) for name in names if name in self.data)
+
+    @property
+    def session(self) -> str:
+        """The session it speaks of, or empty."""
+        match self.kind:
+            case "sessions":
+                return str(self.data["id"])
+            case "forgotten":
+                return str(self.data["entry"]).rpartition(".")[0]
+            case "current":
+                return str(self.data["session"])
+            case _:
+                return ""
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def keep(tx: Transaction, name: Name, *key: Value) -> None:
+    """Note a row of a table as it is now, or that it is gone."""
+    table = TABLES[name]
+    rows = _rows(tx, name, _where(table), key)
+    if rows:
+        tx.note(_line({"type": name, "row": rows[0]}))
+    else:
+        tx.note(_line({"type": name, "gone": dict(zip(table.key, key, strict=True))}))
+
+
+def differs(tx: Transaction, session_id: str, columns: Mapping[str, Value]) -> bool:
+    """True when a session has something else in any of these columns that last."""
+    named = {name: columns[name] for name in TABLES["sessions"].columns if name in columns}
+    if not named:
+        return False
+    others = " OR ".join(f"{name} IS DISTINCT FROM ?" for name in named)
+    rows = tx.execute(
+        f"SELECT 1 FROM sessions WHERE id = ? AND ({others})", (session_id, *named.values())
+    )
+    return bool(rows)
+
+
+def forgot(
+    tx: Transaction, entry: str, blocks: Iterable[int], now: int, *, says: bool = False
+) -> None:
+    """Note that blocks of an entry are hidden, and whether no search may find its words either."""
+    record = {"entry": entry, "blocks": sorted(blocks), "says": says, "at": now}
+    tx.note(_line({"type": "forgotten", "row": record}))
+
+
+def dropped(tx: Transaction, what: Literal["artifact", "prompt"], id_: str) -> None:
+    """Note that a tool's long result, or what a session's requests began with, was removed."""
+    tx.note(_line({"type": "dropped", "row": {"what": what, "id": id_}}))
+
+
+def went_back(tx: Transaction, key: str, session_id: str, now: int) -> None:
+    """Note that a key's next message belongs to an older session again."""
+    row = {"key": key, "session": session_id, "at": now}
+    tx.note(_line({"type": "current", "row": row}))
+
+
+def everything(tx: Transaction) -> list[str]:
+    """All that lasts as it is now, as lines: what a journal begins with."""
+    found = [
+        _line({"type": name, "row": row})
+        for name, table in TABLES.items()
+        for row in _rows(tx, name, table.only, ())
+    ]
+    gone = tx.execute(
+        "SELECT id, -1, forgotten.at FROM forgotten JOIN entries ON entries.seq = forgotten.seq "
+        "UNION ALL SELECT id, block, hidden.at FROM hidden JOIN entries ON entries.seq = hidden.seq"
+    )
+    for entry, block, at in gone:
+        row = {"entry": entry, "blocks": [] if block < 0 else [block], "says": block < 0, "at": at}
+        found.append(_line({"type": "forgotten", "row": row}))
+    return found
+
+
+# --- reading back -------------------------------------------------------------------------------
+
+
+def parse(line: bytes) -> Record | None:
+    """What a line says, or None when it is none of ours. Pure."""
+    try:
+        found: object = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    said = cast("dict[str, object]", found)
+    kind, row = said.get("type"), said.get("row", said.get("gone"))
+    if not isinstance(kind, str) or not isinstance(row, dict):
+        return None
+    record = Record(kind, cast("dict[str, Any]", row), is_gone="row" not in said)
+    return record if _is_sound(record) else None
+
+
+def apply(tx: Transaction, line: str, record: Record, now: int) -> None:
+    """Do what a line says; what it speaks of may not be there yet, and then it waits."""
+    if record.kind in TABLES and record.kind != "sessions":
+        _put(tx, record)
+    elif record.kind == "dropped":
+        tx.execute(_DROP[record.data["what"]], (record.data["id"],))
+    elif record.kind == "current" or not _apply_to_session(tx, record, now):
+        tx.execute("INSERT INTO ahead(session_id, line) VALUES (?, ?)", (record.session, line))
+
+
+def arrived(tx: Transaction, session_id: str, now: int) -> None:
+    """A session's transcript was read back: do what the journal says of it."""
+    rows = tx.execute(
+        "SELECT seq, line FROM ahead WHERE session_id = ? ORDER BY seq", (session_id,)
+    )
+    for seq, line in rows:
+        record = parse(str(line).encode())
+        if record is not None and record.kind != "current" and _apply_to_session(tx, record, now):
+            tx.execute("DELETE FROM ahead WHERE seq = ?", (seq,))
+
+
+def go_back(tx: Transaction) -> None:
+    """Every transcript was read back: let each key's next message go where its person went back to.
+
+    Unless a newer conversation was begun after that.
+    """
+    for seq, line in tx.execute("SELECT seq, line FROM ahead ORDER BY seq"):
+        record = parse(str(line).encode())
+        if record is None or record.kind != "current":
+            continue
+        tx.execute("DELETE FROM ahead WHERE seq = ?", (seq,))
+        key, session, at = (record.data[name] for name in ("key", "session", "at"))
+        tx.execute(
+            "UPDATE conversations SET session_id = ?, updated_at = ? WHERE key = ? "
+            "AND EXISTS (SELECT 1 FROM sessions WHERE id = ? AND key = ?) "
+            "AND NOT EXISTS (SELECT 1 FROM sessions WHERE key = ? AND started_at > ?)",
+            (session, at, key, session, key, key, at),
+        )
+
+
+def _apply_to_session(tx: Transaction, record: Record, now: int) -> bool:
+    """False when its session or entry is not there."""
+    if record.kind == "sessions":
+        return _put(tx, record)
+    rows = tx.execute("SELECT seq FROM entries WHERE id = ?", (record.data["entry"],))
+    for (seq,) in rows:
+        # As of now: what is forgotten of late is taken out of the index too.
+        for block in record.data["blocks"]:
+            tx.execute(
+                "INSERT INTO hidden(seq, block, at) VALUES (?, ?, ?) "
+                "ON CONFLICT(seq, block) DO NOTHING",
+                (seq, block, now),
+            )
+        if record.data["says"]:
+            tx.forget_text(seq)
+            tx.execute(
+                "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING",
+                (seq, now),
+            )
+    return bool(rows)
+
+
+def _put(tx: Transaction, record: Record) -> bool:
+    """Let a row be as a line says; False when it is a session that is not there."""
+    table = TABLES[record.kind]
+    key = tuple(record.data[name] for name in table.key)
+    if record.is_gone:
+        tx.execute(f"DELETE FROM {record.kind} WHERE {_where(table)}", key)
+        return True
+    if record.kind == "sessions":
+        others = [name for name in table.columns if name not in table.key]
+        rows = tx.execute(
+            f"UPDATE sessions SET {', '.join(f'{name} = ?' for name in others)} "
+            f"WHERE {_where(table)} RETURNING id",
+            (*(record.data[name] for name in others), *key),
+        )
+        return bool(rows)
+    values = {name: record.data[name] for name in table.columns}
+    names = (*values, *table.fixed)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names if name not in table.key)
+    tx.execute(
+        f"INSERT INTO {record.kind}({', '.join(names)}) VALUES ({', '.join('?' for _ in names)}) "
+        f"ON CONFLICT({', '.join(table.key)}) DO UPDATE SET {changes}",
+        (*values.values(), *table.fixed.values()),
+    )
+    return True
+
+
+def _is_sound(record: Record) -> bool:
+    """True when a line has all that its kind needs, of the right types."""
+    data = record.data
+    match record.kind:
+        case kind if kind in TABLES:
+            table = TABLES[kind]
+            names = table.key if record.is_gone else table.columns
+            if record.is_gone and kind == "sessions":
+                return False  # transcripts only grow
+            return set(data) == set(names) and all(_fits(table, n, data[n]) for n in names)
+        case "forgotten":
+            return (
+                not record.is_gone
+                and isinstance(data.get("entry"), str)
+                and isinstance(data.get("says"), bool)
+                and isinstance(data.get("blocks"), list)
+                and all(_is_number(block) for block in data["blocks"])
+            )
+        case "dropped":
+            return data.get("what") in _DROP and isinstance(data.get("id"), str)
+        case "current":
+            return (
+                isinstance(data.get("key"), str)
+                and isinstance(data.get("session"), str)
+                and _is_number(data.get("at"))
+            )
+        case _:
+            return False
+
+
+def _fits(table: Table, name: str, value: object) -> bool:
+    if value is None:
+        return name in table.nullable
+    return isinstance(value, str) if name in table.texts else _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    """True for what an integer column takes."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _rows(tx: Transaction, name: str, where: str, values: Sequence[Value]) -> list[dict[str, Any]]:
+    table = TABLES[name]
+    rows: list[Row] = tx.execute(
+        f"SELECT {', '.join(table.columns)} FROM {name} WHERE {where}", values
+    )
+    found = [dict(zip(table.columns, row, strict=True)) for row in rows]
+    for row in found:
+        if name == "sessions" and row["sender"] != MANY:
+            row["sender"] = ""  # one person's name changes from turn to turn, and no turn is noted
+    return found
+
+
+def _where(table: Table) -> str:
+    return " AND ".join(f"{name} = ?" for name in table.key)
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return orjson.dumps(record).decode()
