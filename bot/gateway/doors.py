@@ -1,7 +1,8 @@
 """What comes in from rooms, and what may go on to the model.
 
-Most of what is said in a room is not for the bot. It costs a look into memory and nothing else: no
-transaction, no file. It is kept for a while, and goes along with the next message that is.
+Most of what is said in a room is not for the bot. It costs a look into memory, and one into the
+database where a word in it could be a code. It is kept for a while, and goes along with the next
+message that is.
 """
 
 from __future__ import annotations

@@ -641,6 +641,15 @@ class World:
         self.setting = replace(setting, joined=tuple({**kept, who.id: root}.items()))
         self.counts["links"] += 1
 
+    async def expose(self, first: Who, member: Who, thief: Who) -> None:
+        """Let a code that `first` was given be typed in a room, and then by who read it there."""
+        code = re.findall("/link ([A-Z2-9]{8})", await self.answer(first, "/link"))[0]
+        await self.say(member, f"/link {code}")
+        answer = await self.answer(thief, f"/link {code}")
+        if "same person now" in answer:
+            raise Leak(f"{thief} was joined to {first} with a code that stood in a room")
+        self.counts["codes void"] += 1
+
     async def part(self, who: Who) -> None:
         """Let `who` be somebody of their own again."""
         await settled()

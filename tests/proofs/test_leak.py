@@ -478,6 +478,10 @@ async def tour_of_rooms(world: World) -> None:
 async def tour_of_links(world: World) -> None:
     """Join accounts, talk with each, part them, and talk again."""
     bob, eve, other_ada = Who("memory", "bob"), Who("other", "eve"), Who("other", "ada")
+    for member, first, thief in ((MEMBERS[0], bob, eve), (MEMBERS[1], eve, other_ada)):
+        await world.expose(first, member, thief)
+        await asks(world, thief, 1, "transcript_search")
+    world.scan()
     for who, first in ((other_ada, bob), (eve, Who("memory", "boss")), (bob, other_ada)):
         await joins(world, who, first)
         for number, each in enumerate((who, first)):
@@ -552,6 +556,7 @@ async def test_rooms_that_have_a_memory_take_the_tour(tmp_path: Path):
     counts = await take_the_tour(tmp_path, setting)
     assert counts["rightly seen"] > 500
     assert counts["links"] >= 2
+    assert counts["codes void"] == 2
 
 
 @pytest.mark.slow
@@ -731,6 +736,12 @@ def links_join_everybody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LinkBook, "of", lambda self, _person: tuple(self._links.values()))
 
 
+def codes_stay_good_in_rooms(patch: pytest.MonkeyPatch) -> None:
+    from bot import codes
+
+    patch.setattr(codes, "typed_in", lambda _text: frozenset())
+
+
 def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
     from bot.gateway.links import LinkBook
 
@@ -757,6 +768,7 @@ BREAKS: tuple[Break, ...] = (
     people_bring_their_memory_into_rooms,
     bystanders_are_answered,
     links_join_everybody,
+    codes_stay_good_in_rooms,
     what_was_joined_stays_joined,
 )
 # Rooms see nothing by default: for these there must be something to see.
