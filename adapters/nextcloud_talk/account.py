@@ -125,11 +125,12 @@ class Account:
         """Whether this is a file we showed ourselves, as the API user."""
         return any(self._sharer.is_own(file_ref(media.ref)[0]) for media in inbound.media)
 
-    async def _arrived(self, inbound: Inbound, *, is_moderator: bool) -> None:
+    async def _arrived(self, inbound: Inbound, *, is_moderator: bool | None) -> None:
         """Store a message that a call brought, after what was missed before it."""
         room = room_token(inbound.chat)
         _keep(self._present, room, value=True)
-        _keep(self._moderators, (inbound.chat, inbound.sender), value=is_moderator)
+        if is_moderator is not None:
+            _keep(self._moderators, (inbound.chat, inbound.sender), value=is_moderator)
         if self._catch_up is not None:
             await self._catch_up.settled(room)
         try:

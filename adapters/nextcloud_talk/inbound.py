@@ -103,9 +103,15 @@ def actor_of(webhook_url: str) -> str:
     return f"{_BOT_TYPE}bot-{digest}" if webhook_url else ""
 
 
-def moderates(payload: object) -> bool:
-    """Whether the payload says that its actor looks after the room."""
-    return number(child(node(payload), "actor"), "talkParticipantType") in _MODERATORS
+def moderates(payload: object) -> bool | None:
+    """True when the payload says that its actor looks after the room; None when it does not tell.
+
+    Talk tells it with what people write, not with what they share.
+    """
+    actor = child(node(payload), "actor")
+    if "talkParticipantType" not in actor:
+        return None
+    return number(actor, "talkParticipantType") in _MODERATORS
 
 
 def chat_id(me: Identity, room: str) -> str:

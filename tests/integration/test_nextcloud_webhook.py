@@ -24,6 +24,7 @@ from tests.fakes.nextcloud import (
     reply_to,
     running,
     settings,
+    shared,
     signed,
 )
 from tests.support import changed_anywhere, until
@@ -441,6 +442,10 @@ async def test_who_looks_after_a_room_is_known_once_they_wrote(fake, engine, con
         await fake.say("hi", rank=1)
         assert await channel.is_admin(address, "ada")
         assert not await channel.is_admin(Address("nextcloud_talk", "x", "n3xtc10ud"), "ada")
+        # What somebody shares comes without their rank.
+        await fake.say("{object}", parameters=shared("talk-poll", "3", "Tea?"), type="Activity")
+        assert engine.received[-1].text == "[poll: Tea?]"
+        assert await channel.is_admin(address, "ada")
         await fake.say("hi", rank=3)
         assert not await channel.is_admin(address, "ada")
 

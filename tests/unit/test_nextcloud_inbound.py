@@ -441,7 +441,8 @@ def test_a_command_after_the_name_is_a_command(text, command):
 )
 def test_who_looks_after_a_room(rank, moderator):
     assert moderates(payload("x", rank=rank)) is moderator
-    assert not moderates([])
+    assert moderates(payload("x")) is None
+    assert moderates([]) is None
 
 
 # --- odd text ------------------------------------------------------------------------------------
