@@ -86,6 +86,8 @@ class ModelError(ConfidantError):
     """The model could not answer."""
 
     key = "error.model.unexpected"
+    wait: float = 0.0  # seconds after which the service wants to be asked again, 0 if it told none
+    again: bool | None = None  # whether the service said that asking again helps
 
 
 class ModelAuth(ModelError):

@@ -29,6 +29,11 @@ log = structlog.get_logger(__name__)
 
 CUT_RESULT = 500  # characters a result keeps when a turn's own results leave no room
 
+_LAST_WORD = (
+    "[the program: no more tools can be used for this. Answer the person now with what you have, "
+    "and say what is missing.]"
+)
+
 OnText = Callable[[str], None]
 OnContext = Callable[[int], None]
 
@@ -72,7 +77,8 @@ class TurnResult:
     `messages` begins with the person's own and is what the transcript gets. `reply` is what the
     person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
     `error` set the model failed after that much. `context_tokens` is what the last call reported
-    to be in the window, 0 when it reported nothing; `was_cut` says that results were cut in it.
+    to be in the window, 0 when it reported nothing; `was_cut` says that results were cut in it,
+    `exhausted` that it used all its steps on tools and had nothing to say in the end.
     """
 
     messages: tuple[Message, ...]
@@ -82,6 +88,7 @@ class TurnResult:
     context_tokens: int = 0
     stopped: bool = False
     silent: bool = False
+    exhausted: bool = False
     was_cut: bool = False
     error: ModelError | None = None
 
@@ -102,6 +109,8 @@ class Turn:
         self._context_tokens = 0
         self._used = request.used + self._weight(request.messages)
         self._silent = False
+        self._exhausted = False
+        self._deadline: float | None = None
         self._task: asyncio.Task[TurnResult] | None = None
         self._begun = False
         self._stopped = False
@@ -120,8 +129,9 @@ class Turn:
 
     async def _run(self) -> TurnResult:
         self._begun = True
+        self._deadline = asyncio.get_running_loop().time() + self._request.timeout
         try:
-            async with asyncio.timeout(self._request.timeout):
+            async with asyncio.timeout_at(self._deadline):
                 stop = await self._steps()
         except asyncio.CancelledError:
             if not self._stopped:
@@ -151,20 +161,32 @@ class Turn:
             elif reply.stop != "paused":
                 return reply.stop
         log.warning("turn.too_many_steps", steps=self._request.max_steps)
-        return "end"
+        if self._request.purpose != "chat":
+            return "end"
+        self._make_room()
+        reply = await self._reply(may_call=False)
+        self._exhausted = not reply.message.text.strip()
+        return "end" if reply.stop in {"tool_use", "paused"} else reply.stop
 
-    async def _reply(self) -> Reply:
+    async def _reply(self, *, may_call: bool = True) -> Reply:
         asked = self._request
+        shown = (
+            self._shown
+            if may_call
+            else [*self._shown, Message("user", (Text(_LAST_WORD, note=True),))]
+        )
         request = Request(
             model=asked.model_name,
             system=asked.system,
-            messages=(*asked.history, *self._shown),
+            messages=(*asked.history, *shown),
             tools=asked.tools,
             max_tokens=asked.max_tokens,
             language=asked.language,
             purpose=asked.purpose,
             now=asked.context.now,
             begins=len(asked.history),
+            may_call=may_call,
+            deadline=self._deadline,
         )
         self._held_back = True
         reply: Reply | None = None
@@ -176,6 +198,9 @@ class Turn:
                     reply = event
         if reply is None:
             raise ModelBadReply
+        if not may_call:  # whatever it calls now is not run
+            words = tuple(b for b in reply.message.blocks if not isinstance(b, ToolUse))
+            reply = replace(reply, message=replace(reply.message, blocks=words))
         self._writing.clear()
         if is_silent(reply.message.text):
             self._silent = True
@@ -261,6 +286,7 @@ class Turn:
             context_tokens=self._context_tokens,
             stopped=stopped,
             silent=self._silent and not self._text(),
+            exhausted=self._exhausted,
             was_cut=self._shown != self._messages,
             error=error,
         )

@@ -110,7 +110,8 @@ class MemoryCommands:
     def __init__(self, desk: MemoryDesk, database: Database) -> None:
         self._desk = desk
         self._database = database
-        self._asked: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        # By conversation and person: in a shared one nobody confirms what another one asked.
+        self._asked: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
 
     async def memory(self, call: Call) -> Apply:
         """How memory is doing, or one of the things that can be done with it."""
@@ -198,7 +199,7 @@ class MemoryCommands:
         return saying(f"{fence}markdown\n{content}\n{fence}")
 
     async def _forget(self, call: Call, rest: str) -> Apply:
-        key = call.place.key
+        key = (call.place.key, call.person)
         if rest.lower() in YES:
             words, until = self._asked.pop(key, ("", 0.0))
             if time.monotonic() > until:
@@ -263,7 +264,7 @@ class MemoryCommands:
 
         return apply
 
-    def _ask(self, key: str, words: str) -> None:
+    def _ask(self, key: tuple[str, str], words: str) -> None:
         self._asked[key] = (words, time.monotonic() + ASKED_SECONDS)
         self._asked.move_to_end(key)
         while len(self._asked) > MAX_ASKED:

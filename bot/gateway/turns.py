@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from bot.config import Config
 from bot.context import extract, prompt, pruning
 from bot.context.conversation import Line, size_of
 from bot.delivery.outbox import Extra
-from bot.errors import ModelTooLarge, WindowTooSmall
+from bot.errors import ModelError, ModelTooLarge, WindowTooSmall
 from bot.gateway import fullness, inbox, media
 from bot.gateway.aftercare import Aftercare, Fill, Talk
 from bot.gateway.attempts import Attempts
@@ -35,7 +36,7 @@ from bot.gateway.prefix import save as save_prefixes
 from bot.gateway.presence import Presence
 from bot.gateway.running import RunningTurns
 from bot.gateway.windows import Windows
-from bot.i18n import text
+from bot.i18n import catalog, text
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, Whose
@@ -46,6 +47,8 @@ from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import MANY, Session
 
+TOLD_WAIT = 2.0  # seconds; a shorter time is over when it is read
+_UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
 RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
 
 
@@ -472,9 +475,11 @@ def _answer(result: TurnResult, model: str, language: str, stored: str, unseen: 
     reply = ticks.without_ticks(result.reply)
     notice = ""
     if result.error is not None:
-        notice = text(language, result.error.key, model=model)
+        notice = _failure(language, result.error, model)
     elif result.stopped:
         notice = text(language, "turn.stopped") if reply else ""
+    elif result.exhausted:
+        notice = text(language, "turn.exhausted")
     elif not reply and not stored and not result.silent:
         notice = text(language, "turn.empty")
     elif result.stop == "max_tokens":
@@ -482,3 +487,12 @@ def _answer(result: TurnResult, model: str, language: str, stored: str, unseen: 
     notice = "\n\n".join(part for part in (notice, unseen) if part)
     letter = "\n\n".join(part for part in (reply, stored, notice) if part)
     return _Answer(letter, stored, notice)
+
+
+def _failure(language: str, error: ModelError, model: str) -> str:
+    """What is told of a failure, with when to try again if the service said so."""
+    if error.wait < TOLD_WAIT or f"{error.key}_until" not in catalog(language):
+        return text(language, error.key, model=model)
+    unit, seconds = next(each for each in _UNITS if error.wait >= each[1] * 2)
+    wait = text(language, f"wait.{unit}", count=math.ceil(error.wait / seconds))
+    return text(language, f"{error.key}_until", wait=wait)

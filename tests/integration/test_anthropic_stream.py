@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -404,6 +406,105 @@ async def test_an_overloaded_service_is_tried_again(server: api.MessagesApi):
     await model.close()
     assert words == "Hi"
     assert len(server.bodies) == 3
+
+
+BUSY = api.streams(api.start(), {"type": "error", "error": {"type": "overloaded_error"}})
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bot.agent.models.anthropic.FIRST_PAUSE", 0.001)
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        BUSY,
+        api.streams(api.start()),
+        api.streams(),
+        api.streams(api.start(), then=api.drops),
+        api.drops,
+        api.fails(429, "rate_limit_error"),
+        api.fails(500, x_should_retry="true"),
+    ],
+    ids=["overloaded within", "ends", "empty", "breaks", "refused", "rate limit", "error"],
+)
+async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all(
+    server: api.MessagesApi, trouble: api.Answer
+):
+    model = model_on(server)
+    server.answers = [trouble, trouble, api.says("Hi")]
+    assert (await run(model))[0] == "Hi"
+    assert len(server.bodies) == 3
+    server.answers = [trouble]
+    with pytest.raises(ModelError):
+        await run(model)
+    assert len(server.bodies) == 6
+    await model.close()
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        api.streams(api.start(), *api.text(0, "Half"), then=api.drops),
+        api.streams(api.start(), *api.text(0, "Half")),
+        api.fails(400, "invalid_request_error"),
+        api.fails(503, "", x_should_retry="false"),
+        api.fails(401, "authentication_error"),
+    ],
+)
+async def test_what_has_begun_or_cannot_change_is_not_tried_again(
+    server: api.MessagesApi, trouble: api.Answer
+):
+    server.answers = [trouble, api.says("Hi")]
+    model = model_on(server)
+    with pytest.raises(ModelError):
+        await run(model)
+    await model.close()
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "120"}, 120),
+        ({"retry_after_ms": "90000"}, 90),
+        ({"retry_after": formatdate(time.time() + 600, usegmt=True)}, 600),
+    ],
+)
+async def test_a_long_wait_is_told_and_not_sat_out(
+    server: api.MessagesApi, headers: dict[str, str], seconds: float
+):
+    server.answers = [api.fails(429, "rate_limit_error", **headers)]
+    model = model_on(server)
+    with pytest.raises(ModelRateLimited) as caught:
+        await run(model)
+    await model.close()
+    assert caught.value.wait == pytest.approx(seconds, abs=60)
+    assert len(server.bodies) == 1
+
+
+async def test_a_rate_limit_never_becomes_a_turn_that_took_too_long(server: api.MessagesApi):
+    server.answers = [api.fails(429, "rate_limit_error", retry_after="10")]
+    model = model_on(server)
+    soon = asyncio.get_running_loop().time() + 5
+    with pytest.raises(ModelRateLimited):
+        await run(model, replace(asking(), deadline=soon))
+    await model.close()
+    assert len(server.bodies) == 1
+
+
+async def test_words_alone_are_asked_for_with_the_tools_still_listed(
+    server: api.MessagesApi, model: AnthropicModel
+):
+    await run(model, replace(asking(), tools=(TOOL,), may_call=False))
+    await run(model, replace(asking(), tools=(TOOL,)))
+    first, second = server.bodies
+    assert first["tool_choice"] == {"type": "none"}
+    assert "tool_choice" not in second
+    assert first["tools"] == second["tools"]
 
 
 # --- its life ------------------------------------------------------------------------------------

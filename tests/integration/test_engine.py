@@ -8,7 +8,14 @@ import apsw
 import pytest
 
 from bot.agent.models import Request
-from bot.errors import ModelOverloaded, SendLater, SendRefused, SendTransient, StorageBusy
+from bot.errors import (
+    ModelOverloaded,
+    ModelRateLimited,
+    SendLater,
+    SendRefused,
+    SendTransient,
+    StorageBusy,
+)
 from bot.sessions.mirror import Mirror
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel, calls
@@ -356,3 +363,48 @@ async def test_new_while_the_first_message_is_being_answered_begins_another(tmp_
         await model.started.wait()
         assert "The one before is kept" in await engine.ask("/new")
         model.gate.set()
+
+
+@pytest.mark.parametrize(
+    ("wait", "locale", "words"),
+    [
+        (120, "en", "try again in 2 minutes"),
+        (61, "en", "try again in 61 seconds"),
+        (7300, "en", "try again in 3 hours"),
+        (0, "en", "try again in a minute"),
+        (300, "zh", "请在 5 分钟后再试"),
+    ],
+)
+async def test_how_long_the_service_wants_to_be_left_alone_is_told(tmp_path, wait, locale, words):
+    error = ModelRateLimited()
+    error.wait = wait
+    async with running(tmp_path, model=ScriptedModel(script=lambda _: error)) as engine:
+        assert words in await engine.ask("hello", locale=locale)
+
+
+async def test_tools_without_end_end_in_words_or_in_saying_so(tmp_path):
+    model = ScriptedModel(script=lambda r: calls("nothing") if r.may_call else "So far: nothing")
+    async with running(tmp_path, model=model) as engine:
+        assert await engine.ask("look") == "So far: nothing"
+        model.script = lambda _: calls("nothing")
+        assert "still have no answer" in await engine.ask("look again")
+
+
+async def test_what_waits_behind_new_is_not_answered_with_what_was_said_before(tmp_path):
+    model = ScriptedModel(gate=asyncio.Event())
+    queue = {"mode": "collect", "debounce": 0}
+    async with running(tmp_path, model=model, session={"queue": queue}) as engine:
+        await engine.say("running")
+        await model.started.wait()
+        await engine.say("before")
+        await engine.ask("/new")
+        await engine.say("after")
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: "You said: after" in engine.sent_to("ada"))
+        assert engine.sent_to("ada")[1:] == [
+            "You said: running",
+            "You said: before",
+            "You said: after",
+        ]
+        requests = [[m.text for m in request.messages] for request in model.requests]
+        assert requests[1:] == [["running", "You said: running", "before"], ["after"]]

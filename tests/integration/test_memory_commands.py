@@ -329,6 +329,28 @@ async def test_forgetting_leaves_no_file_out_however_many_places_there_are(tmp_p
         assert path.read_text() == "- Likes tea\n"
 
 
+@pytest.mark.parametrize("place", ["shared", "room"])
+async def test_a_question_is_answered_by_who_asked_it_alone(tmp_path: Path, place: str):
+    here: dict[str, Any] = {"chat": "den", "chat_type": "group", "mentions_bot": True}
+    section = {"group_policy": "open", "dm_scope": "main"}
+    if place == "shared":
+        here = {"chat": "den"}  # where the double shows what it answers
+    scope = {"default": "allow", "rules": []}
+    async with running(tmp_path, channels={"memory": section}, scope=scope) as engine:
+
+        async def command(words: str, sender: str) -> str:
+            before = len(engine.sent_to("den"))
+            await engine.say(words, sender=sender, **here)
+            await engine.channel.wait_until(lambda _: len(engine.sent_to("den")) > before)
+            return engine.sent_to("den")[before]
+
+        await command("my boat is called Orinoco", "ada")
+        assert "Send “/memory forget yes”" in await command("/memory forget orinoco", "ada")
+        assert "nothing to confirm" in await command("/memory forget yes", "eve")
+        await command("/memory forget no", "eve")  # nor does it take the question back
+        assert "Forgotten:" in await command("/memory forget yes", "ada")
+
+
 async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_path: Path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:

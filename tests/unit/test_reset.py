@@ -234,3 +234,14 @@ def test_the_channel_decides_before_the_type_and_the_type_before_the_rest():
     assert policy_for(config, "discord", "group", "-42").at_hour == 1
     assert policy_for(config, "web", "direct").at_hour == 2
     assert policy_for(config, "web", "group").at_hour == 1
+
+
+@pytest.mark.parametrize(("minutes", "is_over"), [(0, False), (46, False), (59, False), (60, True)])
+def test_a_day_ends_only_after_an_hour_of_silence(minutes, is_over):
+    zone, policy = ZoneInfo("UTC"), ResetPolicy(mode="daily", at_hour=4)
+    four = int(datetime(2026, 11, 21, 4, tzinfo=UTC).timestamp() * 1000)
+    times = SessionTimes(started_at=four - DAY, last_user_at=four + HOUR)
+    now = times.last_user_at + minutes * MINUTE
+    assert (expired(policy, times, now, zone) == "daily") is is_over
+    found = cut(ResetConfig(mode="daily", at_hour=4), now, [zone])
+    assert (times.last_user_at <= found.quiet_since) is is_over

@@ -94,7 +94,9 @@ async def test_a_model_that_takes_too_long_keeps_what_it_wrote():
 async def test_tools_without_end_end_after_the_most_steps_with_every_call_answered():
     model = ScriptedModel(script=lambda _: calls("nothing", x=1))
     result = await turn(model, max_steps=3).start()
-    assert len(model.requests) == 3
+    assert [request.may_call for request in model.requests] == [True, True, True, False]
+    assert result.exhausted
+    assert result.reply == ""
     uses = [b for m in result.messages for b in m.blocks if isinstance(b, ToolUse)]
     answers = [b for m in result.messages for b in m.blocks if isinstance(b, ToolResult)]
     assert len(uses) == len(answers) == 3
@@ -116,3 +118,16 @@ async def test_a_turn_stopped_between_a_call_and_its_result_answers_the_call():
         b.tool_use_id for m in result.messages for b in m.blocks if isinstance(b, ToolResult)
     ]
     assert uses == answers
+
+
+async def test_after_the_most_steps_the_model_is_asked_for_words_once_more():
+    model = ScriptedModel(
+        script=lambda r: calls("nothing") if r.may_call else "What I found so far"
+    )
+    result = await turn(model, max_steps=3).start()
+    assert (result.reply, result.stop, result.exhausted) == ("What I found so far", "end", False)
+    last = model.requests[-1]
+    assert "no more tools" in last.messages[-1].blocks[-1].text
+    # The program's own words are no part of the conversation.
+    assert all("no more tools" not in str(message) for message in result.messages)
+    assert result.messages[-1] == Message("assistant", (Text("What I found so far"),))

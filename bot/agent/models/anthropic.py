@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import random
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
@@ -19,7 +21,14 @@ from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.wire import Accumulator, body_of, load
 from bot.clock import Clock, system_clock
 from bot.config import AnthropicConfig
-from bot.errors import ModelAuth, ModelBadReply, ModelError, ModelUnreachable
+from bot.errors import (
+    ModelAuth,
+    ModelBadReply,
+    ModelError,
+    ModelOverloaded,
+    ModelRateLimited,
+    ModelUnreachable,
+)
 
 if TYPE_CHECKING:  # loading it takes a second: `warm_up` does, in a thread
     from anthropic import AsyncAnthropic
@@ -29,6 +38,10 @@ NO_KEY = "no-key"  # for an endpoint of one's own that wants none
 CONNECT_TIMEOUT = 10.0  # seconds
 CATALOG_TIMEOUT = 20.0  # seconds
 MAX_RETRIES = 2
+FIRST_PAUSE = 0.5  # seconds between two tries; doubles
+LAST_PAUSE = 8.0  # seconds
+LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
+PASSING = (ModelOverloaded, ModelRateLimited, ModelUnreachable)  # it may work in a moment
 KNOWN_NAMES = ("claude-sonnet-5-5", "claude-haiku-5-5", "claude-opus-5-5", "claude-fable-5-2")
 STREAM_HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 
@@ -82,6 +95,31 @@ class AnthropicModel:
             ModelError: one of its subclasses for everything that can go wrong.
         """
         client = await self._ready()
+        for number in range(self._max_retries + 1):
+            has_begun = False
+            try:
+                async with aclosing(self._once(client, request)) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event
+            except ModelError as error:
+                pause = _pause(error, number, request.deadline)
+                if has_begun or pause is None or number == self._max_retries:
+                    log.warning("model.failed", model=request.model, error=str(error))
+                    raise
+                log.info("model.again", model=request.model, error=str(error), seconds=pause)
+            else:
+                return
+            await asyncio.sleep(pause)
+
+    async def _once(
+        self, client: AsyncAnthropic, request: Request
+    ) -> AsyncGenerator[TextDelta | Reply]:
+        """Ask for one reply.
+
+        Raises:
+            ModelError: one of its subclasses for everything that can go wrong.
+        """
         from anthropic import AsyncStream  # noqa: PLC0415 - loaded by now
 
         from bot.agent.models.failures import model_error  # noqa: PLC0415 - needs the SDK
@@ -95,7 +133,8 @@ class AnthropicModel:
                 "/v1/messages",
                 cast_to=object,
                 content=body,
-                options={"headers": STREAM_HEADERS},
+                # The SDK would sit out whatever it is told to, and knows nothing of the stream.
+                options={"headers": STREAM_HEADERS, "max_retries": 0},
                 stream=True,
                 stream_cls=AsyncStream[object],
             )
@@ -106,13 +145,10 @@ class AnthropicModel:
                     if words := _feed(reply, sse.data):
                         yield TextDelta(words)
             whole = reply.reply()
-        except ModelError as error:
-            log.warning("model.failed", model=request.model, error=str(error))
+        except ModelError:
             raise
         except Exception as error:
-            mapped = model_error(error)
-            log.warning("model.failed", model=request.model, error=str(mapped))
-            raise mapped from error
+            raise model_error(error) from error
         if reply.unknown_stop:
             log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
         yield whole
@@ -189,6 +225,19 @@ class AnthropicModel:
         client._custom_headers = headers  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         _ = client.models  # its module is loaded on first use
         return client
+
+
+def _pause(error: ModelError, number: int, deadline: float | None) -> float | None:
+    """Seconds until it is worth asking again after the try of this number; None if it is not."""
+    again = isinstance(error, PASSING) if error.again is None else error.again
+    if not again:
+        return None
+    pause = error.wait or min(FIRST_PAUSE * 2**number, LAST_PAUSE) * random.uniform(0.75, 1)  # noqa: S311 - chance, not a secret
+    if pause > LONGEST_PAUSE:
+        return None  # the person is told, and decides
+    if deadline is not None and asyncio.get_running_loop().time() + pause >= deadline:
+        return None
+    return pause
 
 
 def _feed(reply: Accumulator, data: str) -> str:

@@ -6,8 +6,10 @@ Imported only once the SDK is loaded.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
 import aiohttp
@@ -62,6 +64,7 @@ CONTEXT_WORDS = (
     "context size",
     "context window",
 )
+_AGAIN: Final[Mapping[str, bool]] = {"true": True, "false": False}
 BILLING_WORDS = ("credit balance", "insufficient credit")
 WORDED = frozenset({200, 400, 413, 422})
 # First match wins: the particular before the general.
@@ -113,7 +116,24 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
     detail = f"{type(error).__name__}: status {error.status_code}, {code or kind or 'no type'}"
     if error.request_id:
         detail += f", request {error.request_id}"
-    return _class(Failure(error.status_code, kind, code, str(error.api_message or "")))(detail)
+    made = _class(Failure(error.status_code, kind, code, str(error.api_message or "")))(detail)
+    made.wait = _wait(error.response.headers)
+    made.again = _AGAIN.get(error.response.headers.get("x-should-retry", ""))
+    return made
+
+
+def _wait(headers: Mapping[str, str]) -> float:
+    """The seconds to wait that an answer asks for; 0 when it asks for none."""
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            return max(0.0, float(headers.get(name, "")) / unit)
+        except ValueError:
+            continue
+    try:
+        until = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return 0.0
+    return max(0.0, until.timestamp() - time.time())
 
 
 def _class(failure: Failure) -> type[ModelError]:

@@ -66,6 +66,8 @@ def body_of(request: Request, max_tokens: int) -> bytes:
         tools[-1]["cache_control"] = CACHE_MARK
     if tools:
         body["tools"] = tools
+        if not request.may_call:  # without the list earlier calls would make no sense
+            body["tool_choice"] = {"type": "none"}
     try:
         return orjson.dumps(body, default=_plain)
     except TypeError:  # half of a surrogate pair cannot be written as UTF-8
@@ -242,7 +244,9 @@ class Accumulator:
             ModelBadReply: the stream ended too early, or a tool call in it cannot be read.
         """
         if self._stop is None:
-            raise ModelBadReply("the reply broke off")
+            error = ModelBadReply("the reply broke off")
+            error.again = True  # a connection ended, or a server was restarted
+            raise error
         stop = STOPS.get(self._stop)
         if stop is None:
             self.unknown_stop, stop = self._stop, "end"
