@@ -23,8 +23,7 @@ from bot.agent.turn import Turn, TurnRequest
 from bot.context import compaction, tokens
 from bot.context.extract import Said
 from bot.errors import ConfidantError, ModelTimeout
-from bot.memory import markdown, paths
-from bot.memory.disk import MAX_WRITE
+from bot.memory import paths
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place, day_note
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -162,13 +161,9 @@ class Flusher:
 
     async def _known(self, context: ToolContext) -> list[Said]:
         """What the lasting facts and today's note say."""
-        found: list[Said] = []
-        for name in (paths.main_file(context.view), day_note(context.now)):
-            text = await self._files.text(context.view, name, MAX_WRITE)
-            plain = markdown.plain(markdown.without_untrusted(text)).strip()
-            if not markdown.says_nothing(plain):
-                found.append(Said("memory", f"{name}\n{plain[-KNOWN:]}"))
-        return found
+        names = (paths.main_file(context.view), day_note(context.now))
+        texts = {name: await self._files.ending(context.view, name, KNOWN) for name in names}
+        return [Said("memory", f"{name}\n{text}") for name, text in texts.items() if text]
 
 
 def _system(context: ToolContext) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
@@ -22,7 +22,6 @@ from bot.agent.tools.memory_search import (
     may_see,
     parted,
     quote,
-    untrusted_lines,
 )
 from bot.agent.tools.quotes import BEFORE, Quote, render
 from bot.agent.transcript import origins_of
@@ -30,7 +29,7 @@ from bot.config import MemoryConfig
 from bot.context.recap import Recap, recap
 from bot.errors import ConfidantError
 from bot.memory import markdown, paths
-from bot.memory.files import MAX_READ, SpaceFiles
+from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place, day_note
 from bot.memory.search import Found, Searcher
 from bot.messages import Whose, mixture
@@ -42,6 +41,7 @@ from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
 RECAP_SHARE, TODAY_SHARE, YESTERDAY_SHARE = 0.3, 0.25, 0.15  # of the budget; the search gets more
+DAYS = ("today's note", "yesterday's note")
 MAX_MESSAGES = 400  # of the conversation before that are looked at
 MAX_HOPS = 5  # conversations in which nothing was said
 
@@ -67,15 +67,15 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class _Searched:
-    """What a search found; `untrusted` are lines of files that must not be recalled.
+class _Hit:
+    """What a search found: its text without what came from elsewhere.
 
-    `origins` says whose words what was said may hold, by its id.
+    `origins` says whose words it may hold when it was said, not noted.
     """
 
-    hits: Sequence[Found] = ()
-    untrusted: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    origins: Mapping[str, frozenset[Whose]] = field(default_factory=dict[str, frozenset[Whose]])
+    found: Found
+    text: str
+    origins: frozenset[Whose] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Gathered:
 
     notes: Mapping[str, str]
     before: _Before | None
-    searched: _Searched
+    hits: Sequence[_Hit]
 
 
 class Recaller:
@@ -134,7 +134,7 @@ class Recaller:
         self, view: MemoryView, session: Session, words: str, now: datetime, budget: int
     ) -> _Gathered:
         works: dict[str, Coroutine[Any, Any, object]] = {
-            "notes": self._notes(view, now),
+            "notes": self._notes(view, now, budget),
             "before": self._before(view, session, now, int(budget * RECAP_SHARE)),
         }
         if self._searcher is not None and words.strip():
@@ -143,16 +143,15 @@ class Recaller:
         return _Gathered(
             notes=cast("dict[str, str]", done.get("notes") or {}),
             before=cast("_Before | None", done.get("before")),
-            searched=cast("_Searched", done.get("search") or _Searched()),
+            hits=cast("Sequence[_Hit]", done.get("search") or ()),
         )
 
-    async def _notes(self, view: MemoryView, now: datetime) -> dict[str, str]:
-        """Today's and yesterday's notes, without what came from elsewhere."""
-        names = [day_note(now), day_note(now - timedelta(days=1))]
-        texts = [await self._files.text(view, name, MAX_READ) for name in names]
+    async def _notes(self, view: MemoryView, now: datetime, budget: int) -> dict[str, str]:
+        """The newest of today's and yesterday's notes."""
+        names = {day_note(now): TODAY_SHARE, day_note(now - timedelta(days=1)): YESTERDAY_SHARE}
         return {
-            name: markdown.plain(markdown.without_untrusted(text)).strip()
-            for name, text in zip(names, texts, strict=True)
+            name: await self._files.ending(view, name, int(budget * share))
+            for name, share in names.items()
         }
 
     async def _before(
@@ -172,16 +171,17 @@ class Recaller:
         summary: tuple[Whose, ...] = () if compaction is None else (compaction.origin,)
         return _Before(found, frozenset(summary).union(*origins))
 
-    async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> _Searched:
+    async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> list[_Hit]:
         found = await searcher.search(words[:MAX_QUERY], view.partitions, DEFAULT_LIMIT)
         hits = [hit for hit in found.hits if may_see(view, hit)]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
-        return _Searched(
-            hits,
-            await untrusted_lines(self._files, view, hits),
-            {entry.id: origins_of(entry.role, entry.content) for entry in said},
-        )
+        origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
+        texts = await parted(self._files, view, hits)
+        return [
+            _Hit(hit, text, frozenset() if is_file(hit) else origins.get(hit.path, _UNKNOWN))
+            for hit, (text, _) in zip(hits, texts, strict=True)
+        ]
 
 
 async def _in_time(works: dict[str, Coroutine[Any, Any, T]], seconds: float) -> dict[str, T]:
@@ -237,24 +237,19 @@ def _assemble(gathered: _Gathered, now: datetime, known: str, budget: int) -> Op
             if text:
                 quotes.append((Quote((when, what), text), None))
                 shown.append(markdown.normal(text))
-    shares = (("today's note", TODAY_SHARE), ("yesterday's note", YESTERDAY_SHARE))
-    for (path, text), (name, share) in zip(gathered.notes.items(), shares, strict=False):
-        if markdown.says_nothing(text):
-            continue
-        part = _end_of(text, int(budget * share))
-        quotes.append((Quote((path, name), part), Recalled(Place(path, 1), part)))
-        shown.append(markdown.normal(part))
-    for hit in gathered.searched.hits:
-        path = paths.shown(hit.space, hit.path)
-        trusted, _ = parted(hit.snippet, gathered.searched.untrusted.get(path, ()))
-        text = markdown.readable(trusted).strip()
+    for (path, text), name in zip(gathered.notes.items(), DAYS, strict=False):
+        if text:
+            quotes.append((Quote((path, name), text), Recalled(Place(path, 1), text)))
+            shown.append(markdown.normal(text))
+    for hit in gathered.hits:
+        text = markdown.readable(hit.text).strip()
         words = markdown.normal(text)
         if not words or markdown.says_nothing(text) or any(words in other for other in shown):
             continue
-        passage = Recalled(Place(path, hit.start_line), text) if is_file(hit) else None
-        if passage is None:
-            origins |= gathered.searched.origins.get(hit.path, _UNKNOWN)
-        frame = quote(hit, now.tzinfo or UTC, "found").where
+        origins |= hit.origins
+        place = Place(paths.shown(hit.found.space, hit.found.path), hit.found.start_line)
+        passage = Recalled(place, text) if is_file(hit.found) else None
+        frame = quote(hit.found, now.tzinfo or UTC, "found").where
         quotes.append((Quote(frame, text), passage))
         shown.append(words)
     return _fitted(quotes, budget, _recalled_as(origins))
@@ -269,15 +264,6 @@ def _fitted(quotes: list[tuple[Quote, Recalled | None]], budget: int, origin: Wh
             return Opening(text, passages, origin)
         quotes.pop()
     return Opening()
-
-
-def _end_of(text: str, characters: int) -> str:
-    """The newest lines of a note."""
-    if len(text) <= characters:
-        return text
-    end = text[len(text) - characters :]
-    _, _, whole_lines = end.partition("\n")
-    return f"…\n{whole_lines or end}"
 
 
 def _recalled_as(origins: Collection[Whose]) -> Whose:

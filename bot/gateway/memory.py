@@ -19,7 +19,7 @@ from bot.errors import StorageError
 from bot.gateway import routing
 from bot.memory import embed, forget, templates
 from bot.memory.embed import Embedder
-from bot.memory.files import MAX_READ, SpaceFiles
+from bot.memory.files import SpaceFiles
 from bot.memory.index import MemoryIndex
 from bot.memory.notes import Notes
 from bot.memory.search import Findings, Searcher
@@ -121,8 +121,7 @@ class GatewayMemoryDesk:
     ) -> AsyncGenerator[tuple[str, Sequence[forget.Match]]]:
         """Every file with entries that hold these words, and the entries."""
         for listed in await self._files.names(view):
-            content = await self._files.text(view, listed.path, MAX_READ)
-            if matches := forget.matches(content, words):
+            if matches := await self._files.holding(view, listed.path, words, MAX_SPOTS):
                 yield listed.path, matches
 
 

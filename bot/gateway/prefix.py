@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import Any, cast
 
@@ -76,7 +77,8 @@ class Prefixes:
             tools=[tool.name for tool in tools],
             cite=memory.citations == "on" or (memory.citations == "auto" and view.private),
             silent=TOKENS[0] if in_room else "",
-            persona=persona.assemble(files, limit // PERSONA_SHARE),
+            # Files that people write may be long.
+            persona=await asyncio.to_thread(persona.assemble, files, limit // PERSONA_SHARE),
         )
         return Snapshot(self._share(system), self._share(_to_json(tools)))
 

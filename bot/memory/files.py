@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.errors import NotVisible, ToolError
-from bot.memory import disk, markdown, paths
+from bot.memory import disk, forget, markdown, paths
 from bot.memory.paths import SUFFIX, Target
 from bot.scope import SHARED_SPACE, MemoryView
 
@@ -94,6 +94,42 @@ class SpaceFiles:
         except ToolError:
             return ""
 
+    async def ending(self, view: MemoryView, path: str, characters: int) -> str:
+        """The newest lines of a note as it may be recalled: without what came from elsewhere.
+
+        Empty when it says nothing, or cannot be read.
+        """
+        try:
+            target = paths.resolve(view, path)
+        except NotVisible:
+            return ""
+        return await asyncio.to_thread(self._ending, target, characters)
+
+    async def parted(
+        self, view: MemoryView, path: str, passages: Sequence[str]
+    ) -> list[tuple[str, list[str]]]:
+        """Passages of a file, each as `markdown.parted` does it with what came from elsewhere."""
+        try:
+            target = paths.resolve(view, path)
+        except NotVisible:
+            return [("", []) for _ in passages]
+
+        def work() -> list[tuple[str, list[str]]]:
+            untrusted = markdown.untrusted_lines(self._whole(target))
+            return [markdown.parted(passage, untrusted) for passage in passages]
+
+        return await asyncio.to_thread(work)
+
+    async def holding(
+        self, view: MemoryView, path: str, words: str, most: int
+    ) -> Sequence[forget.Match]:
+        """The first entries of a file that literally hold these words; none if it is unreadable."""
+        try:
+            target = paths.resolve(view, path)
+        except NotVisible:
+            return ()
+        return await asyncio.to_thread(lambda: forget.matches(self._whole(target), words, most))
+
     async def bootstrap(self, view: MemoryView) -> Sequence[Bootstrap]:
         """The files a conversation of this view begins with, in their order.
 
@@ -116,6 +152,10 @@ class SpaceFiles:
         except OSError as error:
             raise unreadable(error) from error
         return _excerpt(target.path, first, picked, size, characters, more=more)
+
+    def _ending(self, target: Target, characters: int) -> str:
+        text = markdown.plain(markdown.without_untrusted(self._whole(target))).strip()
+        return "" if markdown.says_nothing(text) else _end_of(text, characters)
 
     def _bootstrap(self, view: MemoryView) -> list[Bootstrap]:
         own = paths.curated_files(view)
@@ -185,6 +225,15 @@ class SpaceFiles:
         except OSError:
             return found
         return found
+
+
+def _end_of(text: str, characters: int) -> str:
+    """The newest lines of a note."""
+    if len(text) <= characters:
+        return text
+    end = text[len(text) - characters :]
+    _, _, whole_lines = end.partition("\n")
+    return f"…\n{whole_lines or end}"
 
 
 def unreadable(error: OSError) -> ToolError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from bot.memory import markdown
 
@@ -21,12 +22,13 @@ class Match:
     text: str
 
 
-def matches(text: str, words: str) -> list[Match]:
-    """The entries of a file that hold these words; none for words that are only white space."""
+def matches(text: str, words: str, most: int | None = None) -> list[Match]:
+    """The first entries of a file that hold these words; none for words that are white space."""
     wanted = folded(words)
     if not wanted:
         return []
-    return [match for match in _entries(text) if wanted in folded(match.text)]
+    found = (match for match in _entries(text) if wanted in folded(match.text))
+    return list(islice(found, most))
 
 
 def without(text: str, words: str) -> str:

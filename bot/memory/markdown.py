@@ -9,7 +9,7 @@ elsewhere. What people write by hand has no such mark and counts as their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal
@@ -18,7 +18,6 @@ Provenance = Literal["owner", "agent", "untrusted"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]+")
-_COMMENT = re.compile(r"(?<![ \t])[ \t]*<!--.*?-->", re.DOTALL)  # each run of spaces once
 _MARK = re.compile(r"<!--\s*(?P<by>owner|agent|untrusted)\b[^>]*-->\s*$")
 _UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
 _BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
@@ -59,8 +58,20 @@ def fact(text: str, day: date, by: Provenance | None = None) -> str:
 
 
 def plain(text: str) -> str:
-    """The text without comments, marks among them."""
-    return _COMMENT.sub("", text)
+    """The text without comments, marks among them, and the spaces before each.
+
+    Piece by piece, because one long step lets no other thread go on.
+    """
+    head, *rest = text.split("<!--")
+    parts, opened = [head], list[str]()
+    for piece in rest:
+        inside, closed, after = piece.partition("-->")
+        opened.append(inside)
+        if closed:
+            parts[-1] = parts[-1].rstrip(" \t")
+            parts.append(after)
+            opened.clear()
+    return "".join([*parts, *(f"<!--{piece}" for piece in opened)])
 
 
 def readable(text: str) -> str:
@@ -108,6 +119,17 @@ def untrusted_lines(text: str) -> list[str]:
         if _UNTRUSTED.search(lines[item.start]):
             found.extend(lines[item.start + 1 : item.end])
     return [line for line in found if line.strip()]
+
+
+def parted(passage: str, untrusted: Sequence[str]) -> tuple[str, list[str]]:
+    """A passage without the lines that are, or are part of, what came from elsewhere; and those."""
+    others = "\n".join(untrusted)
+    kept: list[str] = []
+    left: list[str] = []
+    for line in passage.split("\n"):
+        core = line.strip(" …")
+        (left if core and core in others else kept).append(line)
+    return "\n".join(kept), left
 
 
 def items(text: str) -> Iterator[Item]:

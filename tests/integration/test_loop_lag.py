@@ -6,10 +6,14 @@ import asyncio
 import gc
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import pytest
 
+from bot.scope.view import folder_name
+from tests.fakes.memory_search import FakeFindings, FakeHit
 from tests.support import running
 
 CHATS = 50
@@ -40,6 +44,55 @@ async def test_two_hundred_messages_of_fifty_chats_never_block_the_loop(tmp_path
 
 
 async def longest_lag(folder) -> float:
+    async with running(folder) as engine, lagging() as lags:
+        people = [f"p{n}" for n in range(CHATS)]
+        for number in range(MESSAGES):
+            text = f"message {number} " + "with some words to it, " * 20
+            await asyncio.gather(*(engine.say(text, sender=person) for person in people))
+        await engine.channel.wait_sent(CHATS * MESSAGES)
+    return max(lags)
+
+
+async def test_notes_of_eight_megabytes_never_block_the_loop(tmp_path):
+    async def measure(attempt: int) -> float:
+        return await lag_of_long_notes(tmp_path / str(attempt))
+
+    assert 0 < await best(measure) < BOUND
+
+
+async def lag_of_long_notes(folder) -> float:
+    space = folder / "workspace" / "people" / folder_name("memory:ada")
+    (space / "memory").mkdir(parents=True)
+    line = "- 12:00 the harbour has a number, and so on and so forth <!-- {} -->\n"
+    untrusted, own = line.format("untrusted"), line.format("owner")
+    # Longer than what is indexed, so that nothing else is at work; the first 8 MB are read.
+    long = untrusted + own * (8_100_000 // len(own))
+    for name in ("MEMORY.md", "memory/2026-11-21.md", "memory/harbour.md"):
+        (space / name).write_text(long)
+    hit = FakeHit(f"people/{space.name}", "memory/harbour.md", 1, 9, own * 9)
+    async with running(folder, searcher=Finding(hit)) as engine, lagging() as lags:
+        assert await engine.ask("what number does the harbour have?") != ""
+        shown = engine.model.requests[0]
+        assert "harbour" in shown.system
+        assert "harbour" in str(shown.messages[0])
+        assert "the harbour has a number" in await engine.ask("/whosees harbour has a number")
+        assert "the harbour has a number" in await engine.ask("/memory forget harbour has a number")
+    return max(lags)
+
+
+@dataclass
+class Finding:
+    """A searcher that always finds the same."""
+
+    hit: FakeHit
+
+    async def search(self, query: str, partitions: Sequence[str], limit: int, /) -> FakeFindings:
+        return FakeFindings((self.hit,))
+
+
+@asynccontextmanager
+async def lagging() -> AsyncIterator[list[float]]:
+    """How late each of many short sleeps was, in seconds."""
     loop = asyncio.get_running_loop()
     lags: list[float] = []
 
@@ -49,15 +102,9 @@ async def longest_lag(folder) -> float:
             await asyncio.sleep(0.005)
             lags.append(loop.time() - before - 0.005)
 
-    async with running(folder) as engine:
-        heart = asyncio.create_task(beat())
-        people = [f"p{n}" for n in range(CHATS)]
-        for number in range(MESSAGES):
-            text = f"message {number} " + "with some words to it, " * 20
-            await asyncio.gather(*(engine.say(text, sender=person) for person in people))
-        await engine.channel.wait_sent(CHATS * MESSAGES)
-        heart.cancel()
-    return max(lags)
+    heart = asyncio.create_task(beat())
+    yield lags
+    heart.cancel()
 
 
 @pytest.mark.slow

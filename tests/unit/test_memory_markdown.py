@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, date, datetime
 
@@ -141,3 +142,12 @@ def test_a_large_file_of_blank_lines_or_spaces_takes_no_time(entry):
     assert len(list(markdown.items(text))) == text.count("- a")
     assert "owner" not in markdown.plain(text)
     assert time.perf_counter() - begun < 5
+
+
+PIECES = st.sampled_from(["<!--", "-->", " ", "\t", "\n", "a", "-", ">", "<!-", "--"])
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_comments_go_with_the_spaces_before_them_and_nothing_else(text: str):
+    wanted = re.sub(r"(?<![ \t])[ \t]*<!--.*?-->", "", text, flags=re.DOTALL)
+    assert markdown.plain(text) == wanted

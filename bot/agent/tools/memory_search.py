@@ -13,7 +13,7 @@ from bot.agent.tools.quotes import Quote, rated, render
 from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
 from bot.memory import markdown, paths
-from bot.memory.files import MAX_READ, SpaceFiles
+from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
 from bot.memory.search import Found, Searcher, how
 from bot.messages import CLEAN
@@ -102,10 +102,8 @@ class MemorySearch:
         if not hits:
             return f"Nothing in memory matches. {mode}"
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
-        untrusted = await untrusted_lines(self._files, context.view, hits)
-        for hit in hits:
-            lines = untrusted.get(paths.shown(hit.space, hit.path), ())
-            context.memory.foreign.extend(parted(hit.snippet, lines)[1])
+        for _, others in await parted(self._files, context.view, hits):
+            context.memory.foreign.extend(others)
         said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
         context.memory.foreign.extend(
             entry.text for entry in said if origins_of(entry.role, entry.content) - CLEAN
@@ -140,27 +138,25 @@ def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
     return Quote((said, "said", f"message {hit.path}"), hit.snippet)
 
 
-async def untrusted_lines(
+async def parted(
     files: SpaceFiles, view: MemoryView, hits: Sequence[Found]
-) -> dict[str, list[str]]:
-    """What in the files of some passages came from elsewhere, by path.
+) -> list[tuple[str, list[str]]]:
+    """Each passage without the lines that are, or are part of, what came from elsewhere; and those.
 
-    A passage may hold a part of such an entry without its mark.
+    A passage of a file may hold a part of such an entry without its mark.
     """
-    names = dict.fromkeys(paths.shown(hit.space, hit.path) for hit in hits if is_file(hit))
-    texts = {name: await files.text(view, name, MAX_READ) for name in names}
-    return {name: markdown.untrusted_lines(text) for name, text in texts.items()}
-
-
-def parted(snippet: str, untrusted: Sequence[str]) -> tuple[str, list[str]]:
-    """A passage without the lines that are, or are part of, what came from elsewhere; and those."""
-    kept: list[str] = []
-    left: list[str] = []
-    for line in snippet.split("\n"):
-        core = line.strip(" …")
-        is_untrusted = bool(core) and any(core in other for other in untrusted)
-        (left if is_untrusted else kept).append(line)
-    return "\n".join(kept), left
+    snippets: dict[str, list[str]] = {}
+    for hit in hits:
+        if is_file(hit):
+            snippets.setdefault(paths.shown(hit.space, hit.path), []).append(hit.snippet)
+    done = {
+        (path, snippet): parts
+        for path, some in snippets.items()
+        for snippet, parts in zip(some, await files.parted(view, path, some), strict=True)
+    }
+    return [
+        done.get((paths.shown(hit.space, hit.path), hit.snippet), (hit.snippet, [])) for hit in hits
+    ]
 
 
 def recalled(hit: Found) -> Recalled:

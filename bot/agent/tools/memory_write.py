@@ -145,7 +145,7 @@ class MemoryWrite:
         """Where these very words stand already: in what was recalled, or in the file itself."""
         names = dict.fromkeys((path, *paths.curated_files(context.view)))
         files = {name: await self._files.text(context.view, name, MAX_WRITE) for name in names}
-        return already(text, recalled, files)
+        return await asyncio.to_thread(already, text, recalled, files)
 
 
 def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool) -> None:
