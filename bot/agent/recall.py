@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import chain, zip_longest
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -23,7 +24,7 @@ from bot.agent.tools.memory_search import (
     parted,
     quote,
 )
-from bot.agent.tools.quotes import BEFORE, Quote, render
+from bot.agent.tools.quotes import BEFORE, Quote, render, window
 from bot.agent.transcript import origins_of
 from bot.config import MemoryConfig
 from bot.context.recap import Recap, recap
@@ -37,11 +38,14 @@ from bot.scope import MemoryView
 from bot.sessions import compactions, search, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
+from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
 RECAP_SHARE, TODAY_SHARE, YESTERDAY_SHARE = 0.3, 0.25, 0.15  # of the budget; the search gets more
 DAYS = ("today's note", "yesterday's note")
+MAX_SAID, SAID = 24, 3  # messages that are looked at, and shown, of all conversations before
+LENGTHS = (200, 400)  # characters of what was said around one, and of itself
 MAX_MESSAGES = 400  # of the conversation before that are looked at
 MAX_HOPS = 5  # conversations in which nothing was said
 
@@ -92,6 +96,7 @@ class _Gathered:
 
     notes: Mapping[str, str]
     before: _Before | None
+    said: Sequence[Passage]
     hits: Sequence[_Hit]
 
 
@@ -128,7 +133,7 @@ class Recaller:
         if not view.space or budget <= len(OPENING) + len(_CLOSING):
             return Opening()
         gathered = await self._gather(view, session, words, now, budget)
-        return _assemble(gathered, now, known, budget)
+        return _assemble(gathered, words, now, known, budget)
 
     async def _gather(
         self, view: MemoryView, session: Session, words: str, now: datetime, budget: int
@@ -137,12 +142,15 @@ class Recaller:
             "notes": self._notes(view, now, budget),
             "before": self._before(view, session, now, int(budget * RECAP_SHARE)),
         }
-        if self._searcher is not None and words.strip():
-            works["search"] = self._search(self._searcher, view, words)
+        if words.strip():
+            works["said"] = self._said(view, session, words)
+            if self._searcher is not None:
+                works["search"] = self._search(self._searcher, view, words)
         done = await _in_time(works, self._config.recall_timeout)
         return _Gathered(
             notes=cast("dict[str, str]", done.get("notes") or {}),
             before=cast("_Before | None", done.get("before")),
+            said=cast("Sequence[Passage]", done.get("said") or ()),
             hits=cast("Sequence[_Hit]", done.get("search") or ()),
         )
 
@@ -170,6 +178,13 @@ class Recaller:
         origins = (origins_of(entry.role, entry.content) for entry in said)
         summary: tuple[Whose, ...] = () if compaction is None else (compaction.origin,)
         return _Before(found, frozenset(summary).union(*origins))
+
+    async def _said(self, view: MemoryView, session: Session, words: str) -> list[Passage]:
+        """What was said in other conversations that the words find; the index may not have it."""
+        query = words[:MAX_QUERY]
+        return await self._database.read(
+            lambda tx: search.passages(tx, view, query, MAX_SAID, beside=session.id)
+        )
 
     async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> list[_Hit]:
         found = await searcher.search(words[:MAX_QUERY], view.partitions, DEFAULT_LIMIT)
@@ -225,7 +240,17 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
 # --- putting it together: pure -------------------------------------------------------------------
 
 
-def _assemble(gathered: _Gathered, now: datetime, known: str, budget: int) -> Opening:
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Something that was found, as it is quoted; `words` are those it was found for."""
+
+    quote: Quote
+    words: str
+    origins: frozenset[Whose]
+    passage: Recalled | None = None
+
+
+def _assemble(gathered: _Gathered, words: str, now: datetime, known: str, budget: int) -> Opening:
     quotes: list[tuple[Quote, Recalled | None]] = []
     origins: set[Whose] = set()
     shown = [markdown.normal(known)]
@@ -241,17 +266,16 @@ def _assemble(gathered: _Gathered, now: datetime, known: str, budget: int) -> Op
         if text:
             quotes.append((Quote((path, name), text), Recalled(Place(path, 1), text)))
             shown.append(markdown.normal(text))
-    for hit in gathered.hits:
-        text = markdown.readable(hit.text).strip()
-        words = markdown.normal(text)
-        if not words or markdown.says_nothing(text) or any(words in other for other in shown):
-            continue
-        origins |= hit.origins
-        place = Place(paths.shown(hit.found.space, hit.found.path), hit.found.start_line)
-        passage = Recalled(place, text) if is_file(hit.found) else None
-        frame = quote(hit.found, now.tzinfo or UTC, "found").where
-        quotes.append((Quote(frame, text), passage))
-        shown.append(words)
+    zone = now.tzinfo or UTC
+    notes = [_of_hit(hit, zone) for hit in gathered.hits]
+    talks = [_of_talk(passage, words, zone) for passage in gathered.said]
+    new = [talk for talk in talks if not _is_in(shown, talk.words)][:SAID]
+    # One of each in turn, so that neither crowds the other out of a small budget.
+    for found in chain.from_iterable(zip_longest(new, notes)):
+        if found is not None and not _is_in(shown, found.words):
+            origins |= found.origins
+            quotes.append((found.quote, found.passage))
+            shown.append(markdown.normal(found.quote.text))
     return _fitted(quotes, budget, _recalled_as(origins))
 
 
@@ -264,6 +288,33 @@ def _fitted(quotes: list[tuple[Quote, Recalled | None]], budget: int, origin: Wh
             return Opening(text, passages, origin)
         quotes.pop()
     return Opening()
+
+
+def _of_hit(hit: _Hit, zone: tzinfo) -> _Piece:
+    text = markdown.readable(hit.text).strip()
+    place = Place(paths.shown(hit.found.space, hit.found.path), hit.found.start_line)
+    passage = Recalled(place, text) if is_file(hit.found) else None
+    return _Piece(Quote(quote(hit.found, zone, "found").where, text), text, hit.origins, passage)
+
+
+def _of_talk(passage: Passage, words: str, zone: tzinfo) -> _Piece:
+    """What was said, with what was said just before and after it."""
+    date = datetime.fromtimestamp(passage.match.at / 1000, zone)
+    lines = [
+        f"{'person' if entry.role == 'user' else 'you'}: "
+        + window(" ".join(entry.text.split()), words.split(), LENGTHS[entry is passage.match])
+        for entry in passage.said
+    ]
+    origins = (origins_of(entry.role, entry.content) for entry in passage.said)
+    where = (f"{date:%Y-%m-%d %H:%M}", "said", f"session {passage.session_id}")
+    said = Quote(where, "\n".join(lines))
+    return _Piece(said, passage.match.text, frozenset[Whose]().union(*origins))
+
+
+def _is_in(shown: Sequence[str], text: str) -> bool:
+    """True when a text says nothing that is not shown already."""
+    words = markdown.normal(text)
+    return not words or markdown.says_nothing(text) or any(words in other for other in shown)
 
 
 def _recalled_as(origins: Collection[Whose]) -> Whose:

@@ -14,6 +14,7 @@ from bot.sessions import entries, hiding, lasting, store
 from bot.sessions.entries import Entry, Role
 from bot.storage import Database, Transaction
 
+_NEAR = 12  # entries in which the message before or after is looked for: tools have some too
 _WILD = re.compile("[!%_]")
 
 
@@ -37,6 +38,20 @@ class Mention:
     session_id: str
     blocks: tuple[int, ...]
     says: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A message that matched, `at` its place among what was said just before and after it."""
+
+    session_id: str
+    said: tuple[Entry, ...]
+    at: int
+
+    @property
+    def match(self) -> Entry:
+        """The message itself."""
+        return self.said[self.at]
 
 
 class TranscriptIndex:
@@ -70,6 +85,42 @@ def by_id(tx: Transaction, ids: Sequence[str]) -> list[Entry]:
     """Entries by their ids; what is not there is left out."""
     found = (store.entry(tx, id_) for id_ in dict.fromkeys(ids))
     return [entry for entry in found if entry is not None]
+
+
+def passages(
+    tx: Transaction, view: MemoryView, query: str, limit: int, *, beside: str = ""
+) -> list[Passage]:
+    """Messages a view may see that match the words, best first, each with the turn around it.
+
+    None of the session `beside`, nothing that was forgotten, and no message twice.
+    """
+    found: list[Passage] = []
+    shown: set[str] = set()
+    for hit in find(tx, view, query, limit):
+        if hit.session_id == beside or hit.entry_id in shown:
+            continue
+        said, at = _around(tx, hit)
+        shown.update(entry.id for entry in said)
+        found.append(Passage(hit.session_id, tuple(said), at))
+    return found
+
+
+def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
+    """A message between the one before it and the one after it, and its place in that."""
+    sides: list[list[Entry]] = []
+    gone = forgotten(tx, hit.session_id)
+    for before in (True, False):
+        rows = tx.execute(
+            "SELECT line FROM entries WHERE session_id = ? AND kind = 'message' AND seq "
+            f"{'<' if before else '>'} (SELECT seq FROM entries WHERE id = ?) "
+            f"ORDER BY seq {'DESC' if before else 'ASC'} LIMIT {_NEAR}",
+            (hit.session_id, hit.entry_id),
+        )
+        near = [entries.parse(row[0]) for row in rows]
+        seen = [e for e in near if e.id not in gone]
+        sides.append([e for e in hiding.veiled(tx, hit.session_id, seen) if e.text.strip()][:1])
+    match = Entry(hit.entry_id, None, "message", hit.role, hit.at, hit.text, hit.content, "")
+    return [*sides[0], match, *sides[1]], len(sides[0])
 
 
 def mentions(

@@ -292,6 +292,100 @@ async def test_a_new_conversation_knows_the_last_one_the_notes_and_what_is_found
         assert len(searcher.asked) == before  # once a conversation
 
 
+async def boats(engine: Engine, turns: int = 25) -> None:
+    """Something is said long before a conversation ends."""
+    for number in range(4):
+        await engine.ask(f"at first {number}")
+    await engine.ask("now something else")
+    await engine.ask("my boat is called ORINOCO")
+    await engine.ask("and it lies in Hamburg")
+    for number in range(turns):
+        await engine.ask(f"question {number} about the weather")
+    await engine.ask("/new")
+
+
+async def test_a_new_conversation_knows_what_was_said_long_before_the_last_one_ended(
+    tmp_path: Path,
+):
+    async with running(tmp_path) as engine:
+        await boats(engine)
+        await engine.ask("what is my boat called?")
+        opening = recalled(engine.model.requests[-1])
+        passage = opening.partition("| said | session ")[2]
+        assert "> person: my boat is called ORINOCO\n> you: You said: my boat is" in passage
+        assert "> you: You said: now something else\n> person: my boat" in passage
+        assert opening.count("> person: my boat is called ORINOCO") == 1
+
+
+async def test_what_was_said_is_found_however_long_ago_and_in_whatever_language(tmp_path: Path):
+    clock = FakeClock()
+    async with running(tmp_path, clock=clock) as engine:
+        await engine.ask("我的船叫奥里诺科")
+        clock.advance(days=400)
+        await engine.ask("/new")
+        await engine.ask("something else")
+        await engine.ask("/new")
+        await engine.ask("你还记得我的船叫什么吗?")
+        opening = recalled(engine.model.requests[-1])
+        assert "2026-11-21 12:00 | said" in opening
+        assert "> person: 我的船叫奥里诺科" in opening
+
+
+async def test_nobody_elses_and_no_rooms_words_are_recalled(tmp_path: Path):
+    channels = {"memory": {"group_policy": "open"}}
+    scope = {"default": "allow", "rules": []}
+    async with running(tmp_path, channels=channels, scope=scope) as engine:
+        await engine.ask("my boat is called ORINOCO", sender="eve")
+        den = {"chat": "den", "chat_type": "group", "mentions_bot": True}
+        await engine.say("my boat is called AMAZON", **den)
+        await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
+        for who in ("ada", "bob"):
+            await engine.ask("my boat is called WANDA", sender=who)
+            await engine.ask("/new", sender=who)
+            await engine.ask("what is my boat called?", sender=who)
+        seen = "".join(shown(request) for request in engine.model.requests[3:])
+        assert "WANDA" in seen
+        assert "ORINOCO" not in seen
+        assert "AMAZON" not in seen
+        # Nor is a room shown what its members said elsewhere.
+        await engine.say("/new", **den)
+        await engine.say("what is my boat called?", **den)
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("den")) == 3)
+        room = recalled(engine.model.requests[-1])
+        assert "AMAZON" in room
+        assert "WANDA" not in room
+        assert "ORINOCO" not in room
+
+
+@pytest.mark.parametrize("words", ["ORINOCO", "lies in Hamburg", "now something else"])
+async def test_what_was_forgotten_is_not_recalled_nor_shown_around_what_is(
+    tmp_path: Path, words: str
+):
+    async with running(tmp_path) as engine:
+        await boats(engine, turns=12)
+        await engine.ask(f"/memory forget {words}")
+        assert "Forgotten" in await engine.ask("/memory forget yes")
+        await engine.ask("/new")
+        await engine.ask("what is my boat called, and where is it?")
+        opening = recalled(engine.model.requests[-1])
+        assert words not in opening
+        assert ("ORINOCO" in opening) == (words != "ORINOCO")
+
+
+async def test_what_was_said_stays_within_its_bounds_and_is_shown_once(tmp_path: Path):
+    memory = {"max_injected_chars": 3_000}
+    async with running(tmp_path, memory=memory) as engine:
+        for number in range(12):
+            await engine.ask(f"boat number {number} " + "and so on " * 200)
+        await engine.ask("/new")
+        await engine.ask("and now")
+        await engine.ask("/new")
+        await engine.ask("which boat?")
+        opening = recalled(engine.model.requests[-1])
+        assert 0 < len(opening) <= 3_000
+        assert 0 < opening.count("| said | session") <= 3
+
+
 async def test_an_automatic_reset_recalls_as_well(tmp_path: Path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
