@@ -12,7 +12,7 @@ from typing import Literal
 
 from bot.errors import ToolError
 from bot.memory import disk
-from bot.memory.paths import NOTES_FOLDER, SUFFIX
+from bot.memory.paths import MEMORY_FILE, NOTES_FOLDER, SUFFIX
 
 Moved = Literal["moved", "merged", "left"]
 
@@ -38,6 +38,35 @@ def move(workspace: Path, old: str, new: str) -> Moved:
         return "left"
     whole = _join(source, target, old)
     return "merged" if whole else "left"
+
+
+def adopt(workspace: Path) -> Moved | None:
+    """Let a `memory.md`, as older workspaces have it, be MEMORY.md; None when there is none.
+
+    Where both are there, its words are added to the end of MEMORY.md. What counts is how the
+    names are spelled: on many disks either opens the other. A link is left.
+
+    Raises:
+        OSError: the disk did not take it; it can be tried again.
+    """
+    there = workspace / MEMORY_FILE
+    claimed = _claimed(there)
+    names = {path.name for path in _listed(workspace) if _is_plain(path)}
+    older = sorted(name for name in names if name.lower() == MEMORY_FILE.lower())
+    found = [name for name in (claimed.name, *older) if name in names and name != MEMORY_FILE]
+    for name in found:
+        if MEMORY_FILE in names:
+            _add(workspace / name, there, name)
+            continue
+        # In two steps: where case does not count, one would be no change.
+        if name != claimed.name:
+            (workspace / name).rename(claimed)
+        claimed.rename(there)
+        names.add(MEMORY_FILE)
+    if found:
+        _flush(workspace)
+        return "merged" if MEMORY_FILE in older or len(found) > 1 else "moved"
+    return None
 
 
 def _join(source: Path, target: Path, origin: str) -> bool:
@@ -71,7 +100,7 @@ def _add(entry: Path, there: Path, origin: str) -> None:
         entry.unlink()
         return
     # An editor that saves it meanwhile makes a new file, which is moved the next time.
-    claimed = entry.with_name(f".{there.name}{_CLAIMED}")
+    claimed = _claimed(entry.with_name(there.name))
     entry.rename(claimed)
     if not there.name.endswith(SUFFIX):
         _rename(claimed, _beside(there))
@@ -86,6 +115,11 @@ def _add(entry: Path, there: Path, origin: str) -> None:
         _rename(claimed, _beside(there))
         return
     claimed.unlink()
+
+
+def _claimed(there: Path) -> Path:
+    """What a file on its way to a name is called meanwhile."""
+    return there.with_name(f".{there.name}{_CLAIMED}")
 
 
 def _beside(there: Path) -> Path:

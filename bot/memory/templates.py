@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from bot.memory import moving
 from bot.memory.files import BOOTSTRAP
 from bot.storage import private
 
@@ -26,9 +27,12 @@ def prepare(workspace: Path) -> int:
     """Copy the templates into a workspace that has none of these files yet; how many were copied.
 
     A workspace with any of them is somebody's own: what is missing there was left out on purpose.
+    The `memory.md` of an older one becomes MEMORY.md.
     """
     try:
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if done := moving.adopt(workspace):
+            log.warning("workspace.older_memory", done=done)
         if any((workspace / name).exists() for name in BOOTSTRAP):
             return 0
         copied = 0

@@ -248,6 +248,18 @@ async def test_persona_files_are_everyones_and_private_ones_are_the_owners(tmp_p
         assert "canary-memory" not in eve
 
 
+async def test_the_memory_of_an_older_workspace_is_loaded_like_any_other(tmp_path: Path):
+    write(tmp_path, "memory.md", "- canary of long ago")
+    async with running(tmp_path, session={"owner": ["memory:ada"]}) as engine:
+        await engine.ask("hello", sender="ada")
+        await engine.ask("hello", sender="eve")
+        ada, eve = (request.system for request in engine.model.requests)
+        assert "canary of long ago" in ada
+        assert "canary of long ago" not in eve
+        told = await engine.ask("/memory show MEMORY.md")
+        assert "canary of long ago" in told
+
+
 async def test_a_view_that_was_taken_away_takes_its_snapshot_along(tmp_path: Path):
     write(tmp_path, "MEMORY.md", "- canary of the owner")
     owner = {"owner": ["memory:ada"]}

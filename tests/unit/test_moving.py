@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from bot.memory import disk, moving
+from bot.memory import disk, moving, templates
 
 OLD, NEW = "people/ada-0123456789", "people/ada-new"
 LARGE = "x" * 999_990
@@ -168,3 +169,81 @@ def test_what_an_editor_saves_while_it_is_moved_is_kept(
     said = (tmp_path / NEW / "MEMORY.md").read_text()
     assert "- old fact\n- tea\n" in said
     assert "- saved just now\n" in said
+
+
+# --- the memory.md of an older workspace ----------------------------------------------------------
+
+
+def listed(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["memory.md", "Memory.md", "memory.MD"])
+def test_an_older_memory_becomes_the_memory_and_no_template_takes_its_place(
+    tmp_path: Path, name: str
+):
+    (tmp_path / name).write_text("- sails a red boat\n")
+    assert templates.prepare(tmp_path) == 0
+    assert listed(tmp_path) == {"MEMORY.md"}
+    assert (tmp_path / "MEMORY.md").read_text() == "- sails a red boat\n"
+    assert moving.adopt(tmp_path) is None
+
+
+def test_an_older_memory_gets_the_right_name_where_case_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "memory.md").write_text("- sails a red boat\n")
+    real = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        if self.name.lower() == target.name.lower():
+            return target  # as some disks do: it is one file, so there is nothing to do
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(
+        os.path, "lexists", lambda path: Path(path).name.lower() in map(str.lower, listed(tmp_path))
+    )
+    assert moving.adopt(tmp_path) == "moved"
+    assert listed(tmp_path) == {"MEMORY.md"}
+
+
+def test_an_older_memory_beside_a_memory_is_added_to_it_and_that_is_said(tmp_path: Path):
+    (tmp_path / "memory.md").write_text("- old fact\n")
+    (tmp_path / "MEMORY.md").write_text("- new fact\n")
+    assert moving.adopt(tmp_path) == "merged"
+    assert listed(tmp_path) == {"MEMORY.md"}
+    said = (tmp_path / "MEMORY.md").read_text()
+    assert said == "- new fact\n<!-- moved from memory.md -->\n- old fact\n"
+
+
+def test_an_older_memory_that_is_a_link_is_left(tmp_path: Path):
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "memory.md").symlink_to(tmp_path / "secret.txt")
+    (tmp_path / "memory").mkdir()
+    assert moving.adopt(tmp_path) is None
+    assert listed(tmp_path) == {"secret.txt", "memory.md", "memory"}
+
+
+@pytest.mark.parametrize("both_there", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_older_memory_survives_a_kill_at_any_moment(
+    tmp_path: Path,
+    after: bool,  # noqa: FBT001
+    both_there: bool,  # noqa: FBT001
+):
+    for moment in range(1, 5):
+        home = tmp_path / str(moment)
+        home.mkdir()
+        (home / "memory.md").write_text("- old fact\n")
+        if both_there:
+            (home / "MEMORY.md").write_text("- new fact\n")
+        with pytest.MonkeyPatch.context() as patch:
+            changes = kill_at(patch, moment, after=after)
+            with suppress(Killed):
+                moving.adopt(home)
+        assert "- old fact" in words(home)
+        moving.adopt(home)
+        assert listed(home) == {"MEMORY.md"}
+        assert words(home) == ("- new fact\n- old fact" if both_there else "- old fact")
+        assert changes[0] >= 1
