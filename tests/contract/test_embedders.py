@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -19,7 +20,7 @@ from structlog.testing import capture_logs
 from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
 from bot.memory import embed
-from bot.memory.embed import Embedder, NoEmbedder, remote
+from bot.memory.embed import Embedder, NoEmbedder, TextsRefused, remote
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.testing import HashEmbedder
@@ -239,7 +240,7 @@ async def test_the_third_try_may_succeed_and_is_no_failure():
     async with embeddings_api.running(status(500), status(429), good) as api:
         embedder = remote_of(api)
         assert len(await embedder.embed(TEXTS)) == 3
-        api.answers = [status(400), good]
+        api.answers = [status(401), good]
         with pytest.raises(EmbedderError):
             await embedder.embed(TEXTS)
         assert len(await embedder.embed(TEXTS)) == 3  # one failure is no reason to leave it alone
@@ -253,7 +254,8 @@ async def test_what_does_not_pass_is_asked_once_and_told_without_the_key(code):
         embedder = remote_of(api, pauses, api_key=KEY)
         with capture_logs() as logs, pytest.raises(EmbedderError, match=str(code)) as caught:
             await embedder.embed(TEXTS)
-        assert len(api.bodies) == 1
+        # What may be said of a text is asked once more with a word that every server takes.
+        assert len(api.bodies) == 1 + (code in {400, 413})
         assert pauses.slept == []
         assert KEY not in f"{caught.value!r} {caught.value.__cause__!r} {logs}"
         await embedder.close()
@@ -292,7 +294,7 @@ async def test_a_server_that_is_not_there_is_told():
 
 
 async def test_two_failures_in_a_row_leave_the_server_alone_until_one_success_forgets_them():
-    async with embeddings_api.running(status(400)) as api:
+    async with embeddings_api.running(status(401)) as api:
         pauses = Pauses()
         embedder = remote_of(api, pauses)
 
@@ -300,34 +302,93 @@ async def test_two_failures_in_a_row_leave_the_server_alone_until_one_success_fo
             with pytest.raises(EmbedderError, match=words):
                 await embedder.embed(TEXTS)
 
-        await fails("answered 400")
-        await fails("answered 400")
-        await fails("left alone after 2 failures: the server answered 400")
+        await fails("answered 401")
+        await fails("answered 401")
+        await fails("left alone after 2 failures: the server answered 401")
         pauses.now += remote.LOCK_OUT - 1
         await fails("left alone after 2")
         assert len(api.bodies) == 2
         pauses.now += 1
-        await fails("answered 400")  # asked once more, and left alone for twice as long
+        await fails("answered 401")  # asked once more, and left alone for twice as long
         pauses.now += 2 * remote.LOCK_OUT - 1
         await fails("left alone after 3")
         pauses.now += 1
         api.answers = []
         assert len(await embedder.embed(TEXTS)) == 3
-        api.answers = [status(400)]
-        await fails("answered 400")
-        await fails("answered 400")
+        api.answers = [status(401)]
+        await fails("answered 401")
+        await fails("answered 401")
         assert len(api.bodies) == 6
         await embedder.close()
 
 
 async def test_being_left_alone_has_a_longest_time():
-    async with embeddings_api.running(status(400)) as api:
+    async with embeddings_api.running(status(401)) as api:
         pauses = Pauses()
         embedder = remote_of(api, pauses)
         for _ in range(20):
-            with pytest.raises(EmbedderError, match="answered 400"):
+            with pytest.raises(EmbedderError, match="answered 401"):
                 await embedder.embed(TEXTS)
             pauses.now += remote.LONGEST_LOCK_OUT
+        await embedder.close()
+
+
+def refusing(word: str, code: int = 400) -> embeddings_api.Answer:
+    """A server that takes no request in which a word stands."""
+
+    async def answer(api: EmbeddingsApi, request: web.Request) -> web.StreamResponse:
+        if any(word in text for text in api.inputs[-1]):
+            return web.Response(status=code)
+        return await embeddings_api.vectors(api, request)
+
+    return answer
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+@pytest.mark.parametrize("bad", [{0}, {6}, {3, 4}, {1, 5, 6}])
+async def test_a_batch_that_is_refused_is_halved_down_to_the_texts_that_are(
+    code: int, bad: set[int]
+):
+    texts = [f"{'bad' if n in bad else 'good'} text {n}" for n in range(7)]
+    async with embeddings_api.running(refusing("bad", code)) as api:
+        pauses = Pauses()
+        embedder = remote_of(api, pauses)
+        with pytest.raises(TextsRefused, match=f"answered {code}") as caught:
+            await embedder.embed(texts)
+        assert set(caught.value.refused) == bad
+        assert caught.value.done == tuple(n for n in range(7) if n not in bad)
+        good = [texts[n] for n in caught.value.done]
+        assert np.allclose(caught.value.rows, await HashEmbedder().embed(good), atol=1e-6)
+        assert len(api.bodies) <= 1 + 2 * len(bad) * 4
+        assert pauses.slept == []
+        for _ in range(3):  # that is no failure of the server
+            assert len(await embedder.embed(good)) == len(good)
+        await embedder.close()
+
+
+async def test_a_server_that_takes_fewer_at_once_than_it_is_asked_for_gives_all_of_them():
+    async def few(api: EmbeddingsApi, request: web.Request) -> web.StreamResponse:
+        if len(api.inputs[-1]) > 2:
+            return web.Response(status=413)
+        return await embeddings_api.vectors(api, request)
+
+    async with embeddings_api.running(few) as api:
+        embedder = remote_of(api)
+        texts = [f"text {n}" for n in range(9)]
+        rows = await embedder.embed(texts)
+        assert np.allclose(rows, await HashEmbedder().embed(texts), atol=1e-6)
+        await embedder.close()
+
+
+async def test_what_was_made_before_a_failure_is_handed_over():
+    good = embeddings_api.vectors
+    async with embeddings_api.running(good, good, status(401)) as api:
+        embedder = remote_of(api, batch=2)
+        with pytest.raises(TextsRefused, match="answered 401") as caught:
+            await embedder.embed([f"text {n}" for n in range(7)])
+        assert caught.value.done == (0, 1, 2, 3)
+        assert caught.value.refused == ()
+        assert caught.value.rows.shape == (4, 64)
         await embedder.close()
 
 

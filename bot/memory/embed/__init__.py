@@ -26,6 +26,23 @@ class Identity:
     endpoint: str
 
 
+class TextsRefused(EmbedderError):
+    """Some texts could not be turned into vectors, others could.
+
+    `done` are the positions of those that could, in the order of `rows`, their vectors. `refused`
+    are those that the embedder does not take, whatever they are asked with; the others were not
+    reached.
+    """
+
+    def __init__(
+        self, reason: str, done: Sequence[int], rows: Vectors, refused: Sequence[int]
+    ) -> None:
+        super().__init__(reason)
+        self.done = tuple(done)
+        self.rows = rows
+        self.refused = tuple(refused)
+
+
 class Embedder(Protocol):
     """Something that makes vectors of texts."""
 
@@ -53,6 +70,7 @@ class Embedder(Protocol):
         """One vector of length one for each text, in order.
 
         Raises:
+            TextsRefused: it can for some of them only.
             EmbedderError: it cannot, now or ever; its message says why.
         """
         ...

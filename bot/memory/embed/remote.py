@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import aiohttp
@@ -16,6 +17,7 @@ import structlog
 from bot.channel import reveal
 from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
+from bot.memory.embed import TextsRefused
 from bot.memory.vectors import Vectors, normalised
 
 TRIES = 3
@@ -28,6 +30,8 @@ LONGEST_LOCK_OUT = 600.0  # seconds
 MAX_ANSWER = 500_000  # bytes for each text
 _TOO_MANY = 429
 _SERVER_ERROR = 500
+_ABOUT_TEXTS = frozenset({400, 413, 422})  # what a server may say of a text, or of too many
+PROBE = "a word"  # what every server takes
 
 log = structlog.get_logger(__name__)
 
@@ -63,29 +67,52 @@ class RemoteEmbedder:
         """One vector of length one for each text.
 
         Raises:
-            EmbedderError: the server cannot be reached, refuses, or answers something else.
+            TextsRefused: the server takes some of the texts only.
+            EmbedderError: it cannot be reached, refuses all, or answers something else.
         """
         if not texts:
             return np.zeros((0, self.dims), np.float32)
         if self._now() < self._locked_until:
             raise EmbedderError(f"left alone after {self._failures} failures: {self._reason}")
+        done = _Done()
         batch = self._config.batch
         try:
-            parts = [
-                await self._request(texts[at : at + batch]) for at in range(0, len(texts), batch)
-            ]
-            rows = np.concatenate(parts)
+            for at in range(0, len(texts), batch):
+                await self._halved(texts, range(at, min(at + batch, len(texts))), done)
+            rows = done.stacked()
         except EmbedderError as error:
             self._failed(str(error))
+            if done.rows:
+                raise done.partly(str(error)) from error
             raise
-        except ValueError as error:  # parts of different lengths
-            self._failed("its vectors differ in length")
-            raise EmbedderError("its vectors differ in length") from error
         if self._failures:
             log.info("memory.embedder.recovered", failures=self._failures)
         self._failures, self._locked_until, self._reason = 0, 0.0, ""
+        if done.refused:
+            raise done.partly(done.reason)
         self.dims = int(rows.shape[1])
-        return normalised(rows)
+        return rows
+
+    async def _halved(self, texts: Sequence[str], positions: range, done: _Done) -> None:
+        """Ask for texts together; what is refused is asked for in halves, down to the one text.
+
+        Raises:
+            EmbedderError: the server cannot be reached, refuses everything, or answers nonsense.
+        """
+        try:
+            rows = await self._request([texts[at] for at in positions])
+        except _Refused as error:
+            if not done.reason:  # is it about these texts at all, or about the model, say?
+                await self._request([PROBE])
+            done.reason = str(error)
+            if len(positions) == 1:
+                done.refused.append(positions[0])
+                return
+            middle = len(positions) // 2
+            await self._halved(texts, positions[:middle], done)
+            await self._halved(texts, positions[middle:], done)
+        else:
+            done.rows.update(zip(positions, rows, strict=True))
 
     async def close(self) -> None:
         """Close its connections."""
@@ -119,6 +146,8 @@ class RemoteEmbedder:
             async with self._client().post(f"{self.endpoint}/embeddings", json=body) as answer:
                 if answer.status == _TOO_MANY or answer.status >= _SERVER_ERROR:
                     raise _MayPass(f"the server answered {answer.status}")
+                if answer.status in _ABOUT_TEXTS:
+                    raise _Refused(f"the server answered {answer.status}")
                 if answer.status != 200:
                     raise EmbedderError(f"the server answered {answer.status}")
                 text = await _body(answer, len(texts) * MAX_ANSWER)
@@ -143,6 +172,38 @@ class RemoteEmbedder:
                 headers=headers, timeout=timeout, max_field_size=16_384
             )
         return self._session
+
+
+class _Refused(EmbedderError):
+    """The server does not take these texts, or not together."""
+
+
+@dataclass(slots=True)
+class _Done:
+    """What of some texts was done: vectors and refusals, by position, and why it refused."""
+
+    rows: dict[int, np.ndarray[Any, np.dtype[np.float32]]] = field(
+        default_factory=dict[int, np.ndarray[Any, np.dtype[np.float32]]]
+    )
+    refused: list[int] = field(default_factory=list[int])
+    reason: str = ""
+
+    def stacked(self) -> Vectors:
+        """The vectors, of length one, in the order of the texts.
+
+        Raises:
+            EmbedderError: they are of different lengths.
+        """
+        if len({len(row) for row in self.rows.values()}) > 1:
+            self.rows.clear()
+            raise EmbedderError("its vectors differ in length")
+        rows = [self.rows[at] for at in sorted(self.rows)]
+        return normalised(np.stack(rows)) if rows else np.zeros((0, 0), np.float32)
+
+    def partly(self, reason: str) -> TextsRefused:
+        """What is raised of it."""
+        rows = self.stacked()
+        return TextsRefused(reason, sorted(self.rows), rows, sorted(self.refused))
 
 
 class _MayPass(Exception):

@@ -6,8 +6,8 @@ Disk and database work runs in one thread; only the embedder is awaited.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,12 +16,11 @@ import structlog
 from bot.clock import Clock
 from bot.errors import EmbedderError
 from bot.memory import vectors
-from bot.memory.embed import Embedder, identity
+from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import pieces, scan
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.pieces import Draft
 from bot.memory.index.store import Bare, ChunkRow, SourceRow, Store
-from bot.memory.numeric import np
 
 T = TypeVar("T")
 InThread = Callable[[Callable[[], T]], Awaitable[T]]
@@ -29,6 +28,7 @@ InThread = Callable[[Callable[[], T]], Awaitable[T]]
 Item = tuple[SourceRow, list[Draft]]
 
 GROUP = 256  # chunks whose vectors are asked for, and that are committed, together
+REFUSED = "the embedder refuses a part of it, which is found by its words alone"
 PATIENCE = 1.0  # seconds that the words of a note wait for its vectors
 
 log = structlog.get_logger(__name__)
@@ -191,32 +191,46 @@ class Builder:
         wanted = {digest(text): text for text in texts}
         dims = self._embedder.dims
         kept = await self._thread(lambda: self._cache.get(who, list(wanted), now))
+        # Empty is what marks a text that is refused.
         known = {
-            hashed: kept[hashed]
-            for hashed in kept
-            if len(kept[hashed]) == (dims or len(kept[hashed]))
+            hashed: vector
+            for hashed, vector in kept.items()
+            if len(vector) in {0, dims or len(vector)}
         }
         missing = {hashed: text for hashed, text in wanted.items() if hashed not in known}
-        made: dict[bytes, bytes] = {}
-        if missing:
-            try:
-                rows = await self._embedder.embed(list(missing.values()))
-            except EmbedderError as error:
-                outcome.failure = str(error)
-                log.warning("memory.embed_failed", texts=len(missing), reason=str(error))
-                rows = np.zeros((0, 0), np.float32)
-            except Exception as error:  # an embedder from elsewhere must not keep words out
-                log.exception("memory.embedder_raised")
-                outcome.failure = type(error).__name__
-                rows = np.zeros((0, 0), np.float32)
-            made = dict(zip(missing, vectors.pack(rows), strict=False))
-        dims = len(next(iter((made or known).values()), b""))
+        made = await self._ask(missing, outcome) if missing else {}
+        dims = next((len(each) for each in (*made.values(), *known.values()) if each), 0)
         if dims:
             await self._thread(lambda: _fit(store, dims))
+        if made:
             await self._thread(lambda: self._cache.put(who, made, dims, now))
         return {
-            hashed: vector for hashed, vector in {**known, **made}.items() if len(vector) == dims
+            hashed: vector
+            for hashed, vector in {**known, **made}.items()
+            if len(vector) in {0, dims}
         }
+
+    async def _ask(self, missing: Mapping[bytes, str], outcome: Outcome) -> dict[bytes, bytes]:
+        """The packed vectors of texts by hash, as far as they can be had; empty when refused."""
+        hashes = list(missing)
+        try:
+            rows = await self._embedder.embed(list(missing.values()))
+        except TextsRefused as error:
+            if len(error.done) + len(error.refused) < len(hashes):
+                outcome.failure = str(error)
+            log.warning("memory.texts_refused", texts=len(error.refused), reason=str(error))
+            done = [hashes[at] for at in error.done]
+            refused = dict.fromkeys((hashes[at] for at in error.refused), b"")
+            return {**dict(zip(done, vectors.pack(error.rows), strict=True)), **refused}
+        except EmbedderError as error:
+            outcome.failure = str(error)
+            log.warning("memory.embed_failed", texts=len(missing), reason=str(error))
+        except Exception as error:  # an embedder from elsewhere must not keep words out
+            log.exception("memory.embedder_raised")
+            outcome.failure = type(error).__name__
+        else:
+            return dict(zip(hashes, vectors.pack(rows), strict=False))
+        return {}
 
     async def _thread(self, work: Callable[[], T]) -> T:
         return await self._run(work)  # type: ignore[return-value]
@@ -239,14 +253,19 @@ def _some_documents(waiting: Iterator[SourceRow]) -> list[Item]:
     return batch
 
 
-def _put(store: Store, batch: Sequence[Item], known: dict[bytes, bytes]) -> None:
+def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
+    dims = int(store.meta().get("dims", "0"))
     with store.transaction:
         for source, drafts in batch:
-            store.put(source, (_row(draft, known) for draft in drafts))
+            texts = (text for draft in drafts for text in draft.windows)
+            row = source
+            if source.kind == "memory" and any(known.get(digest(text)) == b"" for text in texts):
+                row = replace(source, problem=source.problem or REFUSED)
+            store.put(row, (_row(draft, known, dims) for draft in drafts))
 
 
-def _row(draft: Draft, known: dict[bytes, bytes]) -> ChunkRow:
-    packed = _joined(draft.windows, known)
+def _row(draft: Draft, known: Mapping[bytes, bytes], dims: int) -> ChunkRow:
+    packed = _joined(draft.windows, known, dims)
     chunk = draft.chunk
     return ChunkRow(
         start_line=chunk.start_line,
@@ -259,25 +278,34 @@ def _row(draft: Draft, known: dict[bytes, bytes]) -> ChunkRow:
     )
 
 
-def _fill(store: Store, bare: Sequence[Bare], known: dict[bytes, bytes]) -> int:
+def _fill(store: Store, bare: Sequence[Bare], known: Mapping[bytes, bytes]) -> int:
     done = 0
+    dims = int(store.meta().get("dims", "0"))
     with store.transaction:
         for each in bare:
-            packed = _joined(pieces.windows_of(each.heading, each.body), known)
+            windows = pieces.windows_of(each.heading, each.body)
+            packed = _joined(windows, known, dims)
+            if any(known.get(digest(text)) == b"" for text in windows):
+                store.set_problem(each.id, REFUSED)
             if packed is not None:
                 store.set_vectors(each.id, *packed)
                 done += 1
     return done
 
 
-def _joined(windows: Sequence[str], known: dict[bytes, bytes]) -> tuple[bytes, bytes] | None:
-    """A chunk's signs and its windows' vectors, or None while one is missing."""
+def _joined(
+    windows: Sequence[str], known: Mapping[bytes, bytes], dims: int
+) -> tuple[bytes, bytes] | None:
+    """A chunk's signs and its windows' vectors, or None while one is missing.
+
+    Windows that are refused are left out; a chunk of nothing else is like nothing.
+    """
     packed = [known.get(digest(text)) for text in windows]
     whole = [each for each in packed if each is not None]
-    if not whole or len(whole) < len(packed):
+    if not whole or len(whole) < len(packed) or not (dims := dims or max(map(len, whole))):
         return None
-    blob = b"".join(whole)
-    return vectors.signature(vectors.unpack(blob, len(whole[0]))), blob
+    blob = b"".join(whole) or bytes(dims)
+    return vectors.signature(vectors.unpack(blob, dims)), blob
 
 
 def _fit(store: Store, dims: int) -> None:

@@ -29,6 +29,7 @@ def digest(text: str) -> bytes:
 class EmbeddingCache:
     """Vectors by (provider, model, endpoint, hash of the text), in a file of their own.
 
+    An empty vector marks a text that the embedder refuses, so that it is not asked for it again.
     A damaged or missing file is a cache that knows nothing; it never makes anything fail.
     """
 

@@ -268,6 +268,14 @@ class Store:
         )
         return [Bare(int(r[0]), str(r[1]), str(r[2])) for r in rows]
 
+    def set_problem(self, chunk: int, problem: str) -> None:
+        """Say what is wrong with the note a chunk is a part of."""
+        self._run(
+            "UPDATE sources SET problem = ? WHERE problem = '' AND kind = 'memory' "
+            "AND id = (SELECT source FROM chunks WHERE id = ?)",
+            (problem, chunk),
+        )
+
     def set_vectors(self, chunk: int, bits: bytes, vectors: bytes) -> None:
         """Give a chunk its vectors."""
         rows = self._run("SELECT partition FROM chunks WHERE id = ?", (chunk,))
