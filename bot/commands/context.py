@@ -53,6 +53,7 @@ class ContextCommands:
                         call.language,
                         "command.usage.now",
                         input=report.grouped(session.input_tokens),
+                        cached=report.grouped(session.cached_tokens),
                         output=report.grouped(session.output_tokens),
                         turns=session.turns,
                     )

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from bot.channel import Health
+from datetime import datetime, tzinfo
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from bot.channel import Health, Inbound
 from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
 from bot.commands.menu import menu
 from bot.context import report
 from bot.delivery import outbox
 from bot.i18n import text
+from bot.sessions import search, store
+from bot.sessions.reset import Reason
 from bot.sessions.store import Session
+from bot.sessions.when import shown
+
+
+class SessionDesk(Protocol):
+    """What these commands may ask about a conversation's time."""
+
+    def zone_of(self, inbound: Inbound) -> ZoneInfo:
+        """The time zone of whoever wrote a message."""
+        ...
+
+    def ends_at(self, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
+        """When it is over by itself if nothing more is said (ms since the epoch), and why."""
+        ...
 
 
 class InfoCommands:
     """`/status`, `/whoami`, `/help`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, times: SessionDesk) -> None:
         self._desk = desk
+        self._times = times
 
     async def status(self, call: Call) -> Apply:
         """How this conversation and the bot are doing."""
         default = self._desk.default_model()
         connections = self._desk.health()
         found = await self._desk.report(call)
+        tells = self._desk.tells(call)
 
         def apply(draft: Draft, session: Session) -> Answer:
             lines = [
@@ -43,10 +64,17 @@ class InfoCommands:
                 text(
                     call.language,
                     "command.status.tokens",
-                    input=session.input_tokens,
-                    output=session.output_tokens,
+                    input=report.grouped(session.input_tokens),
+                    cached=report.grouped(session.cached_tokens),
+                    output=report.grouped(session.output_tokens),
                 ),
+                text(call.language, "command.status.summaries", count=session.compaction_count),
+                _notices(call, session, by_default=tells),
+                self._next_start(call, draft, session),
             ]
+            if call.view.space:
+                zone = self._times.zone_of(call.inbound)
+                lines.append(last_save(call, draft, zone))
             parked = outbox.parked(draft.tx, call.inbound.address)
             if parked:
                 lines.append(text(call.language, "command.status.parked", count=parked))
@@ -55,6 +83,18 @@ class InfoCommands:
             return Answer("\n".join(f"- {line}" for line in lines))
 
         return apply
+
+    def _next_start(self, call: Call, draft: Draft, session: Session) -> str:
+        """When the next conversation begins by itself."""
+        if session.ended_by:
+            return text(call.language, "command.status.ends_now")
+        found = self._times.ends_at(session, store.taken_up_at(draft.tx, session.key))
+        if found is None:
+            return text(call.language, "command.status.ends_never")
+        at, why = found
+        moment = datetime.fromtimestamp(at / 1000, self._times.zone_of(call.inbound))
+        when = shown(call.language, moment)
+        return text(call.language, f"command.status.ends_{why}", when=when)
 
     async def whoami(self, call: Call) -> Apply:
         """How the bot knows the person."""
@@ -77,6 +117,22 @@ class InfoCommands:
         ]
         answer = "\n".join((text(call.language, "command.help.intro"), "", *lines))
         return saying(answer)
+
+
+def last_save(call: Call, draft: Draft, zone: tzinfo | None) -> str:
+    """When a conversation was last saved to the caller's memory, and to where."""
+    found = search.last_save(draft.tx, call.view)
+    if found is None:
+        return text(call.language, "memory.never_saved")
+    at, where = found
+    when = shown(call.language, datetime.fromtimestamp(at / 1000, zone))
+    key = "memory.saved" if where else "memory.saved_nothing"
+    return text(call.language, key, when=when, where=where)
+
+
+def _notices(call: Call, session: Session, *, by_default: bool) -> str:
+    tells = session.notices == "on" if session.notices else by_default
+    return text(call.language, f"command.status.notices_{'on' if tells else 'off'}")
 
 
 def _connection(language: str, channel: str, account: str, health: Health, detail: str) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, tzinfo
 from typing import Protocol
 
 from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.memory import markdown, paths
@@ -26,6 +27,7 @@ MAX_QUOTE = 120  # characters of a place's own words
 ASKED_SECONDS = 600.0  # how long "yes" is understood
 MAX_ASKED = 1_000  # people with a question open
 
+WHY = frozenset({"disabled", "weight", "empty", "building"})  # with words of their own
 YES = frozenset({"yes", "是", "确认"})
 NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 
@@ -54,11 +56,17 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """How a view's memory is doing. `synced_at` in ms since the epoch, 0 for never."""
+    """How a view's memory is doing. `synced_at` in ms since the epoch, 0 for never.
+
+    `words_off` and `vectors_off` say why nothing is found by words, or by what they mean, and are
+    empty when it is; `model` is the embedder's.
+    """
 
     files: int
     chunks: int
-    mode: str
+    model: str = ""
+    words_off: str = ""
+    vectors_off: str = ""
     degraded: tuple[str, ...] = ()
     synced_at: int = 0
 
@@ -159,13 +167,19 @@ class MemoryCommands:
         found = await self._desk.overview(call.view)
         lines = [
             text(call.language, "memory.files", files=found.files, chunks=found.chunks),
-            text(call.language, "memory.mode", mode=found.mode),
+            _part(call, "words", found.words_off),
+            _part(call, "meaning", found.vectors_off, model=found.model),
         ]
         if found.synced_at:
             ago = max(0, (call.now - found.synced_at) // 1000)
             lines.append(text(call.language, "memory.synced", seconds=ago))
         lines += [text(call.language, "memory.degraded", part=part) for part in found.degraded]
-        return saying("\n".join(f"- {line}" for line in lines))
+
+        def apply(draft: Draft, session: Session) -> Answer:
+            told = [*lines, last_save(call, draft, self._desk.zone)]
+            return Answer("\n".join(f"- {line}" for line in told))
+
+        return apply
 
     async def _search(self, call: Call, rest: str) -> Apply:
         if not rest:
@@ -276,6 +290,14 @@ def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:
     if len(spots) > MAX_SHOWN:
         lines.append(text(call.language, "memory.more", count=len(spots) - MAX_SHOWN))
     return lines
+
+
+def _part(call: Call, name: str, off: str, **values: object) -> str:
+    """Whether one way of finding works, and why not."""
+    if not off:
+        return text(call.language, f"memory.{name}_on", **values)
+    why = text(call.language, f"memory.why.{off}") if off in WHY else off
+    return text(call.language, f"memory.{name}_off", why=why)
 
 
 def _in_index(call: Call, cleared: Cleared) -> str:

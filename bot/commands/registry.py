@@ -8,7 +8,7 @@ from typing import Protocol
 from bot.commands.base import Desk, Handler
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
-from bot.commands.info import InfoCommands
+from bot.commands.info import InfoCommands, SessionDesk
 from bot.commands.link import LinkCommands, LinkDesk
 from bot.commands.memory import MemoryCommands, MemoryDesk
 from bot.commands.remind import RemindCommands, ReminderDesk
@@ -16,7 +16,7 @@ from bot.commands.rooms import RoomCommands, RoomDesk
 from bot.storage import Database
 
 
-class PeopleDesk(LinkDesk, RoomDesk, Protocol):
+class PeopleDesk(LinkDesk, RoomDesk, SessionDesk, Protocol):
     """What commands about people and rooms may ask of the running program."""
 
 
@@ -30,7 +30,7 @@ def handlers(
     """Every command's handler, by name; "start" is what Telegram sends first."""
     conversation = ConversationCommands(desk)
     context = ContextCommands(desk)
-    info = InfoCommands(desk)
+    info = InfoCommands(desk, people_desk)
     memory = MemoryCommands(memory_desk, database)
     remind = RemindCommands(reminder_desk)
     link = LinkCommands(people_desk)

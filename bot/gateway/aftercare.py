@@ -284,6 +284,7 @@ class Aftercare:
         where = listed(flushed.saved)
         told = bool(where) and not quietly and self._may_tell(talk)
         saved_to = session.flushed_to if flushed.error else looked_to
+        failed = flushed.error is not None and not where
         now = self._clock()
 
         def work(draft: Draft) -> None:
@@ -293,7 +294,7 @@ class Aftercare:
             store.change(
                 draft.tx,
                 session.id,
-                memory_flush_at=now,
+                memory_flush_at=current.memory_flush_at if failed else now,
                 flushed_to=saved_to,
                 memory_flush_compaction_count=current.compaction_count
                 if counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -12,7 +13,7 @@ from bot.channel import Admins, Channel, Health, Inbound
 from bot.commands.base import Call
 from bot.context import notices
 from bot.context.report import Report
-from bot.gateway import fullness, routing
+from bot.gateway import fullness, routing, sweep
 from bot.gateway.aftercare import Aftercare
 from bot.gateway.health import HealthBoard
 from bot.gateway.ledger import Ledger
@@ -22,6 +23,7 @@ from bot.gateway.rooms import is_always
 from bot.gateway.routing import Seat
 from bot.gateway.running import RunningTurns
 from bot.sessions.links import Link
+from bot.sessions.reset import Reason
 from bot.sessions.rooms import Activation
 from bot.sessions.store import Session
 
@@ -121,6 +123,14 @@ class PeopleDesk:
     def activated(self, key: str, activation: Activation) -> None:
         """Something was chosen for a room, and is on disk."""
         self._people.rooms.activated(key, activation)
+
+    def zone_of(self, inbound: Inbound) -> ZoneInfo:
+        """The time zone of whoever wrote a message."""
+        return self._people.zone_of(inbound)
+
+    def ends_at(self, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
+        """When a conversation is over by itself if nothing more is said, and why."""
+        return sweep.ends_at(self._people, session, taken_up_at)
 
     def seat(self, inbound: Inbound) -> Seat:
         """The seat whoever wrote a message counts as."""

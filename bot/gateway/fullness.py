@@ -48,8 +48,11 @@ def report_of(talk: Talk, view: str, fill: Fill, said: Sequence[Message] = ()) -
     )
 
 
-def notice(made: Report, language: str, *, level: int, buttons: bool) -> Notice:
-    """The notice for a level; commands are spelled out where there are no buttons."""
+def notice(made: Report, language: str, *, level: int, buttons: bool, remembers: bool) -> Notice:
+    """The notice for a level; commands are spelled out where there are no buttons.
+
+    It says what a new conversation would begin with, where it `remembers` anything.
+    """
     words = text(
         language,
         "notice.full",
@@ -58,8 +61,10 @@ def notice(made: Report, language: str, *, level: int, buttons: bool) -> Notice:
         limit=report.grouped(made.budget.compact_above),
         parts=report.brief(made, language),
     )
+    along = text(language, "notice.along" if remembers else "notice.along_nothing")
+    words = f"{words}\n\n{along}"
     if not buttons:
-        words = f"{words}\n\n{text(language, 'notice.full_how')}"
+        words = f"{words} {text(language, 'notice.full_how')}"
     commands = {"compact": "/compact", "new": "/new", "later": "/notices later"}
     pressed = (Button(text(language, f"button.{k}"), command) for k, command in commands.items())
     return Notice(level, words, Extra(tuple(pressed)))
@@ -67,11 +72,11 @@ def notice(made: Report, language: str, *, level: int, buttons: bool) -> Notice:
 
 def footer(language: str, usage: Usage, used: int, room: Room) -> str:
     """The line below a reply that says what it cost."""
-    read = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
     line = text(
         language,
-        "command.usage.line",
-        input=report.grouped(read),
+        "command.usage.line_cached" if usage.cache_read_tokens else "command.usage.line",
+        input=report.grouped(usage.input_tokens + usage.cache_write_tokens),
+        cached=report.grouped(usage.cache_read_tokens),
         output=report.grouped(usage.output_tokens),
         percent=budget.percent_full(used, room.budget),
     )

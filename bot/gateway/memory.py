@@ -64,7 +64,9 @@ class GatewayMemoryDesk:
         return Overview(
             files=len(names),
             chunks=sum(status.spaces.get(space, 0) for space in view.spaces),
-            mode=f"{status.mode} ({status.why})" if status.why else status.mode,
+            model=status.model,
+            words_off=status.words_off,
+            vectors_off=status.vectors_off,
             degraded=(*status.degraded, *problems),
             synced_at=status.last_sync,
         )

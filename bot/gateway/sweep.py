@@ -100,6 +100,15 @@ class Sweeper:
             )
 
 
+def ends_at(people: People, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
+    """When a conversation is over by itself if nothing more is said, and why; None for never."""
+    policy = reset.policy_for(
+        people.config.session.reset, session.channel, session.chat_type, session.chat
+    )
+    times = SessionTimes(taken_up_at, session.last_user_at)
+    return reset.ends_at(policy, times, people.zone_of(session.person))
+
+
 def _close(draft: Draft, people: People, ids: Sequence[str]) -> list[Session]:
     """Close those that are still over: somebody may have written since they were looked for."""
     closed: list[Session] = []

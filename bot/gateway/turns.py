@@ -273,6 +273,7 @@ class TurnRunner:
             asked.request.language,
             level=level,
             buttons=channel is not None and channel.capabilities.buttons,
+            remembers=bool(asked.request.context.view.space),
         )
 
     def _context(
@@ -361,7 +362,8 @@ class TurnRunner:
         reported = result.context_tokens if is_same else 0
         used = self._used(asked, spoken, reported)
         counted = store.Counted(
-            input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+            input_tokens=usage.input_tokens + usage.cache_write_tokens,
+            cached_tokens=usage.cache_read_tokens,
             output_tokens=usage.output_tokens,
             context_tokens=used,
             turns=1,

@@ -79,6 +79,22 @@ def expired(policy: ResetPolicy, times: SessionTimes, now: int, zone: ZoneInfo) 
     return min(over, key=lambda end: end[0])[1] if over else None
 
 
+def ends_at(policy: ResetPolicy, times: SessionTimes, zone: ZoneInfo) -> tuple[int, Reason] | None:
+    """When the session is over (ms) if its person says nothing more, and why; None for never.
+
+    `expired` is None before that moment and this reason from then on.
+    """
+    if policy.mode == "none":
+        return None
+    ends: list[tuple[int, Reason]] = []
+    if policy.idle_minutes > 0:
+        ends.append((times.last_user_at + policy.idle_minutes * 60_000, "idle"))
+    if policy.mode == "daily":
+        boundary = next_boundary(times.started_at, policy.at_hour, zone)
+        ends.append((max(boundary, times.last_user_at + QUIET_MINUTES * 60_000), "daily"))
+    return min(ends, key=lambda end: end[0], default=None)
+
+
 def cut(config: ResetConfig, now: int, zones: Iterable[ZoneInfo]) -> Cut | None:
     """The loosest cut over all policies and time zones; None when nothing ever ends.
 

@@ -236,6 +236,21 @@ def keys_of(tx: Transaction, view: MemoryView) -> list[str]:
     return [row[0] for row in rows]
 
 
+def last_save(tx: Transaction, view: MemoryView) -> tuple[int, str] | None:
+    """When a conversation was last saved to a view's memory (ms since the epoch), and to where.
+
+    The place is empty when nothing in it was new; None when none was ever saved.
+    """
+    keys = keys_of(tx, view)
+    marks = ",".join("?" * len(keys))
+    rows = tx.execute(
+        "SELECT memory_flush_at, saved FROM sessions "
+        f"WHERE key IN ({marks}) AND memory_flush_at > 0 ORDER BY memory_flush_at DESC LIMIT 1",
+        keys,
+    )
+    return (int(rows[0][0]), str(rows[0][1])) if rows else None
+
+
 def _like(wanted: str) -> str:
     """A pattern for every line that may hold some folded words: the longest that SQL can fold."""
     known = (

@@ -25,7 +25,7 @@ _COLUMNS = (
     "last_user_at, started_by, last_entry, entry_count, mirror_bytes, input_tokens, "
     "output_tokens, context_tokens, turns, compaction, compaction_count, held, memory_flush_at, "
     "memory_flush_compaction_count, flushed_to, told, saved, notices, usage, "
-    "ended_by, ended_at, sender, locale, last_turn_at"
+    "ended_by, ended_at, sender, locale, last_turn_at, cached_tokens"
 )
 
 # What a session's mirror begins with: everything about it that never changes.
@@ -71,6 +71,7 @@ class Session:
     `usage` ("", "tokens") are what the person chose. `ended_by` says why it is over ("daily",
     "idle", or "left" for another one); it is empty while it goes on. `sender` and `locale` are
     those of the last message that was answered; `sender` is `MANY` when several people wrote.
+    `cached_tokens` is what its model read from its cache, which `input_tokens` does not count.
     """
 
     id: str
@@ -108,6 +109,7 @@ class Session:
     sender: str = ""
     locale: str = ""
     last_turn_at: int = 0
+    cached_tokens: int = 0
 
     @property
     def is_flushed(self) -> bool:
@@ -146,6 +148,7 @@ class Counted:
     """What a turn adds to its session's counters; `context_tokens` replaces."""
 
     input_tokens: int = 0
+    cached_tokens: int = 0
     output_tokens: int = 0
     context_tokens: int = 0
     turns: int = 0
@@ -321,7 +324,8 @@ def append(
     tx.execute(
         "UPDATE sessions SET last_entry = ?, entry_count = ?, mirror_bytes = ?, "
         "last_user_at = CASE WHEN ? > last_user_at THEN ? ELSE last_user_at END, "
-        "input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, "
+        "input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?, "
+        "output_tokens = output_tokens + ?, "
         "context_tokens = CASE WHEN ? > 0 THEN ? ELSE context_tokens END, turns = turns + ? "
         "WHERE id = ?",
         (
@@ -331,6 +335,7 @@ def append(
             now if spoken else 0,
             now,
             add.input_tokens,
+            add.cached_tokens,
             add.output_tokens,
             add.context_tokens,
             add.context_tokens,

@@ -149,6 +149,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE ahead(seq {serial}, session_id TEXT NOT NULL, line TEXT NOT NULL)",
         "CREATE INDEX ahead_by_session ON ahead(session_id)",
     ),
+    (
+        # What a session's model read from its cache; before, `input_tokens` held it too.
+        "ALTER TABLE sessions ADD COLUMN cached_tokens BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

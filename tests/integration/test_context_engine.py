@@ -13,7 +13,7 @@ import pytest
 from bot.agent.models import Request, Usage
 from bot.channel import Capabilities, Outbound
 from bot.errors import ModelContextFull, ModelOverloaded, ModelTooLarge
-from bot.messages import Text, ToolResult, ToolUse
+from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.scope.view import folder_name
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.brain import LONG, SUMMARY, Brain, Reply, current, query, says, settled, writing
@@ -27,7 +27,8 @@ ADA = f"people/{folder_name('memory:ada')}"
 def begun(folder: Path, model: ScriptedModel, **context: Any) -> Any:
     """An engine with a window of 200 000 tokens that saves memory."""
     extra = {name: context.pop(name) for name in ("channel", "clock") if name in context}
-    sections = {name: context.pop(name) for name in ("channels", "session") if name in context}
+    others = ("channels", "session", "scope")
+    sections = {name: context.pop(name) for name in others if name in context}
     wanted = {"enable_memory_flush": True, "context_tokens": 200_000, **context}
     return running(folder, model=model, context=wanted, **extra, **sections)
 
@@ -967,11 +968,78 @@ async def test_usage_shows_what_replies_cost_until_it_is_turned_off(tmp_path: Pa
             "All right.\n\n_17\u202f990 in · 10 out · 10 % full_"
         )
         assert "in · 10 out" not in str(engine.model.requests[-1].messages)
-        assert "18\u202f980 tokens in, 20 out; turns: 2" in await command(engine, "/usage")
+        usage = await command(engine, "/usage")
+        assert "18\u202f980 tokens in, 0 more read from the model's cache, 20 out" in usage
+        assert "turns: 2" in usage
         await command(engine, "/usage off")
         assert await ask(engine, "more") == "All right."
         await ask(engine, "and more")
         assert "in · 10 out" not in str(engine.model.requests[-1].messages)
+
+
+async def test_what_is_read_from_the_cache_is_told_apart_from_what_is_sent(tmp_path: Path):
+    cached = Reply(
+        Message("assistant", (Text("All right."),)),
+        "end",
+        Usage(input_tokens=100, output_tokens=10, cache_read_tokens=9_000, cache_write_tokens=50),
+    )
+    async with begun(tmp_path, Brain(chat=cached)) as engine:
+        await talk(engine, 1)
+        usage = await command(engine, "/usage")
+        assert "150 tokens in, 9\u202f000 more read from the model's cache, 10 out" in usage
+        assert "150 in, 9\u202f000 from the cache, 10 out" in await command(engine, "/status")
+        await command(engine, "/usage tokens")
+        reply = await ask(engine, "more")
+        assert "_150 in, 9\u202f000 from the cache · 10 out · 5 % full_" in reply
+
+
+async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(tmp_path: Path):
+    async with begun(tmp_path, Brain()) as engine:
+        await talk(engine, 4)
+        status = await command(engine, "/status")
+        assert "Summaries of its older part: 0" in status
+        assert "Notices when it gets full: on" in status
+        assert "Next fresh start: Sun 2026-11-22 04:00 (UTC), with the new day" in status
+        await reaching(engine, FULL + 1)
+        await command(engine, "/notices off")
+        status = await command(engine, "/status")
+        assert "Summaries of its older part: 1" in status
+        assert "Notices when it gets full: off" in status
+
+
+@pytest.mark.parametrize(
+    ("reset", "told"),
+    [
+        ({"mode": "none"}, "when you send /new"),
+        ({"mode": "idle", "idle_minutes": 90}, "Sat 2026-11-21 13:30 (UTC), if you are silent"),
+    ],
+)
+async def test_status_tells_the_fresh_start_that_is_configured(
+    tmp_path: Path, reset: dict[str, Any], told: str
+):
+    async with begun(tmp_path, Brain(), session={"reset": reset}) as engine:
+        await ask(engine, "hello")
+        assert f"Next fresh start: {told}" in await command(engine, "/status")
+        engine.clock.advance(minutes=91)
+        if reset["mode"] == "idle":
+            status = await command(engine, "/status")
+            assert "Next fresh start: with your next message" in status
+
+
+@pytest.mark.parametrize("locale", ["en", "zh"])
+async def test_a_notice_says_what_a_new_conversation_takes_along(tmp_path: Path, locale: str):
+    words = {"en": "takes along a short summary", "zh": "会带上这次对话的简短摘要"}
+    async with begun(tmp_path, Brain()) as engine:
+        await talk(engine, 1, locale=locale)
+        (notice,) = await reaching(engine, 130_000, locale=locale)
+        assert words[locale] in notice.text
+
+
+async def test_a_notice_where_nothing_is_remembered_says_that_nothing_comes_along(tmp_path: Path):
+    async with begun(tmp_path, Brain(), scope={"rules": [], "default": "deny"}) as engine:
+        await talk(engine, 1)
+        (notice,) = await reaching(engine, 130_000)
+        assert "takes nothing along here" in notice.text
 
 
 async def test_compact_tells_the_summariser_what_to_keep_in_mind(tmp_path: Path):

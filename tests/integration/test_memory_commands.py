@@ -14,15 +14,18 @@ import pytest
 from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.cli.common import reading, writing
+from bot.errors import ModelOverloaded
 from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.memory import embed
 from bot.messages import Text, ToolResult
 from bot.scope.view import folder_name
 from bot.sessions import hiding
 from bot.storage import Transaction
-from bot.testing import InMemoryChannel, ScriptedModel, calls
+from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel, calls
+from tests.fakes import brain as brains
+from tests.fakes.brain import Brain, settled
 from tests.integration.test_cli import confidant
-from tests.support import Engine, FakeClock, make_config, running
+from tests.support import Engine, FakeClock, make_config, running, until
 
 ADA, EVE = (f"people/{folder_name(f'memory:{name}')}" for name in ("ada", "eve"))
 TODAY = "memory/2026-11-21.md"
@@ -57,9 +60,9 @@ def searching(tool: str, query: str) -> ScriptedModel:
     return ScriptedModel(script=script)
 
 
-async def index(folder: Path) -> None:
+async def index(folder: Path, **sections: Any) -> None:
     """Let the index know every file before the program starts."""
-    config, _ = make_config(folder)
+    config, _ = make_config(folder, **sections)
     memory = Memory.of(config, FakeClock())
     await memory.open(config.workspace)
     await memory.index.sync("test")
@@ -90,21 +93,97 @@ async def page(folder: Path, **dashboard: Any) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("locale", "command", "files", "mode"),
+    ("locale", "command", "told"),
     [
-        ("en", "/memory", "Memory: 3 files, ", "Search: keyword (vectors are turned off)"),
-        ("en", "/memory status", "Memory: 3 files, ", "Search: keyword (vectors are turned off)"),
-        ("zh", "/memory", "记忆：3 个文件，", "搜索方式：keyword (vectors are turned off)"),
+        (
+            "en",
+            "/memory",
+            (
+                "Memory: 3 files, ",
+                "Finding by words: on",
+                "Finding by meaning: off (memory.embedder is off in the configuration)",
+                "Nothing was saved from a conversation yet",
+            ),
+        ),
+        ("en", "/memory status", ("Memory: 3 files, ", "Finding by words: on")),
+        (
+            "zh",
+            "/memory",
+            (
+                "记忆：3 个文件，",
+                "按词语查找：开",
+                "按意思查找：关（配置里关闭了 memory.embedder）",
+            ),
+        ),
     ],
 )
 async def test_status_tells_how_memory_is_doing(
-    tmp_path: Path, locale: str, command: str, files: str, mode: str
+    tmp_path: Path, locale: str, command: str, told: tuple[str, ...]
 ):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         answer = await engine.ask(command, locale=locale)
-        assert files in answer
-        assert mode in answer
+        assert [part for part in told if part not in answer] == []
+
+
+@pytest.mark.parametrize(
+    ("memory", "told"),
+    [
+        ({}, ("words: on", "meaning: on (hash)")),
+        ({"text_weight": 0}, ("words: off (its weight is 0", "meaning: on")),
+        ({"vector_weight": 0}, ("words: on", "meaning: off (its weight is 0")),
+    ],
+)
+async def test_memory_says_of_words_and_of_meaning_whether_they_work_and_why_not(
+    tmp_path: Path, memory: dict[str, Any], told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    furnish(tmp_path)
+    monkeypatch.setattr("bot.gateway.memory.embed.make", lambda _config: HashEmbedder())
+    sections = {"memory": {"embedder": {"provider": "local"}, **memory}}
+    await index(tmp_path, **sections)
+    async with running(tmp_path, **sections) as engine:
+        answer = await engine.ask("/memory")
+        assert [part for part in told if part not in answer] == []
+
+
+async def test_memory_says_what_the_embedder_says_when_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    furnish(tmp_path)
+    embedder = HashEmbedder()
+    monkeypatch.setattr("bot.gateway.memory.embed.make", lambda _config: embedder)
+    sections = {"memory": {"embedder": {"provider": "local"}}}
+    await index(tmp_path, **sections)
+    embedder.reason = "the server is gone"
+    async with running(tmp_path, **sections) as engine:
+        await engine.ask("/memory search peanuts")
+        assert "Finding by meaning: off (the server is gone)" in await engine.ask("/memory")
+
+
+async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(tmp_path: Path):
+    brain = Brain(flush=brains.writing("Ada keeps a boat called Orinoco"))
+    context = {"enable_memory_flush": True}
+    async with running(tmp_path, model=brain, context=context) as engine:
+        await engine.ask("my boat is called Orinoco")
+        assert "Nothing was saved from a conversation yet" in await engine.ask("/status")
+        await engine.ask("/new")
+        await until(lambda: "Saved to memory (1): memory" in str(engine.sent_to("ada")))
+        told = f"Last saved from a conversation: Sat 2026-11-21 12:00 (UTC), {TODAY}:"
+        assert told in await engine.ask("/memory")
+        assert told in await engine.ask("/status")
+        assert told not in await engine.ask("/status", sender="eve")
+        assert told not in await engine.ask("/memory", sender="eve")
+
+
+async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path: Path):
+    brain = Brain(flush=ModelOverloaded())
+    context = {"enable_memory_flush": True}
+    async with running(tmp_path, model=brain, context=context) as engine:
+        await engine.ask("my boat is called Orinoco")
+        await engine.ask("/new")
+        await until(lambda: bool(brain.asked("flush")))
+        await settled()
+        assert "Nothing was saved from a conversation yet" in await engine.ask("/memory")
 
 
 async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_says_why(

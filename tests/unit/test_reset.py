@@ -9,6 +9,7 @@ from bot.config import ResetConfig, ResetPolicy
 from bot.sessions.reset import (
     SessionTimes,
     cut,
+    ends_at,
     expired,
     latest_boundary,
     next_boundary,
@@ -245,3 +246,17 @@ def test_a_day_ends_only_after_an_hour_of_silence(minutes, is_over):
     assert (expired(policy, times, now, zone) == "daily") is is_over
     found = cut(ResetConfig(mode="daily", at_hour=4), now, [zone])
     assert (times.last_user_at <= found.quiet_since) is is_over
+
+
+@given(policy=POLICIES, zone=ZONES, started=MOMENTS, silent=st.integers(0, 5 * DAY), data=st.data())
+def test_a_session_is_over_from_the_moment_that_is_told(policy, zone, started, silent, data):
+    times = SessionTimes(started, started + silent)
+    told = ends_at(policy, times, zone)
+    later = times.last_user_at + data.draw(st.integers(0, 5 * DAY))
+    if told is None:
+        assert expired(policy, times, later, zone) is None
+        return
+    at, why = told
+    assert expired(policy, times, at - 1, zone) is None
+    assert expired(policy, times, at, zone) == why
+    assert (expired(policy, times, later, zone) is None) == (later < at)

@@ -1,4 +1,4 @@
-"""What every tool result passes before it is stored: hooks, and a limit.
+"""What every tool result passes before it is stored: a limit.
 
 A result that would fill the conversation by itself is cut to its head and tail; all of it is kept
 as an artifact, which the model can read on from with `artifact_get`.
@@ -7,7 +7,6 @@ as an artifact, which the model can read on from with `artifact_get`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bot.agent.tools import ToolContext
@@ -19,9 +18,6 @@ CHARACTERS_PER_TOKEN = 4
 HEAD_SHARE, TAIL_SHARE = 0.7, 0.2  # of the characters that are left
 
 _NOTE = re.compile(r'\[… \d+ of \d+ characters are left out here; artifact_get \{"id": "[^"]+".*\]')
-
-Hook = Callable[[str, str], str]
-"""Rewrites a result before it is stored: given the tool's name and the text, returns the text."""
 
 
 class Artifacts(Protocol):
@@ -37,11 +33,10 @@ class Artifacts(Protocol):
 
 
 class ResultGuard:
-    """Applies hooks in order, then the limit."""
+    """Applies the limit, and keeps what is too long for it."""
 
-    def __init__(self, artifacts: Artifacts, hooks: Sequence[Hook] = ()) -> None:
+    def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
-        self._hooks = hooks
 
     async def check(self, tool: str, text: str, context: ToolContext) -> str:
         """The result as the conversation takes it.
@@ -49,8 +44,6 @@ class ResultGuard:
         Raises:
             StorageError: it is too long, and all of it could not be kept.
         """
-        for hook in self._hooks:
-            text = hook(tool, text)
         limit = limit_of(text, context.window)
         if len(text) <= limit:
             return text

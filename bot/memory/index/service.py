@@ -21,7 +21,7 @@ from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index import fallback
 from bot.memory.index.connection import Extension, load_vec
-from bot.memory.index.keeper import Keeper
+from bot.memory.index.keeper import Keeper, Kept
 from bot.memory.index.lookup import Reader
 from bot.memory.index.search import Found, Request, search
 from bot.memory.index.values import Answer, Document, Forgotten, Mode, Probe, Status
@@ -300,6 +300,9 @@ class MemoryIndex:
             size=kept.size,
             degraded=tuple(dict.fromkeys(degraded)),
             problems=kept.problems,
+            # Without an index the notes themselves are searched, and that is by words.
+            words_off="weight" if kept.is_open and not self._config.text_weight else "",
+            vectors_off=self._vectors_off(kept),
         )
 
     async def probe_vectors(self) -> Probe:
@@ -316,6 +319,15 @@ class MemoryIndex:
         except (EmbedderError, TimeoutError) as error:
             return Probe(ok=False, detail=str(error) or "it did not answer in time")
         return Probe(ok=True, detail=f"{rows.shape[1]} dimensions")
+
+    def _vectors_off(self, kept: Kept) -> str:
+        if self._embedder.provider == "none":
+            return "disabled"
+        if not self._config.vector_weight:
+            return "weight"
+        if not kept.is_open:
+            return "building"
+        return self._query_failure or ("" if kept.vectors else "empty")
 
     def _why(self, mode: Mode, vectors: int) -> str:
         if mode != "keyword":

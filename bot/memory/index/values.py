@@ -61,7 +61,9 @@ class Status:
     """How the index is doing.
 
     `problems` maps a note's path to why it is not, or not all, in the index. `degraded` says in
-    words what does not work; empty when all is well. `last_sync` is in ms, 0 when there was none.
+    words what does not work; empty when all is well. `words_off` and `vectors_off` say why a search
+    does not look for words, or for what they mean: empty when it does, else "disabled", "weight",
+    "empty", "building", or what the embedder said. `last_sync` is in ms, 0 when there was none.
     """
 
     files: int
@@ -81,6 +83,8 @@ class Status:
     size: int
     degraded: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict[str, str])
+    words_off: str = ""
+    vectors_off: str = ""
 
 
 @dataclass(frozen=True, slots=True)
