@@ -51,6 +51,7 @@ from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
+from bot.gateway.fullness import NoticeSweep
 from bot.gateway.gateway import Gateway
 from bot.gateway.health import HealthBoard
 from bot.gateway.inbox import Waiting
@@ -254,6 +255,15 @@ class App:
         ledger.on_ended = aftercare.ended
         self._stack.push_async_callback(aftercare.stop)
         self.sweeper = Sweeper(people, database, ledger, aftercare.close)
+        self.notices = NoticeSweep(
+            config=config,
+            people=people,
+            windows=windows,
+            aftercare=aftercare,
+            database=database,
+            ledger=ledger,
+            channels=self.channels,
+        )
         desk = GatewayDesk(
             running=running,
             health=health,
@@ -403,6 +413,7 @@ class App:
         self.reminders.start()
         self._scheduler.every("parked", PARKED_SECONDS, delivery.again, first=SWEEP_SECONDS)
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
+        self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
         self._spawn(self._scheduler.start())
         self._spawn(self._finish_loading(models.remote))
 

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.recall import OPENING
-from bot.channel import Button
-from bot.context import budget, persona, report, tokens
+from bot.channel import Button, Channel, Inbound
+from bot.config import Config
+from bot.context import budget, notices, persona, report, tokens
 from bot.context.conversation import PICTURE_TOKENS
 from bot.context.report import Part, Report
 from bot.delivery.outbox import Extra
-from bot.gateway.aftercare import Fill, Talk
-from bot.gateway.prefix import tools_of
-from bot.gateway.windows import Room
+from bot.gateway.access import Verdict
+from bot.gateway.aftercare import Aftercare, Fill, Talk, stand_in
+from bot.gateway.ledger import Draft, Ledger
+from bot.gateway.people import People
+from bot.gateway.prefix import name_of, tools_of
+from bot.gateway.windows import Room, Windows
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.sessions import store
 from bot.sessions.snapshots import Snapshot
+from bot.sessions.store import Session
+from bot.storage import Database
+
+LATELY_MS = 7 * 86_400_000  # who wrote before that is told with their next turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +141,92 @@ def _scaled(part: Part, factor: float) -> Part:
     """A part in the model's own tokens."""
     detail = tuple((name, round(size * factor)) for name, size in part.detail)
     return Part(part.name, round(part.tokens * factor), detail)
+
+
+class NoticeSweep:
+    """Tells of conversations that became nearly full without a turn, once for each level.
+
+    That is when their model got a smaller window, or another model answers them.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        people: People,
+        windows: Windows,
+        aftercare: Aftercare,
+        database: Database,
+        ledger: Ledger,
+        channels: Mapping[str, Channel],
+    ) -> None:
+        self._levels = sorted((n for n in config.context.notice_percent if n > 0), reverse=True)
+        self._people = people
+        self._windows = windows
+        self._aftercare = aftercare
+        self._database = database
+        self._ledger = ledger
+        self._channels = channels
+
+    async def sweep(self, now: int) -> int:
+        """Tell everybody who is to be told at `now` (ms since the epoch); how many there were.
+
+        Raises:
+            StorageError: the disk did not take it; the next sweep tells the rest.
+        """
+        count = 0
+        for model in await self._database.read(store.open_models) if self._levels else ():
+            room = await self._windows.named(model)
+            for level in self._levels:
+                used = -(-level * room.budget.compact_above // 100)
+                found = await self._database.read(
+                    lambda tx, m=model, u=used, n=level: store.filling(tx, m, u, n, now - LATELY_MS)
+                )
+                for session in found:
+                    count += await self._tell(session, level, now)
+        return count
+
+    async def _tell(self, session: Session, level: int, now: int) -> bool:
+        inbound = stand_in(session)
+        channel = self._channels.get(session.channel)
+        if channel is None or not self._may_tell(session, inbound):
+            return False
+        talk = await self._aftercare.talk(session, inbound)
+        view = self._people.view(inbound)
+        fill = Fill(session.context_tokens, self._aftercare.fill(talk).fixed)
+        language = self._people.language(inbound)
+        made = notice(
+            report_of(talk, name_of(view), fill),
+            language,
+            level=level,
+            buttons=channel.capabilities.buttons,
+            remembers=bool(view.space),
+        )
+
+        def work(draft: Draft) -> bool:
+            current = store.current(draft.tx, session.key)
+            if current is None or current.id != session.id or current.ended_by:
+                return False
+            # A turn that ended meanwhile has told of it, or has made room.
+            if current.told >= level or current.context_tokens != session.context_tokens:
+                return False
+            store.change(draft.tx, session.id, told=level)
+            draft.tell(
+                *(session.id, inbound.address, made.words, "notice"),
+                extra=made.extra,
+                language=language,
+            )
+            draft.touch(session.id)
+            return True
+
+        return await self._ledger.write(now, work)
+
+    def _may_tell(self, session: Session, inbound: Inbound) -> bool:
+        """Whether it is still whose it was, may be answered there, and wants to be told."""
+        people = self._people
+        if not session.sender or people.place(inbound).key != session.key:
+            return False
+        if inbound.chat_type == "direct" and people.verdict(inbound) is not Verdict.ALLOW:
+            return False
+        wish = self._aftercare.wish(inbound)
+        return people.permits(inbound) and notices.wanted(wish, session.notices, inbound.chat_type)

@@ -86,7 +86,11 @@ class Windows:
 
     async def of(self, session: Session) -> Room:
         """The room of a session."""
-        model, name = self._models.pick(session.model)
+        return await self.named(session.model)
+
+    async def named(self, chosen: str) -> Room:
+        """The room of sessions that chose a model, by its name; empty for the default one."""
+        model, name = self._models.pick(chosen)
         sizes = await model.window(name)
         window = budget.resolve(sizes.max_input_tokens, self._config.context, name)
         most = min(self._config.agent.max_tokens, sizes.max_output_tokens)

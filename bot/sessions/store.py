@@ -283,6 +283,26 @@ def silent(tx: Transaction, cut: Cut) -> list[Silent]:
     return [Silent(*row) for row in rows]
 
 
+def open_models(tx: Transaction) -> list[str]:
+    """The models that open sessions chose, by name; empty for the default one."""
+    rows = tx.execute("SELECT DISTINCT model FROM sessions WHERE turns > 0 AND ended_by = ''")
+    return [row[0] for row in rows]
+
+
+def filling(tx: Transaction, model: str, used: int, level: int, since: int) -> list[Session]:
+    """The current sessions of a model with at least so many tokens that were not told of a level.
+
+    Only those whose person wrote since a moment (ms since the epoch) and did not turn notices off.
+    """
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM sessions WHERE turns > 0 AND ended_by = '' AND model = ? "
+        "AND context_tokens >= ? AND told < ? AND last_user_at >= ? AND notices IN ('', 'on') "
+        "AND id IN (SELECT session_id FROM conversations WHERE key = sessions.key)",
+        (model, used, level, since),
+    )
+    return [_session(row) for row in rows]
+
+
 def append(
     tx: Transaction,
     session_id: str,

@@ -153,6 +153,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # What a session's model read from its cache; before, `input_tokens` held it too.
         "ALTER TABLE sessions ADD COLUMN cached_tokens BIGINT NOT NULL DEFAULT 0",
     ),
+    (
+        # How full the open ones are, by model: whose window may be another one by now.
+        """CREATE INDEX sessions_filling ON sessions(model, context_tokens)
+            WHERE turns > 0 AND ended_by = ''""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

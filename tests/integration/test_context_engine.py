@@ -211,6 +211,73 @@ async def test_who_turned_notices_off_gets_none_and_no_receipt(tmp_path: Path, o
     [({}, {}, 0), ({"notices": "on"}, {}, 1), ({}, {"notices": "on"}, 1),
      ({"notices": "on"}, {"notices": "off"}, 0)],
 )  # fmt: skip
+async def swept(engine: Engine) -> list[str]:
+    """What the scheduler's sweep tells of."""
+    before = len(engine.channel.sent)
+    count = await engine.app.notices.sweep(engine.clock())
+    await done(engine)
+    told = texts(engine.channel.sent[before:])
+    assert len(told) == count
+    return told
+
+
+async def test_a_conversation_that_became_nearly_full_without_a_turn_is_told_of_once(
+    tmp_path: Path,
+):
+    async with begun(tmp_path, Brain()) as engine:
+        await talk(engine, 1)
+        assert await reaching(engine, 72_000) == []
+        await ask(engine, "hello", sender="bob")
+        assert await swept(engine) == []
+        engine.model.input_window = 100_000  # a smaller model: full above 80 000
+        (told,) = await swept(engine)
+        assert told.startswith("This conversation is 90 % full (72")
+        assert engine.channel.sent[-1].kind == "notice"
+        assert [b.command for b in engine.channel.sent[-1].buttons] == [
+            "/compact",
+            "/new",
+            "/notices later",
+        ]
+        assert await swept(engine) == []
+        assert await reaching(engine, 73_000) == []
+    async with begun(tmp_path, Brain()) as engine:
+        engine.model.input_window = 100_000
+        assert await swept(engine) == []
+
+
+async def test_a_changed_window_is_told_of_at_the_level_it_reaches(tmp_path: Path):
+    async with begun(tmp_path, Brain()) as engine:
+        await talk(engine, 1)
+        await reaching(engine, 72_000)
+    async with begun(tmp_path, Brain(), context_tokens=120_000) as engine:
+        (told,) = await swept(engine)
+        assert told.startswith("This conversation is 72 % full")
+    async with begun(tmp_path, Brain(), context_tokens=100_000) as engine:
+        (told,) = await swept(engine)
+        assert told.startswith("This conversation is 90 % full")
+
+
+async def test_a_sweep_tells_nobody_who_does_not_want_to_hear_or_was_silent_for_long(
+    tmp_path: Path,
+):
+    session = {"reset": {"mode": "none"}}
+    async with begun(tmp_path, Brain(), session=session) as engine:
+        for sender, wish in (("ada", "off"), ("bob", "later"), ("cid", "")):
+            await ask(engine, "hello", sender=sender)
+            if wish:
+                await command(engine, f"/notices {wish}", sender=sender)
+            engine.model.used = 72_000
+            await ask(engine, f"and then: {LONG}", sender=sender)
+        engine.clock.advance(days=8)
+        engine.model.input_window = 100_000
+        assert await swept(engine) == []
+    closed = {"memory": {"dm_policy": "allowlist", "allow_from": ["ada"]}}
+    async with begun(tmp_path, Brain(), session=session, channels=closed) as engine:
+        engine.clock.now -= 8 * 86_400_000
+        engine.model.input_window = 100_000
+        assert await swept(engine) == []  # whoever may not talk here any more is told nothing
+
+
 async def test_a_group_is_told_nothing_unless_the_configuration_wants_it(
     tmp_path: Path, context: dict[str, Any], channel: dict[str, Any], told: int
 ):
