@@ -249,6 +249,7 @@ class App:
             notes=memory.notes,
             flusher=Flusher(memory.notes, memory.files),
             compactor=Compactor(),
+            channels=self.channels,
             clock=clock,
             metrics=self.metrics,
         )

@@ -18,6 +18,7 @@ import numpy as np
 
 from bot.agent.models import Reply, Request, StopReason, TextDelta, Usage, Window
 from bot.channel import (
+    Activity,
     Address,
     Capabilities,
     Command,
@@ -123,9 +124,15 @@ class InMemoryChannel:
     name: str = "memory"
     capabilities: Capabilities = field(
         default_factory=lambda: Capabilities(
-            max_length=4000, typing=True, drafts=True, buttons=True, attachments=True
+            max_length=4000,
+            typing=True,
+            drafts=True,
+            buttons=True,
+            attachments=True,
+            activities=True,
         )
     )
+    activities: list[Activity] = field(default_factory=list)
     sent: list[Outbound] = field(default_factory=list)
     drafts: list[str] = field(default_factory=list)
     typed: list[Address] = field(default_factory=list)
@@ -177,6 +184,10 @@ class InMemoryChannel:
     async def typing(self, address: Address) -> None:
         """Keep that it was shown."""
         self.typed.append(address)
+
+    async def activity(self, address: Address, activity: Activity) -> None:
+        """Keep what was shown."""
+        self.activities.append(activity)
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Keep what was shown."""

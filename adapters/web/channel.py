@@ -17,6 +17,7 @@ from adapters.web.protocol import BadFrame, Send
 from adapters.web.socket import Socket
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    Activity,
     Address,
     Capabilities,
     Engine,
@@ -51,7 +52,12 @@ class Web:
 
     name = "web"
     capabilities = Capabilities(
-        max_length=100_000, typing=True, drafts=True, buttons=True, attachments=True
+        max_length=100_000,
+        typing=True,
+        drafts=True,
+        buttons=True,
+        attachments=True,
+        activities=True,
     )
 
     def __init__(self) -> None:
@@ -60,6 +66,7 @@ class Web:
         self._visits: set[asyncio.Task[Any]] = set()
         self._drafts = DraftBoard(self._publish_draft)
         self._shelf = extras.Shelf()
+        self._doing: dict[str, Activity] = {}  # what goes on now, by id
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
@@ -111,6 +118,14 @@ class Web:
             self._drafts.show(draft_id, text)
         elif self._drafts.forget(draft_id):
             self._show_draft(draft_id, "", "")
+
+    async def activity(self, address: Address, activity: Activity) -> None:
+        """Show on every page what goes on beside the replies, and what it came to."""
+        if activity.state == "begun":
+            self._doing[activity.id] = activity
+        else:
+            self._doing.pop(activity.id, None)
+        self._broadcast(lambda _as_html: _activity_frame(activity))
 
     # --- one visitor ----------------------------------------------------------------------------
 
@@ -182,6 +197,7 @@ class Web:
         ]
         # Read after the last await: a draft finished meanwhile must not come back.
         first += [frame for draft_id, frame in drafts if draft_id in self._drafts.texts]
+        first += map(_activity_frame, self._doing.values())
         socket.open(first)
 
     async def _lines(self, items: Sequence[HistoryItem], socket: Socket) -> list[dict[str, object]]:
@@ -323,6 +339,16 @@ def _draft_frame(draft_id: str, text: str, html: str, *, as_html: bool) -> str:
     if as_html:
         return protocol.encode("draft", id=draft_id, html=html)
     return protocol.encode("draft", id=draft_id, text=text)
+
+
+def _activity_frame(activity: Activity) -> str:
+    return protocol.encode(
+        "activity",
+        id=activity.id,
+        what=activity.kind,
+        state=activity.state,
+        where=activity.where,
+    )
 
 
 def _now() -> int:

@@ -1,7 +1,8 @@
 """What the page and the server say to each other: JSON text frames over one WebSocket.
 
 From the page: `hello` first (`version`, `locale`, `format`), then `send` (`id`, `text`, `locale`).
-To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`, `error`. The page keeps a
+To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`,
+`activity`, `error`. The page keeps a
 message until its `ack`, and sends it again under the same id after a reconnect. A press on a button
 below the message X is a `send` with the id `press-X`, so that one message takes one press, whatever
 the number of pages and tries.

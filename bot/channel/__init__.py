@@ -19,6 +19,7 @@ from bot.channel.config import (
     reveal,
 )
 from bot.channel.seams import (
+    Activities,
     Admins,
     Channel,
     CommandMenu,
@@ -34,6 +35,7 @@ from bot.channel.seams import (
 )
 from bot.channel.values import (
     DEFAULT_ACCOUNT,
+    Activity,
     Address,
     Attachment,
     Button,
@@ -55,6 +57,8 @@ from bot.channel.values import (
 
 __all__ = [
     "DEFAULT_ACCOUNT",
+    "Activities",
+    "Activity",
     "Address",
     "Admins",
     "Attachment",

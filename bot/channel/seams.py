@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from bot.channel.values import (
     DEFAULT_ACCOUNT,
+    Activity,
     Address,
     Capabilities,
     Command,
@@ -135,6 +136,15 @@ class Drafts(Protocol):
 
         A reply that is written anew after a restart has the same `draft_id`.
         """
+        ...
+
+
+@runtime_checkable
+class Activities(Protocol):
+    """A channel whose watchers can see what goes on beside replies (`Capabilities.activities`)."""
+
+    async def activity(self, address: Address, activity: Activity) -> None:
+        """Show it to whoever watches now; nobody else is owed it. Never raises."""
         ...
 
 

@@ -179,6 +179,20 @@ class Outbound:
 
 
 @dataclass(frozen=True, slots=True)
+class Activity:
+    """Something the engine does for a conversation beside its replies, as it begins and as it ends.
+
+    The `id` is the same for both. `where` is what was saved where, when it ended and no message
+    tells of it.
+    """
+
+    id: str
+    kind: Literal["saving", "summarising"]
+    state: Literal["begun", "done", "failed"]
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a channel can do; the engine asks before it relies on anything."""
 
@@ -191,6 +205,7 @@ class Capabilities:
     attachments: bool = False
     files: bool = False  # what comes in can be fetched
     reactions: bool = False
+    activities: bool = False
 
 
 @dataclass(frozen=True, slots=True)

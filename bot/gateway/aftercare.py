@@ -7,7 +7,8 @@ the history stays as it was, and the person is told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -17,7 +18,7 @@ import structlog
 from bot.agent.compactor import Compacted, Compactor, CompactRequest
 from bot.agent.flush import Flushed, Flusher, FlushRequest
 from bot.agent.tools import ToolContext
-from bot.channel import Button, Inbound
+from bot.channel import Activities, Activity, Button, Channel, Inbound
 from bot.clock import Clock
 from bot.config import Config
 from bot.context import budget, compaction, notices, report
@@ -76,6 +77,14 @@ class Talk:
         return budget.while_held(self.room.budget) if self.session.held else self.room.budget
 
 
+@dataclass(slots=True)
+class _Ended:
+    """How something that was shown has ended, as in `Activity`; failed unless it says otherwise."""
+
+    state: Literal["done", "failed"] = "failed"
+    where: str = ""
+
+
 def stand_in(session: Session) -> Inbound:
     """A message like the last one of a session, to know by whom, where and in what language."""
     return Inbound(
@@ -106,6 +115,7 @@ class Aftercare:
         notes: Notes,
         flusher: Flusher,
         compactor: Compactor,
+        channels: Mapping[str, Channel],
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -117,6 +127,7 @@ class Aftercare:
         self._notes = notes
         self._flusher = flusher
         self._compactor = compactor
+        self._channels = channels
         self._clock = clock
         self._metrics = metrics
         self._tasks: dict[tuple[str, str], asyncio.Task[Any]] = {}
@@ -253,7 +264,11 @@ class Aftercare:
                     return
                 counts = not early and not talk.session.ended_by
                 log.info("memory.flush.start", session=talk.session.id)
-                flushed = await self._flusher.flush(self._flush_request(talk, lines, watch))
+                async with self._shown(talk, "saving") as ended:
+                    flushed = await self._flusher.flush(self._flush_request(talk, lines, watch))
+                    ended.state = "failed" if flushed.error else "done"
+                    if quietly or not self._may_tell(talk):  # else a message says so
+                        ended.where = listed(flushed.saved)
             log.info("memory.flush.end", session=talk.session.id, saved=len(flushed.saved))
             if watch.words:
                 continue
@@ -376,7 +391,9 @@ class Aftercare:
         before = self.fill(talk)
         tells = wished or self._may_tell(talk)
         try:
-            made = await self._summarised(talk, plan, focus, last_resort=forced)
+            async with self._shown(talk, "summarising") as ended:
+                made = await self._summarised(talk, plan, focus, last_resort=forced)
+                ended.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
             self._metrics.compactions.labels("failed").inc()
@@ -485,6 +502,26 @@ class Aftercare:
         )
 
     # ----------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _shown(
+        self, talk: Talk, kind: Literal["saving", "summarising"]
+    ) -> AsyncGenerator[_Ended]:
+        """Let whoever watches the conversation see that something is done for it, and its end."""
+        address = talk.inbound.address
+        channel = self._channels.get(address.channel)
+        ended = _Ended()
+        if channel is None or not channel.capabilities.activities:
+            yield ended
+            return
+        if not isinstance(channel, Activities):
+            raise TypeError("a channel declares activities and shows none")
+        name = f"{talk.session.id}.{kind}"
+        await channel.activity(address, Activity(name, kind, "begun"))
+        try:
+            yield ended
+        finally:
+            await channel.activity(address, Activity(name, kind, ended.state, ended.where))
 
     def _may_tell(self, talk: Talk) -> bool:
         chosen = talk.session.notices

@@ -8,7 +8,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.channel import Address, Attachment, Button, CommandMenu, Drafts, Outbound, Typing
+from bot.channel import (
+    Activities,
+    Address,
+    Attachment,
+    Button,
+    CommandMenu,
+    Drafts,
+    Outbound,
+    Typing,
+)
 from bot.delivery import chunking
 from bot.errors import SendLater, SendRefused, StorageError
 from bot.testing import RecordingEngine
@@ -79,6 +88,7 @@ async def test_a_channel_has_the_abilities_it_declares(case):
         (able.typing, Typing),
         (able.drafts, Drafts),
         (able.command_menu, CommandMenu),
+        (able.activities, Activities),
     ):
         assert not declared or isinstance(case.channel, ability)
     assert able.drafts == callable(case.grown)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from playwright.async_api import BrowserContext, Page, Route, expect
 
-from bot.channel import HistoryItem
+from adapters.web.channel import ADDRESS
+from bot.channel import Activity, HistoryItem
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -536,3 +537,29 @@ async def test_a_message_too_long_stays_in_the_box_with_a_word(page: Page, servi
     await say(page, "short")
     await expect(page.locator("#banner")).to_be_hidden()
     await expect(lines(page, "user")).to_have_text(["short"])
+
+
+async def test_the_page_quietly_says_that_memory_is_saved_and_then_what(page: Page, service: Any):
+    await say(page, "hello")
+    await expect(lines(page, "bot")).to_have_text(["You said: hello"])
+    activity = page.locator("#activity")
+    await expect(activity).to_be_hidden()
+    web = service.engine.web
+    await web.activity(ADDRESS, Activity("a.saving", "saving", "begun"))
+    await expect(activity).to_have_text("Saving what matters…")
+    assert await activity.get_attribute("role") == "status"
+    await web.activity(ADDRESS, Activity("a.saving", "saving", "done", "memory/2026-11-22.md:4"))
+    await expect(activity).to_have_text("Saved: memory/2026-11-22.md:4")
+    await web.activity(ADDRESS, Activity("a.summarising", "summarising", "begun"))
+    await expect(activity).to_have_text("Summarising the older part…")
+    await web.activity(ADDRESS, Activity("a.summarising", "summarising", "done"))
+    await expect(activity).to_be_hidden()
+    await expect(lines(page, "bot")).to_have_count(1)
+
+
+@pytest.mark.parametrize("context_options", [{"locale": "zh-CN"}])
+async def test_the_page_says_so_in_chinese(page: Page, service: Any):
+    await service.engine.web.activity(ADDRESS, Activity("a.saving", "saving", "begun"))
+    await expect(page.locator("#activity")).to_have_text("正在保存重要的内容…")
+    await service.stop()  # whoever cannot see its end does not see it for ever
+    await expect(page.locator("#activity")).to_be_hidden()

@@ -343,6 +343,45 @@ async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path: Pa
         assert current(tmp_path)["memory_flush_compaction_count"] == 1
 
 
+async def test_who_watches_sees_that_memory_is_saved_and_what_no_message_tells(tmp_path: Path):
+    async with begun(tmp_path, Brain(flush=writing("Ada keeps a boat"))) as engine:
+        await talk(engine, 4)
+        await reaching(engine, FLUSH_FROM)
+        (begin, end) = engine.channel.activities
+        assert (begin.kind, begin.state, begin.where) == ("saving", "begun", "")
+        # Where it stands is told by a message.
+        assert (end.id, end.kind, end.state, end.where) == (begin.id, "saving", "done", "")
+        assert "Saved to memory (1): memory" in str(engine.channel.sent)
+        await reaching(engine, FULL + 1)
+        kinds = [(each.kind, each.state) for each in engine.channel.activities[2:]]
+        assert kinds == [("summarising", "begun"), ("summarising", "done")]
+
+
+async def test_who_watches_sees_what_was_saved_without_a_word(tmp_path: Path):
+    async with begun(tmp_path, Brain(flush=writing("Ada keeps a boat"))) as engine:
+        await talk(engine, 1)
+        await command(engine, "/notices off")
+        await command(engine, "/new")
+        assert "Saved to memory" not in str(engine.channel.sent)
+        end = engine.channel.activities[-1]
+        assert (end.kind, end.state) == ("saving", "done")
+        assert end.where.startswith("memory/2026-11-21.md:")
+
+
+async def test_who_watches_sees_that_it_failed(tmp_path: Path):
+    brain = Brain(flush=ModelOverloaded(), summary=ModelOverloaded())
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 4)
+        await reaching(engine, FULL + 1)
+        shown = [(each.kind, each.state) for each in engine.channel.activities]
+        assert shown == [
+            ("saving", "begun"),
+            ("saving", "failed"),
+            ("summarising", "begun"),
+            ("summarising", "failed"),
+        ]
+
+
 async def test_a_flush_knows_the_date_has_one_tool_and_is_seen_by_nobody(tmp_path: Path):
     brain = Brain(flush="I saved nothing, I just talk.")
     async with begun(tmp_path, brain) as engine:

@@ -17,6 +17,7 @@ from adapters.web.channel import ADDRESS, LONG_TEXT, Web
 from adapters.web.markdown import render
 from adapters.web.protocol import MAX_FRAME, MAX_TEXT
 from bot.channel import (
+    Activity,
     Attachment,
     Button,
     Channel,
@@ -604,3 +605,27 @@ async def test_stopping_says_goodbye_after_what_is_being_stored(chat: Chat) -> N
         async with chat.page():
             pass
     assert caught.value.status == 503
+
+
+async def test_what_goes_on_is_shown_on_every_page_and_on_one_that_opens_meanwhile(chat):
+    begun = Activity("s1.saving", "saving", "begun")
+    async with chat.page() as first:
+        await chat.web.activity(ADDRESS, begun)
+        frame = await first.until("activity")
+        assert frame == {
+            "type": "activity",
+            "id": "s1.saving",
+            "what": "saving",
+            "state": "begun",
+            "where": "",
+        }
+        async with chat.page() as second:
+            assert (await second.until("activity"))["state"] == "begun"
+            end = Activity("s1.saving", "saving", "done", "MEMORY.md:3")
+            await chat.web.activity(ADDRESS, end)
+            for page in (first, second):
+                assert (await page.until("activity"))["where"] == "MEMORY.md:3"
+        async with chat.page() as third:
+            await chat.web.typing(ADDRESS)
+            await third.until("typing")
+            assert "activity" not in [each["type"] for each in third.frames]

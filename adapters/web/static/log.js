@@ -5,6 +5,7 @@ import { language, t } from "./strings.js";
 
 const NEAR = 48; // px from the end that still count as being at the end
 const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
+const ACTIVITY_TIME = 20_000; // ms what was saved stays in sight
 const DRAFT_GRACE = 300; // ms a withdrawn draft stays, as its message usually follows at once
 
 const tag = language === "zh" ? "zh-CN" : (navigator.language ?? "en");
@@ -18,6 +19,7 @@ export class Log extends EventTarget {
   #lines = document.getElementById("log");
   #tail = document.getElementById("tail");
   #typing = document.getElementById("typing");
+  #activity = document.getElementById("activity");
   #newer = document.getElementById("newer");
   #empty = document.getElementById("empty");
   #byId = new Map();
@@ -27,6 +29,8 @@ export class Log extends EventTarget {
   #atEnd = true;
   #endTop = 0; // where the view stood when it was last brought to the end
   #typingTimer = 0;
+  #doing = new Map(); // what goes on beside the replies, by id
+  #activityTimer = 0;
 
   constructor() {
     super();
@@ -112,6 +116,31 @@ export class Log extends EventTarget {
     if (!on) return;
     this.#typingTimer = setTimeout(() => this.typing(false), TYPING_TIME);
     this.#follow();
+  }
+
+  /** Says quietly what goes on beside the replies, and for a while what was saved. */
+  activity({ id, what, state, where }) {
+    clearTimeout(this.#activityTimer);
+    if (state === "begun") this.#doing.set(id, t(`activity.${what}`));
+    else this.#doing.delete(id);
+    const going = [...this.#doing.values()].at(-1) ?? "";
+    const saved = where ? t("activity.saved", { where }) : "";
+    this.#tellActivity(going || saved);
+    if (!going && saved) {
+      this.#activityTimer = setTimeout(() => this.#tellActivity(""), ACTIVITY_TIME);
+    }
+  }
+
+  clearActivities() {
+    this.#doing.clear();
+    clearTimeout(this.#activityTimer);
+    this.#tellActivity("");
+  }
+
+  #tellActivity(words) {
+    this.#activity.textContent = words;
+    this.#activity.hidden = !words;
+    if (words && this.#atEnd) this.toEnd();
   }
 
   toEnd() {

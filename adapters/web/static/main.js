@@ -68,6 +68,10 @@ const frames = {
     log.typing(true);
   },
 
+  activity(what) {
+    log.activity(what);
+  },
+
   error({ key, id }) {
     const sentence = t(`error.${key}`);
     if (key === "version" && !sessionStorage.getItem(RELOADED)) {
@@ -151,6 +155,7 @@ connection.addEventListener("state", ({ detail: { state, delay } }) => {
   if (state !== "closed") return;
   outbox.stop();
   log.clearDrafts();
+  log.clearActivities();
   for (const { id } of outbox.items) log.mark(id, "waiting");
   const until = Date.now() + delay;
   clearInterval(countdown);
