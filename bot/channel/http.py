@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from aiohttp import web
@@ -268,13 +268,13 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what listens is a stream
-        self._transport = transport
+        # uvloop's are no subclass of it, although they are one.
+        self._transport = stream = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.network = network_of(str(peer[0])) if peer else ""
         self.protocol = self._enter(self)
         if self.protocol is None:
-            transport.abort()
+            stream.abort()
         else:
             self.protocol.connection_made(transport)
 

@@ -159,6 +159,8 @@ async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamRes
         if "Allow" in error.headers:
             response.headers["Allow"] = error.headers["Allow"]
         return response
+    except (ConnectionError, web.RequestPayloadError):
+        return web.Response(status=400)  # whoever asked went away in the middle: nobody's fault
     except Exception:
         log.exception("dashboard.request.failed", method=request.method)
         return pages.refuse_status(request, 500)

@@ -412,6 +412,22 @@ async def test_what_is_refused_is_counted_and_told_in_few_lines() -> None:
     assert counted == 20
 
 
+async def test_whoever_leaves_in_the_middle_of_a_request_is_no_line_in_the_log() -> None:
+    with capture_logs() as logs:
+        async with running(TOKEN) as (url, _client):
+            host = url.removeprefix("http://").rstrip("/")
+            address, _, port = host.partition(":")
+            _, writer = await asyncio.open_connection(address, int(port))
+            writer.write(
+                f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+                "Content-Type: application/x-www-form-urlencoded\r\n"
+                "Content-Length: 11\r\n\r\ntok".encode()
+            )
+            await writer.drain()
+            writer.transport.abort()
+    assert [line for line in logs if line["log_level"] == "error"] == []
+
+
 async def test_half_a_login_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.dashboard.server.LIMITS", Limits(body=0.05, head=0.05))
     async with running(TOKEN) as (url, _client):

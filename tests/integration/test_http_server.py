@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+import uvloop
 from aiohttp import web
 from structlog.testing import capture_logs
 
@@ -204,6 +205,23 @@ async def test_a_websocket_lives_on_in_a_crowd():
     for _, writer in peers:
         writer.transport.abort()
     await server.stop()
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        test_a_head_that_comes_letter_by_letter_gains_no_time,
+        test_a_second_head_on_the_same_connection_is_bounded_too,
+        test_work_on_a_whole_request_is_not_hurried,
+        test_an_answer_nobody_reads_is_given_up,
+        test_hundreds_of_idle_connections_of_one_address_keep_nobody_out,
+        test_the_busiest_address_makes_room_first,
+        test_who_is_being_answered_stays,
+        test_a_websocket_lives_on_in_a_crowd,
+    ],
+)
+def test_the_same_holds_on_the_loop_the_program_runs_on(holds):
+    uvloop.run(holds())
 
 
 async def test_bytes_that_are_no_request_leave_nothing_in_the_log(caplog):
