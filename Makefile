@@ -4,6 +4,7 @@
 
 PYTHON ?=  # empty: scripts/python.sh chooses
 ARGS ?=
+PROOF_TIMES ?= 10
 PYTEST_FLAGS ?= -n auto --dist loadfile
 
 # Relative, so a path with spaces above this folder does no harm.
@@ -15,12 +16,13 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test check lint types fast bench docs lock clean
+.PHONY: help run install test proof check lint types fast bench docs lock clean
 
 help:
 	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
 	@echo 'make install  set up .venv, with .venv/bin/confidant in it'
 	@echo 'make test     set up everything tests need and run all checks and tests'
+	@echo 'make proof    kills and losses of power, ten times as many (PROOF_TIMES=100 for more)'
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
@@ -41,6 +43,10 @@ test: $(TEST_READY)
 	$(BIN)/basedpyright && \
 	$(BIN)/lint-imports && \
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
+
+proof: $(TEST_READY)
+	@PROOF_TIMES=$(PROOF_TIMES) $(BIN)/python -m pytest -o timeout=0 -p no:xdist \
+		tests/proofs/test_crash.py tests/proofs/test_power_loss.py $(ARGS)
 
 check: $(TEST_READY)
 	@$(MAKE) --no-print-directory -j3 lint types fast

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from bot.errors import StorageError
 from bot.sessions import entries, store
 from bot.storage import Database, private
 
+SYNC_SECONDS = 5.0  # what was written may wait so long for the disk; the database has it meanwhile
 MAX_PENDING_BYTES = 8_000_000  # beyond it a session is written again from the database instead
 
 log = structlog.get_logger(__name__)
@@ -34,6 +36,8 @@ class Mirror:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._unsynced: set[str] = set()
+        self._sync_at: float | None = None  # the loop's time; None while everything is synced
 
     async def start(self) -> None:
         """Begin writing."""
@@ -76,7 +80,9 @@ class Mirror:
 
     async def _run(self) -> None:
         while True:
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._sync_at):
+                    await self._wake.wait()
             self._wake.clear()
             pending, self._pending, self._pending_bytes = self._pending, {}, 0
             appends = {id_: items for id_, items in pending.items() if items}
@@ -84,8 +90,23 @@ class Mirror:
             rewrites += await asyncio.to_thread(_append_all, self._folder, appends)
             for session_id in rewrites:
                 await self._rewrite(session_id)
-            if self._closing and not self._pending:
+            is_last = self._closing and not self._pending
+            await self._sync(appends, at_once=is_last)
+            if is_last:
                 return
+
+    async def _sync(self, appended: Iterable[str], *, at_once: bool) -> None:
+        """Let what was written reach the disk: together with the database it must not be lost.
+
+        Not each time, because that would cost more than the database itself.
+        """
+        now = asyncio.get_running_loop().time()
+        self._unsynced.update(appended)
+        if self._sync_at is None and self._unsynced:
+            self._sync_at = now + SYNC_SECONDS
+        if self._sync_at is not None and (at_once or now >= self._sync_at):
+            names, self._unsynced, self._sync_at = self._unsynced, set(), None
+            await asyncio.to_thread(_sync_all, self._folder, names)
 
     async def _rewrite(self, session_id: str) -> None:
         try:
@@ -120,6 +141,17 @@ def _append_all(folder: Path, pending: Mapping[str, list[store.Appended]]) -> li
         except OSError as exc:
             log.warning("mirror.write_failed", session=session_id, error=type(exc).__name__)
     return wrong
+
+
+def _sync_all(folder: Path, names: Iterable[str]) -> None:
+    for session_id in names:
+        try:
+            with (folder / f"{session_id}.jsonl").open("rb") as file:
+                os.fsync(file.fileno())
+        except OSError as exc:
+            log.warning("mirror.sync_failed", session=session_id, error=type(exc).__name__)
+    with suppress(OSError):  # a folder that is gone is made again by the next start
+        private.sync_folder(folder)
 
 
 def _follow_on(items: list[store.Appended]) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Appended, Place
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import NOON
+from tests.support import NOON, until
 
 PLACE = Place("agent:main:telegram:dm:1", "telegram:1", "telegram", "default", "1", "", "direct")
 
@@ -156,3 +157,36 @@ async def test_a_folder_that_cannot_be_written_stops_nobody(home):
     await again.repair()
     await again.stop()
     assert home.found() == await home.wanted()
+
+
+def watch_syncs(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What of each transcript has reached the disk."""
+    synced: dict[str, bytes] = {}
+    fsync = os.fsync
+
+    def watched(file: int) -> None:
+        fsync(file)
+        path = Path(f"/proc/self/fd/{file}").readlink()
+        if path.is_file():
+            synced[path.stem] = path.read_bytes()
+
+    monkeypatch.setattr(os, "fsync", watched)
+    return synced
+
+
+async def test_what_was_written_reaches_the_disk_when_the_program_stops(home, monkeypatch):
+    synced = watch_syncs(monkeypatch)
+    await home.mirror.start()
+    await home.append(await home.begin(), "hello")
+    await home.mirror.stop()
+    assert synced == await home.wanted()
+
+
+async def test_what_was_written_reaches_the_disk_soon_without_more_being_written(home, monkeypatch):
+    monkeypatch.setattr(mirror_module, "SYNC_SECONDS", 0.01)
+    synced = watch_syncs(monkeypatch)
+    await home.mirror.start()
+    await home.append(await home.begin(), "hello")
+    wanted = await home.wanted()
+    await until(lambda: synced == wanted)
+    await home.mirror.stop()
