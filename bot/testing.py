@@ -220,7 +220,7 @@ class ScriptedModel:
 
     script: Script = lambda request: f"You said: {request.messages[-1].text}"
     name: str = "scripted"
-    input_window: int = 200_000
+    input_window: int = 0  # not told, as by a service that says nothing of its models
     requests: list[Request] = field(default_factory=list)
     gate: asyncio.Event | None = None
     started: asyncio.Event = field(default_factory=asyncio.Event)

@@ -17,7 +17,6 @@ import structlog
 
 from bot.agent.tools import Recalled
 from bot.agent.tools.memory_search import (
-    DEFAULT_LIMIT,
     MAX_QUERY,
     is_file,
     may_see,
@@ -187,7 +186,7 @@ class Recaller:
         )
 
     async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> list[_Hit]:
-        found = await searcher.search(words[:MAX_QUERY], view.partitions, DEFAULT_LIMIT)
+        found = await searcher.search(words[:MAX_QUERY], view.partitions, None)
         hits = [hit for hit in found.hits if may_see(view, hit)]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []

@@ -27,7 +27,7 @@ MAX_RESULTS = 50
 T = TypeVar("T")
 
 Words = Annotated[list[str], typer.Argument(help="The words.")]
-Limit = Annotated[int, typer.Option(min=1, max=MAX_RESULTS, help="Most passages.")]
+Limit = Annotated[int | None, typer.Option(min=1, max=MAX_RESULTS, help="Most passages.")]
 
 
 @cli.command()
@@ -47,7 +47,7 @@ def status(config: ConfigOption = None) -> None:
 
 
 @cli.command()
-def search(words: Words, config: ConfigOption = None, limit: Limit = 6) -> None:
+def search(words: Words, config: ConfigOption = None, limit: Limit = None) -> None:
     """Find what the owner may see, by words and by meaning."""
     query = " ".join(words)
     found = _with_memory(

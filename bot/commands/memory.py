@@ -83,8 +83,8 @@ class MemoryDesk(Protocol):
         """How it is doing."""
         ...
 
-    async def search(self, view: MemoryView, query: str, limit: int) -> Findings:
-        """What matches the words or their sense."""
+    async def search(self, view: MemoryView, query: str, limit: int | None) -> Findings:
+        """What matches the words or their sense; None is as many as configured."""
         ...
 
     async def show(self, view: MemoryView, path: str) -> str:
@@ -184,7 +184,7 @@ class MemoryCommands:
     async def _search(self, call: Call, rest: str) -> Apply:
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        found = await self._desk.search(call.view, rest, 6)
+        found = await self._desk.search(call.view, rest, None)
         hits = [hit for hit in found.hits if not markdown.says_nothing(hit.snippet)]
         if not hits:
             return saying(text(call.language, "memory.nothing", mode=found.mode))

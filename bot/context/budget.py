@@ -73,12 +73,15 @@ class Budget:
 
 
 def resolve(reported: int, config: ContextConfig, model: str) -> Window:
-    """The window of a model whose service reported so many tokens; 0 when it did not."""
+    """The window of a model whose service reported so many tokens; 0 when it did not.
+
+    What the operator says of a model counts more: a server between may report anything.
+    """
     source: Literal["service", "config", "default"]
-    if reported > 0:
-        window, source = reported, "service"
-    elif (configured := config.windows.get(model, 0)) > 0:
+    if (configured := config.windows.get(model, 0)) > 0:
         window, source = configured, "config"
+    elif reported > 0:
+        window, source = reported, "service"
     else:
         window, source = DEFAULT_WINDOW, "default"
     used = min(window, config.context_tokens)

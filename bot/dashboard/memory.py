@@ -11,14 +11,13 @@ from bot.memory.search import Findings
 
 MAX_QUERY = 2_000  # characters
 MAX_RESULTS = 50
-DEFAULT_RESULTS = 6
 DEFAULT_SPACE = "main"
 
 
 class MemorySearch(Protocol):
     """A search within what the owner may see."""
 
-    async def search(self, space: str, query: str, limit: int) -> Findings | None:
+    async def search(self, space: str, query: str, limit: int | None) -> Findings | None:
         """Search one space; None for one the owner may not see, or that is not there."""
         ...
 
@@ -37,11 +36,15 @@ class MemoryPages:
         query = request.query.get("q", "").strip()
         if not query or len(query) > MAX_QUERY:
             return _refused(400, f"q must be 1 to {MAX_QUERY} characters")
-        wanted = request.query.get("k", str(DEFAULT_RESULTS))
-        if not (wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= MAX_RESULTS):
+        wanted = request.query.get("k")
+        if wanted is not None and not (
+            wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= MAX_RESULTS
+        ):
             return _refused(400, f"k must be a whole number from 1 to {MAX_RESULTS}")
         found = await self._memory.search(
-            request.query.get("space", "") or DEFAULT_SPACE, query, int(wanted)
+            request.query.get("space", "") or DEFAULT_SPACE,
+            query,
+            int(wanted) if wanted is not None else None,
         )
         if found is None:
             return _refused(404, "there is no such space here")

@@ -71,7 +71,7 @@ class GatewayMemoryDesk:
             synced_at=status.last_sync,
         )
 
-    async def search(self, view: MemoryView, query: str, limit: int) -> Findings:
+    async def search(self, view: MemoryView, query: str, limit: int | None) -> Findings:
         """What matches the words or their sense."""
         return await self._index.search(query, view.partitions, limit)
 
@@ -134,7 +134,7 @@ class OwnerMemory:
         self._desk = desk
         self._view = view
 
-    async def search(self, space: str, query: str, limit: int) -> Findings | None:
+    async def search(self, space: str, query: str, limit: int | None) -> Findings | None:
         """Search one space; None for one the owner may not see, or that is not there."""
         if space not in self._view.spaces:
             return None

@@ -76,8 +76,11 @@ class Findings(Protocol):
 class Searcher(Protocol):
     """Something that searches memory."""
 
-    async def search(self, query: str, partitions: Sequence[str], limit: int, /) -> Findings:
-        """Passages of these partitions, and of no others, that match the words or their sense."""
+    async def search(self, query: str, partitions: Sequence[str], limit: int | None, /) -> Findings:
+        """Passages of these partitions, and of no others, that match the words or their sense.
+
+        At most `limit` of them; None is as many as the configuration says.
+        """
         ...
 
 

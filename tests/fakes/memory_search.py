@@ -39,7 +39,9 @@ class WordSearcher:
     leaky: bool = False  # answer from every space, whatever was asked
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
-    async def search(self, query: str, partitions: Sequence[str], limit: int, /) -> FakeFindings:
+    async def search(
+        self, query: str, partitions: Sequence[str], limit: int | None, /
+    ) -> FakeFindings:
         self.asked.append((query, tuple(partitions)))
         await asyncio.sleep(self.delay)
         words = {self.synonyms.get(word, word) for word in _words(query)}

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from bot.agent.models import Window
 from bot.agent.models.anthropic import KNOWN_NAMES, AnthropicModel
-from bot.agent.models.catalog import FALLBACK_WINDOW, MAX_AGE
+from bot.agent.models.catalog import MAX_AGE, UNKNOWN_WINDOW
 from bot.config import AnthropicConfig
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory
@@ -69,11 +69,11 @@ async def fetched_window(model: AnthropicModel, store: TextStoreInMemory) -> Win
     return await model.window("claude-x")
 
 
-async def test_the_first_turn_has_a_fallback_and_later_ones_the_truth(
+async def test_the_first_turn_is_told_that_nothing_is_known_and_later_ones_the_truth(
     server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel
 ):
     server.models_gate = asyncio.Event()
-    assert await model.window("claude-x") == FALLBACK_WINDOW
+    assert await model.window("claude-x") == UNKNOWN_WINDOW
     server.models_gate.set()
     assert await fetched_window(model, store) == SIZES
     assert server.model_requests == ["/v1/models/claude-x"]
@@ -110,11 +110,11 @@ async def test_a_clock_that_was_set_back_makes_sizes_old(
     assert await fetched_window(model, store) == Window(1_000_000, 64_000)
 
 
-async def test_sizes_the_service_does_not_tell_are_the_fallback(
+async def test_a_window_the_service_does_not_tell_is_unknown(
     server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel
 ):
     server.models["claude-x"] = api.model_info("claude-x", None, 5_000)
-    expected = Window(FALLBACK_WINDOW.max_input_tokens, 5_000)
+    expected = Window(UNKNOWN_WINDOW.max_input_tokens, 5_000)
     assert await fetched_window(model, store) == expected
 
 
@@ -123,7 +123,7 @@ async def test_a_failing_service_is_not_asked_at_every_turn(
 ):
     server.models_status = 500
     for _ in range(3):
-        assert await model.window("claude-x") == FALLBACK_WINDOW
+        assert await model.window("claude-x") == UNKNOWN_WINDOW
         await model.names()  # waits for the network, so the answer about the window is in too
     assert sorted(server.model_requests) == ["/v1/models", "/v1/models/claude-x"]
 
@@ -163,7 +163,7 @@ async def test_names_of_another_service_are_never_made_up(
 async def test_names_of_claude_are_known_without_a_key():
     model = AnthropicModel(AnthropicConfig(), window_store=TextStoreInMemory())
     assert await model.names() == KNOWN_NAMES
-    assert await model.window("claude-x") == FALLBACK_WINDOW
+    assert await model.window("claude-x") == UNKNOWN_WINDOW
     await model.close()
 
 
@@ -174,5 +174,5 @@ async def test_closing_does_not_wait_for_the_service(
     await model.window("claude-x")
     await model.warm_up()
     await model.close()
-    assert await model.window("claude-x") == FALLBACK_WINDOW
+    assert await model.window("claude-x") == UNKNOWN_WINDOW
     server.models_gate.set()

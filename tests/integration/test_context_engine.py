@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from bot.agent.models import Request, Usage
+from bot.agent.models.anthropic import AnthropicModel
 from bot.channel import Capabilities, Outbound
+from bot.config import AnthropicConfig
 from bot.errors import ModelContextFull, ModelOverloaded, ModelTooLarge
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.scope.view import folder_name
 from bot.testing import InMemoryChannel, ScriptedModel
+from tests.fakes import messages_api as api
 from tests.fakes.brain import LONG, SUMMARY, Brain, Reply, current, query, says, settled, writing
+from tests.fakes.text_store import TextStoreInMemory
 from tests.support import Engine, running, until
 
 FLUSH_FROM, FULL, HARD = 176_000, 180_000, 191_808  # of a window of 200 000
@@ -1488,3 +1493,26 @@ async def test_a_long_result_is_cut_kept_whole_and_forgotten_with_its_words(tmp_
         assert "kept whole: 1 removed" in answer
         assert query(tmp_path, "SELECT 1 FROM artifacts") == []
         assert "hold these words" in await command(engine, "/memory forget 芝麻开门四十二")
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        ({}, "120\u202f000"),
+        ({"windows": {"claude-sonnet-5-5": 64_000}}, "64\u202f000"),
+        ({"windows": {"another": 64_000}}, "120\u202f000"),
+        ({"context_tokens": 50_000}, "50\u202f000"),
+    ],
+)
+async def test_a_window_that_the_service_does_not_tell_is_the_configured_one(
+    tmp_path, context, said
+):
+    async with api.running(api.says("Hi")) as server:
+        server.models["claude-sonnet-5-5"] = api.model_info("claude-sonnet-5-5", None, 8_192)
+        config = AnthropicConfig(base_url=server.base_url, api_key=SecretStr("k"))
+        store = TextStoreInMemory()
+        model = AnthropicModel(config, window_store=store, max_retries=0)
+        async with running(tmp_path, model=model, context=context) as engine:
+            await engine.ask("Hello")
+            await store.written.wait()
+            assert said in await engine.ask("/context detail")

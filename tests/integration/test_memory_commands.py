@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,14 @@ async def started(folder: Path, **sections: Any) -> AsyncIterator[Engine]:
 
 
 @asynccontextmanager
-async def page(folder: Path, **dashboard: Any) -> AsyncIterator[str]:
+async def page(
+    folder: Path, memory: Mapping[str, Any] | None = None, **dashboard: Any
+) -> AsyncIterator[str]:
     """A whole program with its HTTP interface; its address."""
     await index(folder)
-    config, plugins = make_config(folder, dashboard={"port": 0, **dashboard})
+    config, plugins = make_config(
+        folder, dashboard={"port": 0, **dashboard}, memory=dict(memory or {})
+    )
     channels = {"memory": InMemoryChannel()}
     parts = Parts(clock=FakeClock(), remote=ScriptedModel(), channels=channels, dashboard=True)
     async with App(config, plugins, parts) as app:
@@ -196,6 +200,25 @@ async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_say
         assert "Search: keyword (the package not_for_this_python is not installed" in status
         assert "trouble" not in status
         assert "peanuts" in await engine.ask("/memory search peanuts")
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 6), ({"max_results": 2}, 2)])
+async def test_a_search_quotes_as_many_passages_as_configured(
+    tmp_path: Path, options: dict[str, Any], most: int
+):
+    for number in range(9):
+        write(tmp_path, f"{ADA}/memory/boat{number}.md", f"- The boat number {number} is blue\n")
+        write(tmp_path, f"memory/boat{number}.md", f"- The boat number {number} is blue\n")
+    model = searching("memory_search", "boat")
+    async with started(tmp_path, model=model, memory=options) as engine:
+        assert (await engine.ask("/memory search boat")).count("> ") == most
+        assert (await engine.ask("What about the boat?")).count("is blue") == most
+    async with (
+        page(tmp_path, memory=options) as url,
+        aiohttp.ClientSession() as client,
+        client.get(f"{url}?q=boat") as answer,
+    ):
+        assert len((await answer.json())["results"]) == most
 
 
 async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path: Path):

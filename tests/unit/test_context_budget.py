@@ -48,7 +48,8 @@ def shared(window: int) -> Budget:
         (0, {}, Window(120_000, 200_000, "default", capped=True)),
         (-1, {}, Window(120_000, 200_000, "default", capped=True)),
         (0, {"windows": {"m": 64_000}}, Window(64_000, 64_000, "config", capped=False)),
-        (1, {"windows": {"m": 64_000}}, Window(1, 1, "service", capped=False)),
+        (200_000, {"windows": {"m": 64_000}}, Window(64_000, 64_000, "config", capped=False)),
+        (1, {"windows": {"other": 64_000}}, Window(1, 1, "service", capped=False)),
         (0, {"windows": {"m": 0}}, Window(120_000, 200_000, "default", capped=True)),
         (0, {"windows": {"other": 64_000}}, Window(120_000, 200_000, "default", capped=True)),
         (

@@ -103,7 +103,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much a model takes and gives, in tokens."""
+    """How much a model takes and gives, in tokens; 0 is a window that its service does not tell."""
 
     max_input_tokens: int
     max_output_tokens: int
@@ -126,7 +126,7 @@ class Model(Protocol):
         ...
 
     async def window(self, model: str) -> Window:
-        """The sizes of a model, from the service or the best known; never raises."""
+        """The sizes of a model as its service tells them; never raises."""
         ...
 
     async def names(self) -> tuple[str, ...]:

@@ -154,8 +154,23 @@ class AnthropicModel:
         yield whole
 
     async def window(self, model: str) -> Window:
-        """The sizes of a model, as the service told, or a fallback; never raises."""
+        """The sizes of a model as the service told them; never raises."""
         return await self._catalog.window(model)
+
+    async def check(self, model: str) -> Window:
+        """Ask the service for a model's sizes now: does it take the key, does it know the model?
+
+        Raises:
+            ModelError: its subclass says which of these is not so, or that nobody answered.
+        """
+        client = await self._ready()
+        from bot.agent.models.failures import model_error  # noqa: PLC0415 - needs the SDK
+
+        try:
+            info = await client.models.retrieve(model, timeout=CATALOG_TIMEOUT)
+        except Exception as error:
+            raise model_error(error) from error
+        return Window(info.max_input_tokens or 0, info.max_tokens or 0)
 
     async def names(self) -> tuple[str, ...]:
         """The names of the service's models; never raises."""

@@ -1,7 +1,7 @@
 """What a model's service says about its models: window sizes and names, remembered for a week.
 
 Nobody waits for the network here longer than a person would: a size that is not known yet is
-fetched in the background while the fallback serves, and an old one serves while it is renewed.
+fetched in the background while none is told, and an old one serves while it is renewed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import structlog
 from bot.agent.models import Window
 from bot.clock import Clock, system_clock
 
-FALLBACK_WINDOW = Window(max_input_tokens=200_000, max_output_tokens=8_192)
+UNKNOWN_WINDOW = Window(max_input_tokens=0, max_output_tokens=8_192)
 MAX_AGE = 7 * 24 * 3600 * 1000  # milliseconds
 RETRY_AFTER = 600.0  # seconds before a fetch that failed is tried again
 NAMES_TIMEOUT = 3.0  # seconds that `/model` waits for a list it has never seen
@@ -66,7 +66,7 @@ class Catalog:
         self._closed = False
 
     async def window(self, model: str) -> Window:
-        """The sizes of a model: what is known, else the fallback while they are fetched."""
+        """The sizes of a model: what is known, 0 for a window that is not, perhaps not yet."""
         key = self._key(f"window:{model}")
         record = await self._record(key)
         if self._is_old(record):
@@ -138,7 +138,7 @@ class Catalog:
             self._records[key] = record
             self._failed.pop(key, None)
             await self._store.set(key, orjson.dumps(record).decode())
-        except Exception as error:  # noqa: BLE001 - the fallback serves, whatever it was
+        except Exception as error:  # noqa: BLE001 - nobody waits for it, whatever it was
             self._failed[key] = time.monotonic()
             log.info("model.catalog_unavailable", error=type(error).__name__)
         finally:
@@ -157,8 +157,8 @@ class Catalog:
 
 def _window(record: Mapping[str, Any] | None) -> Window:
     return Window(
-        _positive(record, "max_input_tokens") or FALLBACK_WINDOW.max_input_tokens,
-        _positive(record, "max_output_tokens") or FALLBACK_WINDOW.max_output_tokens,
+        _positive(record, "max_input_tokens") or UNKNOWN_WINDOW.max_input_tokens,
+        _positive(record, "max_output_tokens") or UNKNOWN_WINDOW.max_output_tokens,
     )
 
 

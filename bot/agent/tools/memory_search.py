@@ -22,7 +22,6 @@ from bot.sessions.entries import Entry
 
 MAX_QUERY = 500  # characters
 MAX_LIMIT = 20
-DEFAULT_LIMIT = 6
 
 SPEC: Final = ToolSpec(
     name="memory_search",
@@ -44,7 +43,7 @@ SPEC: Final = ToolSpec(
                 "type": "integer",
                 "minimum": 1,
                 "maximum": MAX_LIMIT,
-                "description": f"Most passages to quote; {DEFAULT_LIMIT} if left out.",
+                "description": "Most passages to quote; leave it out for the usual number.",
             },
         },
         "required": ["query"],
@@ -90,7 +89,9 @@ class MemorySearch:
         """
         arguments.only(arguments_, "query", "limit")
         query = arguments.text(arguments_, "query", longest=MAX_QUERY)
-        limit = arguments.integer(arguments_, "limit", default=DEFAULT_LIMIT, low=1, high=MAX_LIMIT)
+        limit = None
+        if "limit" in arguments_:
+            limit = arguments.integer(arguments_, "limit", default=1, low=1, high=MAX_LIMIT)
         if not context.view.partitions:
             raise NotVisible
         found = await self._searcher.search(query, context.view.partitions, limit)
