@@ -121,6 +121,7 @@ def settings(folder: Path, telegram: str, token: str, model_url: str) -> dict[st
         "CONFIDANT_SESSION__RESET__MODE": "none",
         "CONFIDANT_STORAGE__DIR": str(folder),
         "CONFIDANT_DASHBOARD__PORT": "0",
+        "CONFIDANT_CONTEXT__TOKENIZER": "estimate",  # ranks would take 80 MB where they are
     }
 
 

@@ -151,7 +151,9 @@ class App:
         kept = MetaStore(database, clock)
         models = self._models(kept)
         self._stack.push_async_callback(models.close)
-        counter = await asyncio.to_thread(tokens.counter)
+        counter = await asyncio.to_thread(tokens.counter, config.context.tokenizer)
+        if config.context.tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
+            log.warning("tokens.no_ranks", counts=counter.name)
         windows = Windows(config, models, kept, counter)
         await windows.load()
         self._stack.push_async_callback(windows.save)
@@ -351,7 +353,7 @@ class App:
     def _models(self, store: MetaStore) -> Models:
         anthropic = self._config.models.anthropic
         remote = self._parts.remote
-        if remote is None and (anthropic.api_key is not None or anthropic.base_url):
+        if remote is None and anthropic.is_set_up:
             remote = AnthropicModel(anthropic, window_store=store)
         return Models(OfflineModel(), remote, self._config.agent.model)
 

@@ -57,6 +57,11 @@ class AnthropicConfig(Section):
         default=120.0, gt=0, description="Longest silence of the service, in seconds."
     )
 
+    @property
+    def is_set_up(self) -> bool:
+        """True when there is somebody to ask: a key, or an address that may need none."""
+        return self.api_key is not None or bool(self.base_url)
+
 
 class ModelsConfig(Section):
     """`[models]`: where replies come from."""
@@ -209,7 +214,13 @@ class ContextConfig(Section):
     )
     windows: Mapping[str, int] = Field(
         default_factory=dict[str, int],
-        description="Windows that the model's service does not report, by model name.",
+        description="Windows by model name, in tokens, where the model's service reports none or a "
+        "wrong one.",
+    )
+    tokenizer: Literal["auto", "tiktoken", "estimate"] = Field(
+        default="auto",
+        description='What counts tokens: "tiktoken" where its ranks stand in TIKTOKEN_CACHE_DIR, '
+        '"estimate" without them; "auto" takes what is there. Nothing is downloaded.',
     )
     enable_memory_flush: bool = Field(
         default=True, description="Save what matters to memory before a conversation is compacted."

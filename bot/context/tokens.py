@@ -4,7 +4,7 @@ A token is about four characters of an alphabetic script and about one character
 four characters a token for everything would count Chinese at a quarter of what it costs.
 
 `estimate` needs nothing and is what everything pure uses. A `TokenCounter` is nearer to the truth
-where tiktoken and its ranks are at hand; nothing is ever downloaded for it.
+where tiktoken's ranks are at hand; nothing is ever downloaded for it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import importlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, Literal, cast
 
 CHARACTERS_PER_TOKEN = 4
 _WIDE = re.compile("[\u2e80-\U0010ffff]+")  # CJK and what comes after it
@@ -33,64 +33,19 @@ Count = Callable[[str], int]
 Encode = Callable[[str], Sequence[int]]
 """Turns a text into tokens."""
 
+Choice = Literal["auto", "tiktoken", "estimate"]
+"""Which counter is wanted; "auto" is tiktoken where it has ranks, else the estimate."""
+
 ESTIMATE = "estimate"  # the name of the counter that only estimates
 
-_LETTER = r"[^\r\n\p{L}\p{N}]"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CONTRACTED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+Load = Callable[..., Mapping[bytes, int]]
+"""Gives the ranks of `(url, expected_hash=sha256)`, as tiktoken's `load_tiktoken_bpe` does."""
 
+Define = Callable[[Load], Mapping[str, Any]]
+"""An encoding as tiktoken defines it: its pattern and its ranks."""
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """A vocabulary as tiktoken keeps it: `file` in its cache, checked by `sha256`.
-
-    `pattern` is how texts are split for it.
-    """
-
-    name: str
-    file: str
-    sha256: str
-    pattern: str
-
-
-# File names and checksums are tiktoken's, as are the patterns, which define the encodings. They
-# are given here because tiktoken itself downloads what it does not find.
-KNOWN = (
-    Ranks(
-        "o200k_base",
-        "fb374d419588a4632f3f557e76b4b70aebbca790",
-        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-        "|".join(
-            (
-                rf"{_LETTER}?{_UPPER}*{_LOWER}+{_CONTRACTED}?",
-                rf"{_LETTER}?{_UPPER}+{_LOWER}*{_CONTRACTED}?",
-                r"\p{N}{1,3}",
-                r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-                r"\s*[\r\n]+",
-                r"\s+(?!\S)",
-                r"\s+",
-            )
-        ),
-    ),
-    Ranks(
-        "cl100k_base",
-        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
-        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-        "|".join(
-            (
-                r"'(?i:[sdmt]|ll|ve|re)",
-                rf"{_LETTER}?+\p{{L}}++",
-                r"\p{N}{1,3}+",
-                r" ?[^\s\p{L}\p{N}]++[\r\n]*+",
-                r"\s++$",
-                r"\s*[\r\n]",
-                r"\s+(?!\S)",
-                r"\s",
-            )
-        ),
-    ),
-)
 _MOST_BYTES = 16_000_000  # of a file of ranks; a larger one is something else
+_DEFINITIONS = "tiktoken_ext.openai_public"  # the module in which tiktoken defines its encodings
 
 
 def weight(text: str) -> int:
@@ -133,19 +88,37 @@ class TokenCounter:
         return max(1, round(estimate(text) * counted / sum(estimate(piece) for piece in pieces)))
 
 
-def counter(
-    environment: Mapping[str, str] | None = None, known: Iterable[Ranks] = KNOWN
-) -> TokenCounter:
-    """The best counter there is, without asking the network: call it once, off the event loop.
+def known(name: str) -> Define:
+    """Tiktoken's own definition of an encoding, which gets its ranks from nowhere but `Load`."""
 
-    tiktoken is used when it is installed and one of its files of ranks stands, unharmed, where it
-    looks for them. Loading takes a quarter of a second and 80 MB.
+    def define(load: Load) -> Mapping[str, Any]:
+        names: Mapping[str, object] = vars(importlib.import_module(_DEFINITIONS))
+        own = cast("FunctionType", names[name])  # anything else has no code, and is not used
+        # Of its module it sees the texts alone: nothing else of it can be called, so no download.
+        texts = {key: value for key, value in names.items() if isinstance(value, str)}
+        return FunctionType(own.__code__, {**texts, "load_tiktoken_bpe": load})()
+
+    return define
+
+
+KNOWN: Mapping[str, Define] = {name: known(name) for name in ("o200k_base", "cl100k_base")}
+
+
+def counter(
+    choice: Choice = "auto",
+    environment: Mapping[str, str] | None = None,
+    encodings: Mapping[str, Define] = KNOWN,
+) -> TokenCounter:
+    """The best counter that was chosen, without asking the network: once, off the event loop.
+
+    tiktoken is used when one of its files of ranks stands, unharmed, where it looks for them, but
+    not for the choice "estimate". Loading takes a quarter of a second and 80 MB.
     """
-    folder = _cache_folder(os.environ if environment is None else environment)
-    if folder is not None:
-        for ranks in known:
-            if (encode := _load(ranks, folder)) is not None:
-                return TokenCounter(ranks.name, encode)
+    folder = cache_folder(os.environ if environment is None else environment)
+    if choice != "estimate" and folder is not None and folder.is_dir():
+        for name, define in encodings.items():
+            if (encode := _load(name, define, folder)) is not None:
+                return TokenCounter(name, encode)
     return TokenCounter()
 
 
@@ -155,7 +128,7 @@ def _samples(text: str) -> list[str]:
     return [text[start : start + SAMPLE] for start in starts]
 
 
-def _cache_folder(environment: Mapping[str, str]) -> Path | None:
+def cache_folder(environment: Mapping[str, str]) -> Path | None:
     """Where tiktoken keeps ranks; None when it was told to keep none."""
     for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
         if (folder := environment.get(name)) is not None:
@@ -163,24 +136,33 @@ def _cache_folder(environment: Mapping[str, str]) -> Path | None:
     return Path(tempfile.gettempdir()) / "data-gym-cache"
 
 
-def _load(ranks: Ranks, folder: Path) -> Encode | None:
+def _load(name: str, define: Define, folder: Path) -> Encode | None:
     """How texts are encoded with ranks, or None when they cannot be used.
 
     tiktoken is given the ranks that were checked here: left to find them, it would replace a
     damaged file by a download.
     """
-    path = folder / ranks.file
-    try:
+
+    def load(url: str, expected_hash: str) -> dict[bytes, int]:
+        # The name of a file in its cache is tiktoken's, made from where it comes from.
+        path = folder / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return None
+            raise FileNotFoundError(path)
         raw = path.read_bytes()
-        if hashlib.sha256(raw).hexdigest() != ranks.sha256:
-            return None
+        if hashlib.sha256(raw).hexdigest() != expected_hash:
+            raise ValueError("the ranks are damaged")
+        return _parse(raw)
+
+    try:
+        defined = define(load)
         tiktoken: Any = importlib.import_module("tiktoken")
         encoding = tiktoken.Encoding(
-            ranks.name, pat_str=ranks.pattern, mergeable_ranks=_parse(raw), special_tokens={}
+            name,
+            pat_str=defined["pat_str"],
+            mergeable_ranks=defined["mergeable_ranks"],
+            special_tokens={},
         )
-    except Exception:  # noqa: BLE001 - no tiktoken, another version of it, a folder nobody may read
+    except Exception:  # noqa: BLE001 - another version of tiktoken, a folder nobody may read, …
         return None
     encode: Encode = encoding.encode_ordinary
     return encode

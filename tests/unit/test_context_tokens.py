@@ -5,16 +5,38 @@ import shutil
 import socket
 
 import pytest
+import tiktoken
 import tiktoken_ext.openai_public
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.context import tokens
-from bot.context.tokens import EXACT, KNOWN, Ranks, TokenCounter, counter, estimate, weight
+from bot.context.tokens import EXACT, KNOWN, TokenCounter, counter, estimate, weight
 
 TEXTS = st.text(alphabet=st.characters(), max_size=300)
 LINES = b"".join(base64.b64encode(bytes([n])) + b" %d\n" % n for n in range(256))
-BYTES = Ranks("bytes", "bytes-file", hashlib.sha256(LINES).hexdigest(), r"\S+|\s+")
+
+
+def encoding(name: str, raw: bytes = LINES) -> dict[str, tokens.Define]:
+    """An encoding by its name, defined as tiktoken defines its own."""
+
+    def define(load: tokens.Load) -> dict[str, object]:
+        ranks = load(f"https://ranks.example/{name}", expected_hash=hashlib.sha256(raw).hexdigest())
+        return {"pat_str": r"\S+|\s+", "mergeable_ranks": ranks}
+
+    return {name: define}
+
+
+def file_of(name: str) -> str:
+    """What tiktoken calls the file of an encoding's ranks."""
+    return cached_as(f"https://ranks.example/{name}")
+
+
+def cached_as(url: str) -> str:
+    return hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
+
+
+BYTES = encoding("bytes")
 
 
 @pytest.mark.parametrize(
@@ -101,13 +123,13 @@ def folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    (tmp_path / BYTES.file).write_bytes(LINES)
+    (tmp_path / file_of("bytes")).write_bytes(LINES)
     return tmp_path
 
 
 @pytest.mark.parametrize("variable", ["TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"])
 def test_ranks_are_used_where_they_stand(folder, variable):
-    count = counter({variable: str(folder)}, (BYTES,))
+    count = counter("auto", {variable: str(folder)}, BYTES)
     assert count.name == "bytes"
     assert count("héllo 你") == len("héllo 你".encode())
     assert count("\ud800x") > 0
@@ -115,36 +137,38 @@ def test_ranks_are_used_where_they_stand(folder, variable):
 
 
 def test_the_first_ranks_that_are_there_are_used(folder):
-    absent = Ranks("absent", "absent-file", BYTES.sha256, BYTES.pattern)
-    assert counter({"TIKTOKEN_CACHE_DIR": str(folder)}, (absent, BYTES)).name == "bytes"
+    assert (
+        counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}, encoding("absent") | BYTES).name
+        == "bytes"
+    )
 
 
 def test_the_temporary_folder_is_the_last_place_to_look_in(folder, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    assert counter({}, (BYTES,)).name == "estimate"
+    assert counter("auto", {}, BYTES).name == "estimate"
     shutil.copytree(folder, folder / "data-gym-cache")
-    assert counter({}, (BYTES,)).name == "bytes"
-    assert counter({"TIKTOKEN_CACHE_DIR": ""}, (BYTES,)).name == "estimate"
-    assert counter({"DATA_GYM_CACHE_DIR": str(folder / "no")}, (BYTES,)).name == "estimate"
+    assert counter("auto", {}, BYTES).name == "bytes"
+    assert counter("auto", {"TIKTOKEN_CACHE_DIR": ""}, BYTES).name == "estimate"
+    assert counter("auto", {"DATA_GYM_CACHE_DIR": str(folder / "no")}, BYTES).name == "estimate"
 
 
 def test_damaged_ranks_are_left_alone_and_not_downloaded_again(folder):
     damaged = LINES[:-2]
-    (folder / BYTES.file).write_bytes(damaged)
-    assert counter({"TIKTOKEN_CACHE_DIR": str(folder)}, (BYTES,)).name == "estimate"
-    assert (folder / BYTES.file).read_bytes() == damaged
+    (folder / file_of("bytes")).write_bytes(damaged)
+    assert counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}, BYTES).name == "estimate"
+    assert (folder / file_of("bytes")).read_bytes() == damaged
 
 
 @pytest.mark.parametrize("raw", [b"not ranks", b"", b"YQ== x\n", b"YQ== 1 2\n"])
 def test_what_cannot_be_read_as_ranks_is_not_used(folder, raw):
-    (folder / BYTES.file).write_bytes(raw)
-    odd = Ranks("odd", BYTES.file, hashlib.sha256(raw).hexdigest(), BYTES.pattern)
-    assert counter({"TIKTOKEN_CACHE_DIR": str(folder)}, (odd,))("ab") > 0
+    (folder / file_of("bytes")).write_bytes(raw)
+    odd = encoding("bytes", raw)
+    assert counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}, odd)("ab") > 0
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "huge"])
 def test_something_else_in_their_place_does_no_harm(folder, kind):
-    path = folder / BYTES.file
+    path = folder / file_of("bytes")
     path.unlink()
     if kind == "folder":
         path.mkdir()
@@ -153,7 +177,7 @@ def test_something_else_in_their_place_does_no_harm(folder, kind):
     else:
         with path.open("wb") as file:
             file.truncate(1 << 40)
-    assert counter({"TIKTOKEN_CACHE_DIR": str(folder)}, (BYTES,)).name == "estimate"
+    assert counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}, BYTES).name == "estimate"
 
 
 def test_without_tiktoken_everything_is_estimated(folder, monkeypatch):
@@ -161,18 +185,49 @@ def test_without_tiktoken_everything_is_estimated(folder, monkeypatch):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(tokens.importlib, "import_module", absent)
-    assert counter({"TIKTOKEN_CACHE_DIR": str(folder)}, (BYTES,)).name == "estimate"
+    assert counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}, BYTES).name == "estimate"
 
 
-@pytest.mark.parametrize("ranks", KNOWN, ids=lambda ranks: ranks.name)
-def test_what_is_known_of_ranks_is_what_tiktoken_knows(ranks, monkeypatch):
+def test_who_wants_the_estimate_gets_it(folder):
+    where = {"TIKTOKEN_CACHE_DIR": str(folder)}
+    assert counter("tiktoken", where, BYTES).name == "bytes"
+    assert counter("estimate", where, BYTES).name == "estimate"
+
+
+@pytest.mark.parametrize("name", ["o200k_base", "cl100k_base"])
+def test_tiktokens_own_pattern_and_checksum_are_used_and_nothing_is_downloaded(name, folder):
     asked: list[tuple[str, str]] = []
 
     def load(url: str, expected_hash: str) -> dict[bytes, int]:
-        asked.append((hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest(), expected_hash))
-        return {}
+        asked.append((url, expected_hash))
+        return {bytes([n]): n for n in range(256)}
 
-    monkeypatch.setattr(tiktoken_ext.openai_public, "load_tiktoken_bpe", load)
-    theirs = getattr(tiktoken_ext.openai_public, ranks.name)()
-    assert asked == [(ranks.file, ranks.sha256)]
-    assert ranks.pattern == theirs["pat_str"]
+    defined = KNOWN[name](load)
+    ((url, checksum),) = asked
+    assert url.endswith(f"/{name}.tiktoken")
+    assert len(checksum) == 64
+    assert tiktoken.Encoding(
+        name,
+        pat_str=defined["pat_str"],
+        mergeable_ranks=defined["mergeable_ranks"],
+        special_tokens={},
+    ).encode_ordinary("don't 你好")
+    # A file by the right name with other ranks is not used, and nobody is asked for a right one.
+    path = folder / cached_as(url)
+    path.write_bytes(LINES)
+    assert counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}, {name: KNOWN[name]}).name == (
+        "estimate"
+    )
+    assert path.read_bytes() == LINES
+
+
+def test_a_tiktoken_that_would_load_otherwise_is_not_called(folder, monkeypatch):
+    def fetch() -> None:
+        raise AssertionError("something else of the module was called")
+
+    def o200k_base() -> dict[str, object]:
+        return {"pat_str": ".", "mergeable_ranks": fetch()}
+
+    monkeypatch.setattr(tiktoken_ext.openai_public, "fetch", fetch, raising=False)
+    monkeypatch.setattr(tiktoken_ext.openai_public, "o200k_base", o200k_base)
+    assert counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}).name == "estimate"
