@@ -1,4 +1,4 @@
-"""`confidant doctor`: is every channel set up so that it can work, and was everything answered?"""
+"""`confidant doctor`: can everything work as it is set up, and was everything answered?"""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from typing import Annotated
 
 import typer
 
+from bot.agent.models import Window
+from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.select import OFFLINE
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
 from bot.cli.common import DATABASE_NAME, ConfigOption, harmless, load, reading
-from bot.config import Config
+from bot.config import AnthropicConfig, Config
+from bot.context import tokens
+from bot.context.budget import resolve
 from bot.delivery import outbox
-from bot.errors import ConfidantError
+from bot.errors import ConfidantError, ModelError, ModelNotFound
 from bot.gateway import inbox, restored
 from bot.gateway.digests import short_folders
+from bot.memory import embed
 from bot.settings import Loaded
 
 MAX_ASIDE = 10  # messages shown each for itself
@@ -31,32 +37,106 @@ def doctor(
     ] = "",
     config: ConfigOption = None,
 ) -> None:
-    """Check how channels are set up, and that every message was answered and sent.
+    """Check how everything is set up, and that every message was answered and sent.
 
-    Exit status 1 when a channel cannot work like this.
+    Exit status 1 when something cannot work like this.
     """
     loaded = load(config, quiet=True)
     if not channel:
         _show_restored(loaded)
     names = [_named(channel, loaded.plugins)] if channel else _set_up(loaded)
     if not names:
-        typer.echo("No channel is set up that could be checked.")
-    worst = 0
-    for name in names:
-        findings = _examine(loaded, name)
-        typer.echo(name)
+        typer.echo("No channel that could be checked is set up.")
+    found = {name: _examine(loaded, name) for name in names}
+    if not channel:
+        found |= {"model": _model(loaded.config), "memory": _memory(loaded.config)}
+        found |= {"tokens": _tokens(loaded.config), "messages": _left_over(loaded.config)}
+    for name, findings in found.items():
+        if findings:
+            typer.echo(name)
         for finding in findings:
             _show(finding)
-        worst = max(worst, *(finding.level == "error" for finding in findings), 0)
-    for folder in () if channel else short_folders(loaded.config.workspace):
-        typer.echo("memory")
-        _show(Finding("warning", f"workspace/{folder} is nobody's: {_SHORT}", _MOVE))
-    if not channel and (left := _left_over(loaded.config)):
-        typer.echo("messages")
-        for finding in left:
-            _show(finding)
-    if worst:
+    if any(finding.level == "error" for findings in found.values() for finding in findings):
         raise typer.Exit(1)
+
+
+def _model(config: Config) -> Sequence[Finding]:
+    """Which model answers, and whether its service takes the key and knows it."""
+    service, name = config.models.anthropic, config.agent.model
+    if name == OFFLINE:
+        return [Finding("ok", "the offline model answers, as [agent] model says")]
+    if not service.is_set_up:
+        return [
+            Finding(
+                "warning",
+                f"no key is set, so the offline model answers instead of {name}",
+                "Put ANTHROPIC_API_KEY=… into .env, or set [models.anthropic] base_url.",
+            )
+        ]
+    try:
+        window = asyncio.run(_ask(service, name))
+    except ModelNotFound as error:
+        fix = "Set [agent] model to one that it has. Some servers do not tell which they have."
+        return [Finding("warning" if service.base_url else "error", f"{name}: {error}", fix)]
+    except ModelError as error:
+        fix = "Check ANTHROPIC_API_KEY and [models.anthropic], and the connection."
+        return [Finding("error", f"{name}: {error}", fix)]
+    known = resolve(window.max_input_tokens, config.context, name)
+    sources = {
+        "config": "[context.windows] says",
+        "service": "its service says",
+        "default": "is assumed, because its service says nothing; [context.windows] can",
+    }
+    return [
+        Finding("ok", f"{name} answers, and the key is taken"),
+        Finding("ok", f"its window: {known.reported} tokens, {sources[known.source]}"),
+    ]
+
+
+async def _ask(service: AnthropicConfig, name: str) -> Window:
+    model = AnthropicModel(service, window_store=_NothingKept())
+    try:
+        return await model.check(name)
+    finally:
+        await model.close()
+
+
+class _NothingKept:
+    """A store for sizes that are asked for once."""
+
+    async def get(self, key: str) -> str | None:
+        return None
+
+    async def set(self, key: str, text: str) -> None:
+        pass
+
+
+def _memory(config: Config) -> Sequence[Finding]:
+    """How memory is searched, and which folders of it are nobody's."""
+    embedder = config.memory.embedder
+    if why := embed.missing(embedder):
+        how = Finding("warning", f"it is searched by words alone: {why}")
+    elif embedder.provider == "none" or not config.memory.vector_weight:
+        how = Finding("ok", "it is searched by words alone, as [memory] says")
+    else:
+        how = Finding("ok", f"it is searched by words and by meaning ({embedder.provider})")
+    astray = short_folders(config.workspace)
+    return [
+        how,
+        *(Finding("warning", f"workspace/{each} is nobody's: {_SHORT}", _MOVE) for each in astray),
+    ]
+
+
+def _tokens(config: Config) -> Sequence[Finding]:
+    """What counts tokens."""
+    choice = config.context.tokenizer
+    name = tokens.counter(choice).name
+    if name != tokens.ESTIMATE:
+        return [Finding("ok", f"tiktoken counts them ({name})")]
+    if choice != "tiktoken":
+        return [Finding("ok", "they are estimated, and corrected by what the service reports")]
+    fix = "Set TIKTOKEN_CACHE_DIR to a folder that has those of o200k_base or cl100k_base."
+    return [Finding("error", "they are estimated: tiktoken's ranks are not here", fix)]
 
 
 def _left_over(config: Config) -> list[Finding]:

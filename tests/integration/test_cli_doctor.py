@@ -14,6 +14,7 @@ from bot.delivery import outbox
 from bot.gateway import inbox
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine
+from tests.fakes import messages_api as api
 from tests.fakes.nextcloud import (
     API_PASSWORD,
     API_USER,
@@ -47,7 +48,11 @@ async def doctor(folder: Path, *arguments: str, **variables: str) -> tuple[int |
 
 async def test_nothing_is_set_up(tmp_path):
     code, out, _ = await doctor(tmp_path)
-    assert (code, out) == (0, "No channel is set up that could be checked.\n")
+    assert code == 0
+    assert out.startswith("No channel that could be checked is set up.\nmodel\n  ! no key is set")
+    assert "→ Put ANTHROPIC_API_KEY=" in out
+    assert "memory\n  ✓ it is searched by words and by meaning (local)\n" in out
+    assert "tokens\n  ✓ they are estimated" in out
     code, out, _ = await doctor(tmp_path, "nextcloud")
     assert code == 1
     assert "it is not set up" in out
@@ -66,6 +71,47 @@ async def test_a_folder_whose_owner_nobody_knows_is_named(tmp_path):
     assert "workspace/people/ada-0123456789 is nobody's" in out
     assert "bob-" not in out
     assert "eve" not in out
+
+
+def of(out: str, section: str) -> str:
+    """What is said below a heading."""
+    return out.partition(f"\n{section}\n")[2].partition("\nmemory\n")[0]
+
+
+async def test_the_model_is_asked_whether_it_takes_the_key_and_is_known(tmp_path):
+    async with api.running(api.says("Hi")) as server:
+        server.models["claude-x"] = api.model_info("claude-x", 300_000, 64_000)
+        server.models["silent"] = api.model_info("silent", None, 8_000)
+        variables = {
+            "ANTHROPIC_API_KEY": "sk-canary-of-the-key",
+            "CONFIDANT_MODELS__ANTHROPIC__BASE_URL": server.base_url,
+            "CONFIDANT_AGENT__MODEL": "claude-x",
+        }
+        code, out, err = await doctor(tmp_path, **variables)
+        assert (code, err) == (0, "")
+        said = of(out, "model")
+        assert "✓ claude-x answers, and the key is taken" in said
+        assert "its window: 300000 tokens, its service says" in said
+        code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "silent"})
+        assert "its window: 200000 tokens, is assumed, because its service says nothing" in out
+        code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "nobody"})
+        assert (code, "! nobody: " in of(out, "model")) == (0, True)
+        assert "sk-canary" not in out
+    code, out, err = await doctor(tmp_path, **variables)
+    assert code == 1
+    assert "✗ claude-x: " in of(out, "model")
+    assert "→ Check ANTHROPIC_API_KEY" in out
+    code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "offline"})
+    assert (code, "✓ the offline model answers" in out) == (0, True)
+
+
+async def test_who_insists_on_tiktoken_is_told_that_its_ranks_are_missing(tmp_path):
+    variables = {"CONFIDANT_CONTEXT__TOKENIZER": "tiktoken", "TIKTOKEN_CACHE_DIR": str(tmp_path)}
+    code, out, _ = await doctor(tmp_path, **variables)
+    assert code == 1
+    assert "✗ they are estimated: tiktoken's ranks are not here" in out
+    code, out, _ = await doctor(tmp_path, CONFIDANT_MEMORY__EMBEDDER__PROVIDER="none")
+    assert (code, "searched by words alone, as [memory] says" in out) == (0, True)
 
 
 async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
