@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,6 @@ from ruamel.yaml import YAML
 from bot import settings
 from bot.errors import ConfigError
 from bot.settings.variables import from_dotenv
-from tests.fakes.config_channels import CHANNELS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,16 +59,38 @@ def test_the_service_can_do_no_more_than_it_needs(service):
     assert service["stop_grace_period"] == "30s"
 
 
-def test_the_page_is_published_on_this_machine_only(service):
-    assert service["ports"] == ["127.0.0.1:8420:8420"]
+def test_the_page_and_the_webhooks_are_published_on_this_machine_only(service):
+    ports = ["127.0.0.1:8420:8420", "127.0.0.1:8421:8421", "127.0.0.1:8422:8422"]
+    assert service["ports"] == ports
+    _, final = dockerfile()
+    assert dict(final)["EXPOSE"] == "8420 8421 8422"
+
+
+@pytest.mark.parametrize("of_image", [False, True])
+def test_what_is_published_is_listened_on_where_it_can_be_reached(service, tmp_path, of_image):
+    environ = {str(name): str(value) for name, value in service["environment"].items()}
+    if of_image:
+        words = shlex.split(dict(dockerfile()[1])["ENV"])
+        environ = dict(word.split("=", 1) for word in words if word.startswith("CONFIDANT_"))
+    environ["CONFIDANT_DASHBOARD__TOKEN"] = "0123456789abcdef0123456789abcdef"
+    loaded = settings.load(None, environ, tmp_path)
+    channels = loaded.config.channels
+    listening = [(loaded.config.dashboard.host, loaded.config.dashboard.port)]
+    for name in ("telegram", "nextcloud_talk"):
+        section = channels.get(name).model_dump()
+        listening.append((section["webhook_host"], section["webhook_port"]))
+    assert listening == [("0.0.0.0", 8420), ("0.0.0.0", 8421), ("0.0.0.0", 8422)]
+    # Saying where a webhook would listen sets no channel up.
+    assert not loaded.plugins["nextcloud_talk"].ready(channels.get("nextcloud_talk"))
+    assert not loaded.plugins["telegram"].ready(channels.get("telegram"))
 
 
 def test_the_service_refuses_to_start_without_a_token_and_starts_with_one(service, tmp_path):
     environ = {str(name): str(value) for name, value in service["environment"].items()}
     with pytest.raises(ConfigError, match="needs a token"):
-        settings.load(None, environ, tmp_path, CHANNELS)
+        settings.load(None, environ, tmp_path)
     environ["CONFIDANT_DASHBOARD__TOKEN"] = "0123456789abcdef0123456789abcdef"
-    config = settings.load(None, environ, tmp_path, CHANNELS).config
+    config = settings.load(None, environ, tmp_path).config
     assert config.storage.folder == Path("/data")
     assert config.dashboard.port == 8420
 
@@ -129,4 +151,6 @@ def test_the_example_of_an_env_file_changes_nothing_and_names_real_options(tmp_p
     loaded = settings.load(None, {}, tmp_path)
     assert loaded.config.session.owner == ("telegram:123456789",)
     names = {each.name for each in from_dotenv(example, "example")[0]}
-    assert {"TELEGRAM_BOT_TOKEN", "ANTHROPIC_API_KEY"} <= names
+    secrets = {variable for each in loaded.plugins.values() for variable in each.env}
+    assert {"ANTHROPIC_API_KEY", "NEXTCLOUD_TALK_BOT_SECRET", *secrets} <= names
+    assert loaded.config.channels.get("nextcloud_talk").model_dump()["api_user"] == "confidant"
