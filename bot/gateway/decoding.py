@@ -21,6 +21,7 @@ SHOWN, LARGE, DAMAGED = b"s", b"l", b"d"
 SIDE = 1_568  # pixels; a service shrinks what is larger
 MOST_PIXELS = 16_000_000  # that have to be held at once; of a JPEG every second can be left out
 MOST_JPEG = 100_000_000  # pixels of a JPEG, however few of them are held
+ROOM = 8  # bytes that each pixel takes while it is decoded
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 
@@ -60,7 +61,16 @@ def answer(data: bytes) -> tuple[bytes, bytes]:
     except (TooLarge, MemoryError):
         return LARGE, b""
     except Exception:  # noqa: BLE001 - a decoder may raise anything for a file made to harm
-        return DAMAGED, b""
+        return DAMAGED if _has_room() else LARGE, b""
+
+
+def _has_room() -> bool:
+    """False when there is no memory for a large picture: decoders have other words for that."""
+    try:
+        bytearray(ROOM * MOST_PIXELS)
+    except MemoryError:
+        return False
+    return True
 
 
 def serve(source: BinaryIO, target: BinaryIO, seconds: int) -> None:
