@@ -83,4 +83,5 @@ async def test_a_poll_in_a_direct_chat_is_answered_as_what_it_is(tmp_path, fake)
         poll = shared("talk-poll", "3", "Lunch at noon?")
         assert await fake.say("{object}", parameters=poll, type="Activity") == [200]
         await fake.wait_posted(1)
-    assert "[poll: Lunch at noon?]" in model.requests[0].messages[-1].text
+    shown = "".join(block.text for block in model.requests[0].messages[-1].blocks)
+    assert "> [poll: Lunch at noon?]\n" in shown
