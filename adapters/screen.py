@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, TextIO
 
+from adapters.visible import seen
+
 PROMPT = "› "
 DRAFTS_PER_SECOND = 10
 WAITING = "…"
@@ -104,7 +106,7 @@ class Screen:
         self.draft("")
         if at_prompt:
             self._output.write("\r\x1b[K")
-        self._rich.print(Markdown(harmless(text)))
+        self._rich.print(Markdown(harmless(seen(text))))
         self._rich.print()
         if at_prompt:
             self._output.write(PROMPT + _typed_so_far())
@@ -130,7 +132,7 @@ class Screen:
                 redirect_stderr=False,
             )
             self._live.start()
-        whole = Text(text, style="dim") if text == WAITING else Markdown(harmless(text))
+        whole = Text(text, style="dim") if text == WAITING else Markdown(harmless(seen(text)))
         self._live.update(_Tail(whole))
 
     def hint(self, text: str) -> None:

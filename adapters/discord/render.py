@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from adapters.visible import seen
+
 LIMIT = 2000  # UTF-16 units of one message
 MAX_COLUMN = 40  # cells wider than this do not widen their column
 
@@ -20,6 +22,7 @@ _CODE = re.compile(r"(`+[^`\n]+`+)")
 
 def rendered(text: str) -> str:
     """The text for Discord; as it was when it would be too long otherwise."""
+    text = seen(text)
     lines = text.split("\n")
     made: list[str] = []
     fence = ""

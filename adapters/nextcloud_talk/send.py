@@ -13,6 +13,7 @@ from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreach
 from adapters.nextcloud_talk.inbound import room_token
 from adapters.nextcloud_talk.shapes import Json, blank, clean, node
 from adapters.nextcloud_talk.share import Sharer
+from adapters.visible import seen
 from bot.channel import Address, Outbound
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
@@ -162,7 +163,7 @@ def _remember(kept: OrderedDict[K, V], key: K, value: V) -> None:
 def body_of(outbound: Outbound) -> Json:
     """What is posted for one piece of text."""
     message: Json = {
-        "message": _CALLS_EVERYBODY.sub("＠", clean(outbound.text)),
+        "message": _CALLS_EVERYBODY.sub("＠", clean(seen(outbound.text))),
         "referenceId": reference_id(outbound.id),
         "silent": outbound.kind in _SILENT,
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from adapters.telegram.render import render
 from adapters.telegram.runs import Run, between, cut, escape, to_html
+from adapters.visible import has_ink
 
 if TYPE_CHECKING:
     from adapters.markdown import Markdown
@@ -58,7 +59,10 @@ def parse(markdown: str) -> list[Run]:
         text = _SURROGATE.sub("\ufffd", text)  # half a character cannot be sent
     if not _MARKED.search(text):
         return [Run(text)] if text else []
-    return render(_parser().parse(text))
+    runs = render(_parser().parse(text))
+    # Of an empty quote or fence nothing shows: what it is written as is better than no message.
+    is_hidden = has_ink(text) and not any(has_ink(run.text) for run in runs)
+    return [Run(text)] if is_hidden else runs
 
 
 def _piece(runs: Sequence[Run], plain: str) -> Piece:

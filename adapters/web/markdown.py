@@ -16,6 +16,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from adapters.markdown import Markdown
+from adapters.visible import seen
 
 CACHED_LENGTH = 8_000  # characters; longer texts are rendered anew, to bound the cache
 CACHE_SIZE = 512
@@ -51,7 +52,7 @@ def render(markdown: str) -> str:
 
 
 def _render(markdown: str) -> str:
-    return _cleaner.clean(cast("str", _parser.render(markdown)))
+    return _cleaner.clean(cast("str", _parser.render(seen(markdown))))
 
 
 _cached = lru_cache(maxsize=CACHE_SIZE)(_render)

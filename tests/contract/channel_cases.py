@@ -7,13 +7,16 @@ it is done: a test that needs it has nothing to prove then.
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from html import unescape
 from typing import Any
 
 import aiohttp
+from markdown_it import MarkdownIt
 from prometheus_client import CollectorRegistry
 
 from adapters.console import Console
@@ -64,7 +67,18 @@ class Case:
     vanish: Callable[[], None] | str  # somebody deletes what shows of an unfinished reply
     forbid: Callable[[], object] | str  # the bot may not write here any more
     limit: Callable[[], float] | str  # it has written too much: how many seconds it is to wait
+    seen: Callable[[str], str] = lambda text: text  # what a person sees of a text that is shown
     chat_type: ChatType = "direct"
+
+
+def rendered(markdown: str) -> str:
+    """What is seen of a text where the platform's own apps render Markdown."""
+    return page(MarkdownIt("commonmark", {"html": False}).render(markdown))
+
+
+def page(html: str) -> str:
+    """The words of a page."""
+    return unescape(re.sub(r"<[^>]+>", "", html))
 
 
 @asynccontextmanager
@@ -303,6 +317,7 @@ async def discord(tmp_path) -> AsyncIterator[Case]:
             address=address,
             write=write,
             shown=shown,
+            seen=rendered,
             files=files,
             restart=restart,
             copy=copy,
@@ -356,6 +371,7 @@ async def nextcloud_talk(tmp_path) -> AsyncIterator[Case]:
             address=Address("nextcloud_talk", "default", "n3xtc10ud"),
             write=write,
             shown=shown,
+            seen=rendered,
             files=files,
             restart=restart,
             copy=copy,
@@ -439,6 +455,7 @@ async def web(tmp_path) -> AsyncIterator[Case]:
             address=Address("web", "default", "owner"),
             write=write,
             shown=shown,
+            seen=lambda _: page(tab.said()[-1]["html"]),
             files=files,
             restart=restart,
             copy=copy,

@@ -67,6 +67,17 @@ async def test_a_message_that_is_brought_twice_is_one_message(case, is_known):
     assert kept(case.engine) == ["once", "then"]
 
 
+HIDDEN = ["[docs]: https://example.org/a_b", ">", "#", "```\n```", "> >\n> #", "[](https://a.bc)"]
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+async def test_of_a_reply_that_renders_to_nothing_its_source_is_seen(case, text):
+    await case.channel.send(Outbound("o", case.address, text))
+    shown = case.seen("\n".join(await case.shown(1)))
+    words = text.removeprefix("[](").removesuffix(")")  # a link may show where it leads instead
+    assert "".join(words.split()) in "".join(shown.split())
+
+
 async def test_a_long_reply_arrives_whole_and_in_order_within_the_channels_limit(case):
     able = case.channel.capabilities
     assert able.max_length >= 64
