@@ -132,6 +132,11 @@ class Inbound:
         """What a reply refers to: where several people talk it says whom it answers."""
         return self.message_id if self.chat_type != "direct" else ""
 
+    @property
+    def asker(self) -> str:
+        """Whose turn to be answered this is, where several people talk; else nobody's."""
+        return self.sender if self.chat_type != "direct" else ""
+
 
 # --- what goes out -------------------------------------------------------------------------------
 

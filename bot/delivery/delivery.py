@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -19,6 +20,7 @@ from bot import errors
 from bot.channel import Address, Channel, Outbound
 from bot.clock import Clock
 from bot.delivery import chunking, outbox
+from bot.delivery.outbox import Queue
 from bot.i18n import text
 from bot.metrics import Metrics
 from bot.storage import Database, Transaction
@@ -59,20 +61,20 @@ class Delivery:
         self._metrics = metrics
         self.on_moved: Callable[[Address, str], Awaitable[None]] | None = None  # of every chat
         self._open = asyncio.Event()
-        self._workers: Workers[Address, outbox.Letter] = Workers(
-            self._send_next, self._load, WINDOW
-        )
+        # Sends to one address come one after the other; whose turn it is goes round.
+        self._turns: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
+        self._workers: Workers[Queue, outbox.Letter] = Workers(self._send_next, self._load, WINDOW)
 
     def post(self, letters: Iterable[outbox.Letter]) -> None:
         """Send what a committed transaction put into the outbox; returns at once."""
         for letter in letters:
-            self._workers.put(letter.address, letter)
+            self._workers.put(letter.queue, letter)
 
     async def look(self) -> None:
         """Send whatever waits in the outbox: at a start, and after another process wrote there."""
-        for address in await self._database.read(outbox.addresses):
-            if address.channel in self._channels:
-                self._workers.look(address)
+        for queue in await self._database.read(outbox.queues):
+            if queue.address.channel in self._channels:
+                self._workers.look(queue)
 
     async def again(self) -> None:
         """Try what was parked once more, each behind what is sent to its address now."""
@@ -91,11 +93,15 @@ class Delivery:
         """Send what can be sent within `grace` seconds; the rest waits in its table."""
         await self._workers.drain(grace)
 
-    async def _load(self, address: Address, limit: int) -> Sequence[outbox.Letter]:
-        return await self._database.read(lambda tx: outbox.waiting(tx, address, limit))
+    async def _load(self, queue: Queue, limit: int) -> Sequence[outbox.Letter]:
+        return await self._database.read(lambda tx: outbox.waiting(tx, queue, limit))
 
-    async def _send_next(self, address: Address, backlog: Backlog[outbox.Letter]) -> None:
+    async def _send_next(self, queue: Queue, backlog: Backlog[outbox.Letter]) -> None:
         await self._open.wait()
+        async with self._turns.setdefault(queue.address, asyncio.Lock()):
+            await self._send_one(queue.address, backlog)
+
+    async def _send_one(self, address: Address, backlog: Backlog[outbox.Letter]) -> None:
         for letter in backlog.take():
             channel = self._channels.get(address.channel)
             if channel is None:
@@ -209,6 +215,7 @@ class Delivery:
                 now,
                 kind="notice",
                 reply_to=letter.reply_to,  # so that it is as private as what it is about
+                asker=letter.asker,
                 entry=f"{UNSENT}{letter.id}",
             )
 
@@ -254,7 +261,7 @@ class Delivery:
             await insist(self._database, lambda tx: outbox.move_parked(tx, letter.id, chat))
         backlog.rows.clear()
         backlog.more = True
-        self._workers.look(Address(address.channel, address.account, chat, address.thread))
+        await self.look()
 
 
 def _pieces(channel: Channel, letter: outbox.Letter) -> list[Outbound]:

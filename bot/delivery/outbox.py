@@ -13,7 +13,7 @@ from bot.storage import Row, Transaction
 
 _COLUMNS = (
     "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at, "
-    "extra, tries, language"
+    "extra, tries, language, asker"
 )
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
@@ -31,12 +31,21 @@ NOTHING = Extra()
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """What is sent in order: the texts for one person in a room, or all of a direct chat."""
+
+    address: Address
+    asker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Letter:
     """One text for one address; it may take several pieces.
 
     `entry` is the id of the transcript entry it tells, or empty. Times are ms since the epoch.
     `tries` counts the sends of its next piece that failed, `parked` says that it was taken out of
-    its place in the order for that. `language` is the one to speak there of what becomes of it.
+    its place in the order for that. `language` is the one to speak there of what becomes of it,
+    `asker` whom it is for where several people talk.
     """
 
     id: int
@@ -50,7 +59,13 @@ class Letter:
     extra: Extra = NOTHING
     tries: int = 0
     language: str = ""
+    asker: str = ""
     parked: bool = False
+
+    @property
+    def queue(self) -> Queue:
+        """Where it waits."""
+        return Queue(self.address, self.asker)
 
     def piece_id(self, index: int) -> str:
         """The id of the n-th piece, from 0: the same each time it is tried."""
@@ -69,35 +84,39 @@ def add(
     entry: str = "",
     extra: Extra | None = None,
     language: str = "",
+    asker: str = "",
 ) -> Letter:
     """Store a text to send; hand the result to `Delivery.post` once it is committed."""
     row = tx.execute(
         "INSERT INTO outbox(channel, account, chat, thread, kind, text, reply_to, state, "
-        "pieces_sent, entry, created_at, error, extra, language) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '', ?, ?) "
+        "pieces_sent, entry, created_at, error, extra, language, asker) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '', ?, ?, ?) "
         "RETURNING id",
-        (*_place(address), kind, text, reply_to, entry, now, _to_json(extra), language),
+        (*_place(address), kind, text, reply_to, entry, now, _to_json(extra), language, asker),
     )[0]
     id_: int = row[0]
     kept = extra or NOTHING
-    return Letter(id_, address, kind, text, reply_to, 0, entry, now, kept, language=language)
+    return Letter(
+        id_, address, kind, text, reply_to, 0, entry, now, kept, language=language, asker=asker
+    )
 
 
-def waiting(tx: Transaction, address: Address, limit: int) -> list[Letter]:
-    """What waits for an address, in order."""
+def waiting(tx: Transaction, queue: Queue, limit: int) -> list[Letter]:
+    """What waits in a queue, in order."""
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM outbox WHERE {_HERE} AND state = 'waiting' ORDER BY id LIMIT ?",
-        (*_place(address), limit),
+        f"SELECT {_COLUMNS} FROM outbox WHERE {_HERE} AND asker = ? AND state = 'waiting' "
+        "ORDER BY id LIMIT ?",
+        (*_place(queue.address), queue.asker, limit),
     )
     return [_letter(row) for row in rows]
 
 
-def addresses(tx: Transaction) -> list[Address]:
-    """Every address something waits for."""
+def queues(tx: Transaction) -> list[Queue]:
+    """Every queue in which something waits."""
     rows = tx.execute(
-        "SELECT DISTINCT channel, account, chat, thread FROM outbox WHERE state = 'waiting'"
+        "SELECT DISTINCT channel, account, chat, thread, asker FROM outbox WHERE state = 'waiting'"
     )
-    return [Address(*row) for row in rows]
+    return [Queue(Address(*place), asker) for *place, asker in rows]
 
 
 def progress(tx: Transaction, letter: int, pieces_sent: int) -> None:
@@ -195,9 +214,11 @@ def _place(address: Address) -> Sequence[str]:
 
 
 def _letter(row: Row) -> Letter:
-    id_, channel, account, chat, thread, *rest, extra, tries, language = row
+    id_, channel, account, chat, thread, *rest, extra, tries, language, asker = row
     address = Address(channel, account, chat, thread)
-    return Letter(id_, address, *rest, extra=_from_json(extra), tries=tries, language=language)
+    return Letter(
+        id_, address, *rest, extra=_from_json(extra), tries=tries, language=language, asker=asker
+    )
 
 
 def _to_json(extra: Extra | None) -> str:

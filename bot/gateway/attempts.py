@@ -129,6 +129,7 @@ class Attempts:
             words,
             "notice",
             language=language,
+            asker=inbound.asker,
             reply_to=inbound.to_answer,
         )
         draft.touch(row.session_id)

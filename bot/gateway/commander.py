@@ -97,6 +97,7 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Wait
         inbound.address,
         answer.text,
         language=call.language,
+        asker=inbound.asker,
         entry=noted[-1],
         reply_to=inbound.to_answer,
         extra=answer.extra,

@@ -242,6 +242,7 @@ class Gateway:
             receipt,
             "receipt",
             language=language,
+            asker=inbound.asker,
             extra=undo_button(language),
         )
         log.info("session.reset", reason=reason, channel=inbound.channel, session=fresh.id)

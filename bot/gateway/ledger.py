@@ -74,6 +74,7 @@ class Draft:
         *,
         language: str,
         reply_to: str = "",
+        asker: str = "",
         extra: Extra | None = None,
     ) -> None:
         """Say something that is the program's own, and note it in the transcript."""
@@ -85,6 +86,7 @@ class Draft:
             language=language,
             entry=told[-1],
             reply_to=reply_to,
+            asker=asker,
             extra=extra,
         )
 
@@ -97,11 +99,13 @@ class Draft:
         language: str,
         entry: str = "",
         reply_to: str = "",
+        asker: str = "",
         extra: Extra | None = None,
     ) -> None:
         """Put a text into the outbox; `entry` is the transcript entry it tells.
 
-        `language` is the one to say there what became of it, if it cannot be sent.
+        `language` is the one to say there what became of it, if it cannot be sent; `asker` whom it
+        is for in a room (`Inbound.asker`): those of one person do not come before all of another.
         """
         letter = outbox.add(
             self.tx,
@@ -111,6 +115,7 @@ class Draft:
             kind=kind,
             entry=entry,
             reply_to=reply_to,
+            asker=asker,
             extra=extra,
             language=language,
         )

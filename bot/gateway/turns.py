@@ -387,6 +387,7 @@ class TurnRunner:
                     inbound.address,
                     answer.letter + footer,
                     language=language,
+                    asker=inbound.asker,
                     entry=ids[-1],
                     reply_to=inbound.to_answer,
                     extra=Extra(draft=shown_as),
@@ -399,6 +400,7 @@ class TurnRunner:
                     notice.words,
                     "notice",
                     language=language,
+                    asker=inbound.asker,
                     extra=notice.extra,
                 )
             store.change(

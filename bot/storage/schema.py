@@ -158,6 +158,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE INDEX sessions_filling ON sessions(model, context_tokens)
             WHERE turns > 0 AND ended_by = ''""",
     ),
+    (
+        # Whom a text in a room is for: nobody's many texts hold up another's first.
+        "ALTER TABLE outbox ADD COLUMN asker TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -19,7 +19,7 @@ from bot.gateway import inbox
 from bot.messages import Text, ToolResult
 from bot.scope.view import folder_name
 from bot.testing import InMemoryChannel, ScriptedModel, calls
-from tests.support import Engine, running
+from tests.support import Engine, running, until
 
 DEN: dict[str, Any] = {"chat": "den", "chat_type": "group"}
 OPEN: dict[str, Any] = {"group_policy": "open"}
@@ -478,3 +478,25 @@ async def test_hostile_names_and_talk_do_no_harm(tmp_path):
         assert len(note) < 12_000
         frames = [line for line in note.splitlines() if not line.startswith(">")]
         assert [line[:6] for line in frames] == ["[said ", "[end o", "[Sat 2", "[from "]
+
+
+async def test_a_hundred_commands_of_one_member_do_not_hold_up_anothers_first_answer(tmp_path):
+    async with room(tmp_path) as engine:
+        is_open, send = asyncio.Event(), engine.channel.send
+
+        async def waits(outbound):
+            await is_open.wait()
+            return await send(outbound)
+
+        engine.channel.send = waits
+        for _ in range(100):
+            await says(engine, "/whoami", sender="eve", mentions_bot=True)
+        await says(engine, "hello", sender="ada", mentions_bot=True)
+        count = engine.app.metrics.registry.get_sample_value
+        await until(lambda: count("confidant_turns_total", {"end": "end"}) == 1)
+        await says(engine, "/status", sender="ada", mentions_bot=True)
+        is_open.set()
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("den")) == 102)
+        texts = engine.sent_to("den")
+        assert texts.index("You said: hello") <= 3
+        assert sum("You are" in text for text in texts[:6]) >= 2

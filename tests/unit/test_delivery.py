@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bot.channel import Address, Attachment, Button, Capabilities
 from bot.delivery import delivery as module
@@ -363,7 +365,10 @@ async def test_a_reply_names_its_draft_in_its_first_piece_and_what_it_answers_in
 
         letter = await post.database.write(work)
         if again:
-            assert await post.database.read(lambda tx: outbox.waiting(tx, ADA, 1)) == [letter]
+            queue = outbox.Queue(ADA)
+            assert await post.database.read(lambda tx, q=queue: outbox.waiting(tx, q, 1)) == [
+                letter
+            ]
             await post.restart()
         else:
             post.delivery.post([letter])
@@ -372,3 +377,44 @@ async def test_a_reply_names_its_draft_in_its_first_piece_and_what_it_answers_in
         assert [piece.reply_to for piece in sent] == ["m5", "", ""]
         assert {piece.answers for piece in sent} == {"m5"}
         await post.until(lambda states: set(states) == {"sent"})
+
+
+class Gated:
+    """A platform that takes nothing before it is opened."""
+
+    def __init__(self, post: Post) -> None:
+        self.is_open = asyncio.Event()
+        self._send = post.channel.send
+        post.channel.send = self.send
+
+    async def send(self, outbound):
+        await self.is_open.wait()
+        return await self._send(outbound)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(counts=st.lists(st.integers(1, 5), min_size=1, max_size=4), is_restarted=st.booleans())
+async def test_nobodys_many_texts_in_a_room_come_before_anothers_first(post, counts, is_restarted):
+    send, before = post.channel.send, len(post.channel.sent)
+    platform = Gated(post)
+    people = [f"p{number}" for number in range(len(counts))]
+
+    def work(tx: Transaction) -> list[outbox.Letter]:
+        return [
+            outbox.add(tx, ADA, f"{person}.{number}", post.clock(), asker=person)
+            for person, count in zip(people, counts, strict=True)
+            for number in range(count)
+        ]
+
+    post.delivery.post(await post.database.write(work))
+    if is_restarted:
+        await post.restart()
+    platform.is_open.set()
+    await post.channel.wait_sent(before + sum(counts))
+    texts = post.texts()[before:]
+    for person in people:
+        own = [place for place, text in enumerate(texts) if text.startswith(f"{person}.")]
+        assert [texts[place] for place in own] == [f"{person}.{n}" for n in range(len(own))]
+        # Each has one turn in a round; who is first may have had one more before the others came.
+        assert all(place <= (number + 1) * len(people) for number, place in enumerate(own))
+    post.channel.send = send

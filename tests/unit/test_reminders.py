@@ -89,7 +89,7 @@ class Desk:
         return apply(draft, session).text
 
     def letters(self, address: Address = ADA) -> list[outbox.Letter]:
-        return outbox.waiting(self.tx, address, 1000)
+        return outbox.waiting(self.tx, outbox.Queue(address), 1000)
 
     def texts(self) -> list[str]:
         return [letter.text for letter in self.letters()]
