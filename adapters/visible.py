@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
     from markdown_it.token import Token
+
+    from adapters.markdown import Markdown
 
 # A text whose first line begins with a letter or a digit shows at least that line.
 _PLAIN = re.compile(r"\s*[^\W_]")
@@ -54,7 +55,7 @@ def has_ink(text: str) -> bool:
 
 
 @functools.cache
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # noqa: PLC0415  # most messages never need it
+def _parser() -> Markdown:
+    from adapters.markdown import Markdown  # noqa: PLC0415  # most messages never need it
 
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return Markdown()
