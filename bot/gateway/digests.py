@@ -138,6 +138,8 @@ def _move_sessions(tx: Transaction, key: str, everybody: Ids) -> None:
         )
         for session in store.of_key(tx, key)
     }
+    if current is not None:  # one that was read back has its longer key already
+        moved.setdefault(current.id, current)
     for session in moved.values():
         before = moved.get(session.previous or "")
         is_others = before is not None and before.key != session.key
@@ -157,6 +159,7 @@ def _take_up(tx: Transaction, key: str, session: Session, at: int) -> None:
     """Let a key go on with a session, unless it goes on with one that was taken up later."""
     if store.current(tx, key) is None or store.taken_up_at(tx, key) < at:
         store.point(tx, key, session.id, at)
+        lasting.went_back(tx, key, session.id, at)
     else:
         store.change(tx, session.id, ended_by="left", ended_at=at)
 
@@ -182,6 +185,8 @@ def _move_rows(tx: Transaction, key: str, everybody: Ids) -> None:
             own = ids_of((account, chat, thread, person, person.partition(":")[2]))
             longer = lengthened(key, own, everybody)
             tx.execute(f"UPDATE {table} SET key = ? WHERE {who} = ?", (longer, id_))
+            if table == "reminders":
+                lasting.keep(tx, table, id_)
             if table == "reminders":
                 lasting.keep(tx, "reminders", id_)
 

@@ -221,6 +221,38 @@ async def test_what_was_said_in_a_restored_backup_follows_too(old: Path):
     assert short_keys(old) == set()
 
 
+async def test_what_a_journal_gives_back_under_a_short_key_is_moved_too(old: Path):
+    async with starting(old) as engine:
+        await settled(engine)
+    key, session = rows(old, "SELECT key, session_id FROM conversations WHERE key LIKE '%ada~%'")[0]
+    short = key[:-20]
+    for statement in (
+        f"INSERT INTO conversations VALUES ('{short}', '{session}', 1)",
+        f"UPDATE reminders SET key = '{short}'",
+        f"INSERT INTO rooms VALUES ('{short}', 'mention', 0, 1)",
+    ):
+        rows(old, statement)
+    async with starting(old) as engine:
+        assert "feed the cat" in await ask(engine, "/reminders", sender="Ada")
+    assert short_keys(old) == set()
+
+
+async def test_everything_comes_back_when_only_files_are_left(old: Path):
+    async with starting(old) as engine:
+        await settled(engine)
+        assert "conversation before" in await ask(engine, "/undo", sender="Ada")
+    for name in old.glob("confidant.db*"):
+        name.unlink()
+    model = ScriptedModel()
+    async with starting(old, model=model) as engine:
+        assert "feed the cat" in await ask(engine, "/reminders", sender="Ada")
+        await ask(engine, "and now?", sender="Ada")
+        shown = str(model.requests[-1].messages)
+        assert "harbour code" in shown
+        assert "my second conversation" not in shown
+    assert short_keys(old) == set()
+
+
 # --- pure -----------------------------------------------------------------------------------------
 
 
