@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+from aiohttp import web
 
-from bot.config import MemoryConfig
+from bot.config import EmbedderConfig, MemoryConfig
 from bot.errors import EmbedderError
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.glosses import Glosses
 from bot.memory.embed.local import LocalEmbedder
+from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index import Document, MemoryIndex
+from tests.fakes import embeddings_api
 from tests.support import FakeClock
 
 MAIN = ("main", "shared")
@@ -277,3 +280,85 @@ async def test_a_search_goes_on_without_the_dictionary_when_that_cannot_be_read(
 
 def _no_dictionary():
     raise FileNotFoundError("it is not installed")
+
+
+# --- texts that the embedder refuses --------------------------------------------------------------
+
+
+@asynccontextmanager
+async def remote_index(tmp_path, api):
+    config = {"provider": "openai", "model": "m", "base_url": api.base_url, "batch": 8}
+    embedder = RemoteEmbedder(EmbedderConfig.model_validate(config))
+    async with index_of(tmp_path, embedder) as index:
+        yield index
+    await embedder.close()
+
+
+async def refusing(api, request):
+    if any("forbidden" in text for text in api.inputs[-1]):
+        return web.Response(status=400)
+    return await embeddings_api.vectors(api, request)
+
+
+async def test_one_text_that_is_refused_keeps_no_other_from_its_vector(tmp_path, note):
+    for number in range(12):
+        note(f"memory/n{number}.md", f"- harbour number {number}\n")
+    note("memory/bad.md", "- a forbidden word\n")
+    async with embeddings_api.running(refusing) as api:
+        async with remote_index(tmp_path, api) as index:
+            status = await index.status()
+            assert status.problems == {
+                "memory/bad.md": "the embedder refuses a part of it, which is found by its words "
+                "alone"
+            }
+            assert status.degraded == ()
+            found = await index.search("harbour number 7", MAIN, 3)
+            assert found.mode == "vector+keyword"
+            assert found.hits[0].path == "memory/n7.md"
+            assert (await index.search("forbidden", MAIN, 3)).hits[0].path == "memory/bad.md"
+            asked = [text for texts in api.inputs for text in texts]
+            before = len(api.bodies)
+            assert sum("forbidden" in text for text in asked) >= 1
+            await index.sync("again")
+            assert len(api.bodies) == before
+            # It is not asked for again when everything is built anew either.
+            note("memory/n0.md", "- harbour number zero\n")
+            await index.sync("edited")
+            assert ["forbidden" in str(texts) for texts in api.inputs[before:]] == [False]
+        note("memory/bad.md", "- another word\n")
+        for path in (tmp_path / "index").glob("index-*"):
+            path.unlink()
+        async with remote_index(tmp_path, api) as index:
+            assert (await index.status()).problems == {}
+            assert len(api.bodies) == before + 2  # the edited ones; the others were kept
+
+
+async def test_what_was_made_before_a_server_failed_is_kept_and_not_asked_for_again(tmp_path, note):
+    for number in range(24):
+        note(f"memory/n{number:02}.md", f"- harbour number {number}\n")
+    good = embeddings_api.vectors
+    async with (
+        embeddings_api.running(good, good, embeddings_api.status(401)) as api,
+        remote_index(tmp_path, api) as index,
+    ):
+        assert (await index.status()).degraded == ("no vectors: the server answered 401",)
+        made = {text for texts in api.inputs[:2] for text in texts}
+        api.answers = []
+        del api.bodies[:]
+        await index.sync("later")
+        assert len(made) == 16
+        assert made.isdisjoint(text for texts in api.inputs for text in texts)
+        assert (await index.status()).degraded == ()
+        assert (await index.search("harbour number 23", MAIN, 3)).mode == "vector+keyword"
+
+
+async def test_a_server_that_refuses_everything_marks_nothing(tmp_path, note):
+    note("memory/a.md", "- harbour\n")
+    async with embeddings_api.running(embeddings_api.status(400)) as api:
+        async with remote_index(tmp_path, api) as index:
+            status = await index.status()
+            assert status.problems == {}
+            assert status.degraded[0] == "no vectors: the server answered 400"
+        api.answers = []
+        async with remote_index(tmp_path, api) as index:
+            assert (await index.search("harbour", MAIN, 3)).mode == "vector+keyword"
