@@ -66,7 +66,7 @@ def _poisoned() -> None:
 async def _serve(loaded: Loaded) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    parts = Parts(remote=Model(), dashboard=False)
+    parts = Parts(remote=Model(), dashboard="CONFIDANT_DASHBOARD__PORT" in os.environ)
     async with App(loaded.config, loaded.plugins, parts):
         await stop.wait()
 
