@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from bot.agent.models import Model, Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage
-from bot.agent.silence import is_silent, may_become_silent
+from bot.agent.silence import is_silent, may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable
@@ -205,7 +205,7 @@ class Turn:
         if is_silent(reply.message.text):
             self._silent = True
         else:
-            self._said.append(reply.message.text)
+            self._said.append(spoken(reply.message.text))
         if reply.message.blocks:
             self._add(storable(reply.message))
         self._count(reply.usage)
@@ -261,7 +261,7 @@ class Turn:
 
     def _partial(self) -> str:
         """The reply being written, as far as it may be shown."""
-        return "" if self._held_back else "".join(self._writing)
+        return "" if self._held_back else spoken("".join(self._writing))
 
     def _text(self) -> str:
         parts = (*self._said, self._partial())

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from bot.agent import ticks
 from bot.agent.recall import Recaller
-from bot.agent.silence import is_silent
+from bot.agent.silence import spoken
 from bot.agent.tools import ToolContext, TurnMemory, provenance
 from bot.agent.tools.guard import reference_of
 from bot.agent.tools.toolbox import Toolbox
@@ -472,7 +472,7 @@ def _read(message: Message) -> str:
     """A message as a person reads it."""
     if message.role == "user":
         return message.text
-    return "" if is_silent(message.text) else ticks.without_ticks(message.text)
+    return ticks.without_ticks(spoken(message.text))
 
 
 def _answer(result: TurnResult, model: str, language: str, stored: str, unseen: str) -> _Answer:
