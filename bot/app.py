@@ -249,7 +249,7 @@ class App:
             live=live,
             ledger=ledger,
             notes=memory.notes,
-            flusher=Flusher(memory.notes, memory.files),
+            flusher=Flusher(memory.notes, memory.files, config.memory.flush),
             compactor=Compactor(),
             channels=self.channels,
             clock=clock,

@@ -263,6 +263,19 @@ class EmbedderConfig(Section):
     batch: int = Field(default=64, ge=1, le=2048, description="Most texts in one request.")
 
 
+class FlushConfig(Section):
+    """`[memory.flush]`: the operator's own wishes for what is saved, beside those in AGENTS.md."""
+
+    prompt: str = Field(
+        default="", description="Added to what the model is asked when a conversation is saved."
+    )
+    system_prompt: str = Field(
+        default="",
+        description="Added to the rules it saves by; counts more than the program's own, such as "
+        '"Never write down health matters."',
+    )
+
+
 class MemoryConfig(Section):
     """`[memory]`: where the Markdown lives, and what of it a conversation begins with."""
 
@@ -285,6 +298,7 @@ class MemoryConfig(Section):
         default="auto",
         description='Name the file and lines that memory stands in: "auto" does in direct chats.',
     )
+    flush: FlushConfig = Field(default_factory=FlushConfig)
     embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
     max_results: int = Field(default=6, ge=1, le=50, description="Most results of one search.")
     min_score: float = Field(

@@ -252,7 +252,7 @@ class _Piece:
 def _assemble(gathered: _Gathered, words: str, now: datetime, known: str, budget: int) -> Opening:
     quotes: list[tuple[Quote, Recalled | None]] = []
     origins: set[Whose] = set()
-    shown = [markdown.normal(known)]
+    shown = [markdown.normal(markdown.unattributed(known))]
     if gathered.before is not None:
         before = gathered.before.recap
         origins |= gathered.before.origins

@@ -68,6 +68,7 @@ class Prefixes:
                 file.text,
                 remembered=file.remembered,
                 cap=cap if file.remembered else persona.FILE_CAP,
+                spare=file.conclusions,
             )
             for file in await self._files.bootstrap(view)
         ]

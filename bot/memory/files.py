@@ -21,7 +21,7 @@ MAX_LISTED = 50_000  # files; as many as the index takes
 
 PRIVATE = (paths.USER_FILE, paths.MEMORY_FILE, paths.ROOM_FILE)
 BOOTSTRAP = (
-    "AGENTS.md",
+    paths.AGENTS_FILE,
     "SOUL.md",
     "IDENTITY.md",
     paths.USER_FILE,
@@ -57,11 +57,15 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """A file a conversation begins with, without its comments; `remembered` is about people."""
+    """A file a conversation begins with, without its comments; `remembered` is about people.
+
+    `conclusions` says where in the text the bot's own stand, the oldest first.
+    """
 
     name: str
     text: str
     remembered: bool = False
+    conclusions: tuple[markdown.Span, ...] = ()
 
 
 class SpaceFiles:
@@ -163,7 +167,8 @@ class SpaceFiles:
         for name in BOOTSTRAP:
             if name in own:
                 text = markdown.without_untrusted(self._whole(paths.resolve(view, name)))
-                found.append(Bootstrap(name, markdown.plain(text), remembered=True))
+                shown, conclusions = markdown.attributed(text)
+                found.append(Bootstrap(name, shown, True, conclusions))
             elif name not in PRIVATE:
                 found.append(Bootstrap(name, markdown.plain(self._whole(Target(name, (), name)))))
         return found

@@ -15,10 +15,20 @@ from datetime import date, datetime
 from typing import Literal
 
 Provenance = Literal["owner", "agent", "untrusted"]
+Span = tuple[int, int]  # characters from, and up to but not including
+
+_SHOWN = {"owner": "said", "agent": "concluded"}
+_SEAL = "\ue0ff"  # between an entry and its mark, while comments are taken out
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]+")
 _MARK = re.compile(r"<!--\s*(?P<by>owner|agent|untrusted)\b[^>]*-->\s*$")
+_MARK_AT_END = re.compile(
+    r"(?<![ \t])[ \t]*<!--[ \t]*(?P<by>owner|agent)\b[ \t]*(?P<day>(?:\d{4}-\d\d-\d\d)?)"
+    r"[^>\n]*-->[ \t]*$",
+    re.MULTILINE,
+)
+_SHOWN_AT_END = re.compile(r" \((?:said|concluded)(?: \d{4}-\d\d-\d\d)?\)$", re.MULTILINE)
 _UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
 _BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
 _CLOCK = re.compile(r"^\d{1,2}:\d{2}\s+")
@@ -72,6 +82,37 @@ def plain(text: str) -> str:
             parts.append(after)
             opened.clear()
     return "".join([*parts, *(f"<!--{piece}" for piece in opened)])
+
+
+def attributed(text: str) -> tuple[str, tuple[Span, ...]]:
+    """The text without comments, in which marks have become words: "(said 2026-07-01)".
+
+    Also where in it the bot's conclusions stand, each with the end of its last line, the oldest
+    first; one without a date counts as older than any other.
+    """
+    sealed = _MARK_AT_END.sub(rf"{_SEAL}\g<by> \g<day>", text.replace(_SEAL, ""))
+    lines = plain(sealed).split("\n")
+    ends = {item.start: item.end for item in items("\n".join(lines))}
+    shown: list[str] = []
+    starts: list[int] = [0]
+    concluded: list[tuple[str, int]] = []
+    for number, line in enumerate(lines):
+        words, sealed_by, mark = line.partition(_SEAL)
+        by, _, day = mark.partition(" ")
+        shown.append(f"{words} ({f'{_SHOWN[by]} {day}'.strip()})" if sealed_by else line)
+        starts.append(starts[-1] + len(shown[-1]) + 1)
+        if by == "agent" and number in ends:
+            concluded.append((day, number))
+    whole = "\n".join(shown)
+    spans = (
+        (starts[start], min(starts[ends[start]], len(whole))) for _, start in sorted(concluded)
+    )
+    return whole, tuple(spans)
+
+
+def unattributed(text: str) -> str:
+    """The text without the words that `attributed` put behind entries."""
+    return _SHOWN_AT_END.sub("", text)
 
 
 def readable(text: str) -> str:

@@ -13,6 +13,7 @@ from bot.errors import NotVisible
 from bot.scope import MAIN_SPACE, SHARED_SPACE, MemoryView
 
 NOTES_FOLDER = "memory"
+AGENTS_FILE = "AGENTS.md"
 MEMORY_FILE = "MEMORY.md"
 USER_FILE = "USER.md"
 ROOM_FILE = "ROOM.md"

@@ -22,7 +22,7 @@ from bot.agent.models import Reply, Request, ToolSpec, chores
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.config import MemoryConfig
+from bot.config import FlushConfig, MemoryConfig
 from bot.context import compaction, tokens
 from bot.gateway.feed import TranscriptFeed
 from bot.memory.embed.local import LocalEmbedder
@@ -231,7 +231,7 @@ class Life:
     async def flush(self) -> None:
         context = ToolContext(VIEW, "s1", NOW, window=WINDOW)
         request = FlushRequest(OfflineModel(), "offline", tuple(self.unsaved), context, "en")
-        done = await Flusher(self.notes, self.files).flush(request)
+        done = await Flusher(self.notes, self.files, FlushConfig()).flush(request)
         assert done.error is None
         self.unsaved.clear()
         self.saved += len(done.saved)

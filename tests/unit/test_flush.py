@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bot.agent.flush import Flusher, FlushRequest
+from bot.agent.flush import Flushed, Flusher, FlushRequest
 from bot.agent.models import Reply, Request
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
 from bot.agent.tools.quotes import Quote, render
+from bot.config import FlushConfig
 from bot.context import compaction, tokens
 from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
 from bot.memory.files import SpaceFiles
@@ -51,9 +52,9 @@ def beside(text: str, note: str, origin: Whose) -> Message:
 class Memory:
     """A workspace, and flushes into it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **wishes: str) -> None:
         self.folder = folder
-        self.flusher = Flusher(Notes(folder), SpaceFiles(folder))
+        self.flusher = Flusher(Notes(folder), SpaceFiles(folder), FlushConfig(**wishes))
 
     async def flush(self, model: Any, *messages: Message, view: MemoryView = VIEW, **changes: Any):
         context = ToolContext(view, "s1", NOW, window=120_000)
@@ -116,6 +117,48 @@ async def test_the_model_gets_one_tool_the_persons_own_day_and_what_memory_says(
     ]
     assert [each.text for each in said if each.who == "person"] == [TALK[0].text]
     assert len(sent.messages) == 1  # no history whose tool calls could lose their results
+
+
+HEALTH = "Never write down health matters."
+
+
+@pytest.mark.parametrize(
+    ("agents", "wishes"),
+    [
+        (f"# Rules\n\n- {HEALTH}\n", {}),
+        ("# Rules\n\n<!-- nothing yet -->\n", {"system_prompt": HEALTH}),
+        ("", {"prompt": HEALTH}),
+    ],
+)
+async def test_the_operators_wishes_are_in_what_it_is_asked(tmp_path, agents, wishes):
+    def obeys(asked: Request) -> str | Reply:
+        said = asked.system + asked.messages[0].text
+        if HEALTH in said or len(asked.messages) > 1:
+            return "NO_REPLY"
+        return calls("memory_write", text="my knee hurts")
+
+    talk = (person("my knee hurts"), assistant("Oh no."))
+    free = Memory(tmp_path / "free")
+    await free.flush(ScriptedModel(obeys), *talk)
+    assert "my knee hurts" in free.note()
+    memory = Memory(tmp_path / "bound", **wishes)
+    memory.write("AGENTS.md", agents)
+    model = ScriptedModel(obeys)
+    assert await memory.flush(model, *talk) == Flushed()
+    assert memory.note() == ""
+    (asked,) = model.requests
+    assert (HEALTH in asked.system) == ("prompt" not in wishes)
+    assert "nothing yet" not in asked.system
+
+
+async def test_rules_longer_than_the_window_leave_room_for_the_conversation(memory: Memory):
+    memory.write("AGENTS.md", "- Be kind.\n" * 10_000)
+    model = scripted("NO_REPLY")
+    context = ToolContext(VIEW, "s1", NOW, window=16_000)
+    await memory.flush(model, *TALK, context=context)
+    (asked,) = model.requests
+    assert "Be kind" in asked.system
+    assert tokens.estimate(asked.system) < 4_000
 
 
 async def test_nothing_else_than_writing_to_memory_can_be_done(memory: Memory):

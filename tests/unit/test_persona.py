@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, date
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.context import tokens
-from bot.context.persona import FILE_CAP, PersonaFile, assemble, capped, is_blank, sections
+from bot.context.persona import (
+    FILE_CAP,
+    PersonaFile,
+    assemble,
+    capped,
+    is_blank,
+    sections,
+    spared,
+)
 from bot.context.recap import recap
 from bot.memory import templates
 from bot.memory.files import BOOTSTRAP, SpaceFiles
-from bot.memory.markdown import plain
+from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
 from bot.scope import MAIN_SPACE, MemoryView
 from bot.sessions.entries import Entry
 
@@ -33,6 +41,78 @@ def test_each_file_has_its_heading_and_blank_ones_are_left_out():
     assert "IDENTITY" not in text
     assert text.count("\n## ") == 2
     assert assemble(files[1:3], PLENTY) == ""
+
+
+FACTS = (
+    "# Facts\n\n- Likes tea <!-- owner 2026-01-02 -->\n- Seems shy <!-- agent 2026-03-01 -->\n"
+    "- By hand\n- Walks a lot <!-- agent 2026-01-01 -->\n  every day\n- Undated <!-- agent -->\n"
+    "- Spam <!-- untrusted 2026-01-01 -->\n"
+)
+
+
+async def test_the_model_is_shown_what_was_said_and_what_was_concluded(tmp_path: Path):
+    (tmp_path / "MEMORY.md").write_text(FACTS)
+    view = MemoryView(MAIN_SPACE, ("k",), private=True)
+    found = {file.name: file for file in await SpaceFiles(tmp_path).bootstrap(view)}["MEMORY.md"]
+    assert found.text == (
+        "# Facts\n\n- Likes tea (said 2026-01-02)\n- Seems shy (concluded 2026-03-01)\n- By hand\n"
+        "- Walks a lot (concluded 2026-01-01)\n  every day\n- Undated (concluded)\n"
+    )
+    oldest_first = [found.text[start:end] for start, end in found.conclusions]
+    assert oldest_first == [
+        "- Undated (concluded)\n",
+        "- Walks a lot (concluded 2026-01-01)\n  every day\n",
+        "- Seems shy (concluded 2026-03-01)\n",
+    ]
+    shown = assemble([PersonaFile("MEMORY.md", found.text, remembered=True)], PLENTY)
+    assert "what the person said" in shown
+    assert sections(shown)[0][2]
+    assert unattributed(found.text) == plain(without_untrusted(FACTS))
+
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from(["owner", "agent", ""]),
+        st.dates(min_value=date(2020, 1, 1), max_value=date(2026, 12, 31)),
+        st.text(st.characters(categories=["L"]), min_size=1, max_size=40),
+    ),
+    max_size=30,
+)
+
+
+@given(ENTRIES, st.integers(200, 1_500))
+def test_at_the_cap_the_oldest_conclusions_go_first_and_nothing_a_person_said(entries, cap):
+    lines = [
+        f"- {number} {words}{f' <!-- {by} {day} -->' if by else ''}"
+        for number, (by, day, words) in enumerate(entries)
+    ]
+    text, conclusions = attributed("\n".join(lines))
+    kept = spared(text, conclusions, cap)
+    gone = [line for line in text.splitlines() if line not in kept.splitlines()]
+    whose = [(by, day) for by, day, _ in entries]
+    places = [text.splitlines().index(line) for line in gone]
+    assert all(whose[place][0] == "agent" for place in places)
+    left = [day for n, (by, day) in enumerate(whose) if by == "agent" and n not in places]
+    assert all(whose[place][1] <= min(left, default=date.max) for place in places)
+    if gone:
+        assert f"[… {len(gone)} of your older conclusions are left out here" in kept
+        assert len(text) > cap
+        assert len(kept) <= cap or not left
+        with_one_more = max(len(text.splitlines()[place]) for place in places)
+        assert len(kept) > cap - with_one_more - 100 or not left  # no more than had to
+    else:
+        assert kept == text
+
+
+def test_what_the_person_said_stays_when_the_file_is_too_long():
+    said = [f"- fact {n} was told <!-- owner 2026-01-01 -->" for n in range(50)]
+    made = [f"- guess {n} was made <!-- agent 2026-01-{n % 28 + 1:02} -->" for n in range(500)]
+    text, spare = attributed("\n".join([*made[:250], *said, *made[250:]]))
+    prompt = assemble([PersonaFile("MEMORY.md", text, True, 6_000, spare)], PLENTY)
+    assert all(f"fact {n} was told (said" in prompt for n in range(50))
+    assert "(concluded 2026-01-28)" in prompt
+    assert "(concluded 2026-01-01)" not in prompt
+    assert len(prompt) < 7_000
 
 
 def test_a_long_file_keeps_head_and_tail_around_a_marker():
