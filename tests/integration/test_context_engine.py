@@ -1488,7 +1488,7 @@ async def test_a_long_result_is_cut_kept_whole_and_forgotten_with_its_words(tmp_
         assert "芝麻" not in seen[0]
         note.unlink()
         answer = await command(engine, "/memory forget 芝麻开门四十二")
-        assert "1 long answers of tools" in answer
+        assert "1 long answer of tools that is kept whole" in answer
         answer = await command(engine, "/memory forget yes")
         assert "kept whole: 1 removed" in answer
         assert query(tmp_path, "SELECT 1 FROM artifacts") == []
