@@ -16,7 +16,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test proof check lint types fast bench docs lock clean
+.PHONY: help run install test proof check lint types fast bench docs stats lock clean
 
 help:
 	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
@@ -26,6 +26,7 @@ help:
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
+	@echo 'make stats    count the lines of code of the engine, the adapters and the tests'
 	@echo 'make lock     write requirements.lock and requirements-dev.lock anew'
 	@echo 'make clean    remove .venv and caches; your data and .env stay'
 
@@ -66,6 +67,9 @@ bench: $(TEST_READY)
 
 docs: $(RUN_READY)
 	@$(BIN)/python scripts/docs.py
+
+stats: $(RUN_READY)
+	@$(BIN)/python scripts/stats.py
 
 lock: $(TEST_READY)
 	$(LOCK) --group build --output-file requirements.lock
