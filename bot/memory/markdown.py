@@ -75,8 +75,9 @@ def plain(text: str) -> str:
     head, *rest = text.split("<!--")
     parts, opened = [head], list[str]()
     for piece in rest:
-        inside, closed, after = piece.partition("-->")
-        opened.append(inside)
+        # Within a comment another beginning may be a part of its end: "<!-- <!--->".
+        _, closed, after = (f"<!--{piece}" if opened else piece).partition("-->")
+        opened.append(piece)
         if closed:
             parts[-1] = parts[-1].rstrip(" \t")
             parts.append(after)

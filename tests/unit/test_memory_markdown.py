@@ -7,7 +7,7 @@ import time
 from datetime import UTC, date, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bot.memory import markdown
@@ -148,6 +148,9 @@ PIECES = st.sampled_from(["<!--", "-->", " ", "\t", "\n", "a", "-", ">", "<!-", 
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
+@example("<!--<!--->")
+@example("<!-- <!-->x")
+@example("<!-->x")
 def test_comments_go_with_the_spaces_before_them_and_nothing_else(text: str):
     wanted = re.sub(r"(?<![ \t])[ \t]*<!--.*?-->", "", text, flags=re.DOTALL)
     assert markdown.plain(text) == wanted
