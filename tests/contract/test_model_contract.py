@@ -174,7 +174,9 @@ async def test_window_and_names_never_raise(subject: Subject):
     for name in ("claude-sonnet-5-5", "nothing-by-this-name", ""):
         window = await subject.model.window(name)
         assert isinstance(window, Window)
-        assert window.max_input_tokens > window.max_output_tokens > 0
+        assert window.max_output_tokens > 0
+        # 0 says that the service does not tell it.
+        assert not window.max_input_tokens or window.max_input_tokens > window.max_output_tokens
     assert all(isinstance(name, str) for name in await subject.model.names())
 
 
