@@ -20,6 +20,7 @@ OWN_SHARE = 0.6  # of the words must be the person's, for it to be what they sai
 LONG = 30  # characters; a shorter text may stand inside another by chance
 
 _ONLY_CARRIED: frozenset[Whose] = frozenset({CARRIED})
+_TOOL: frozenset[Whose] = frozenset({"tool"})
 _FIRST_CJK = "\u2e80"
 # How a fact speaks of whom it is about, whatever it says.
 _SUBJECTS = frozenset("user users person owner name named called 用户 主人".split())  # noqa: SIM905
@@ -78,7 +79,9 @@ def provenance_of(
 def spoken_by_bot(messages: Sequence[Message], memory: TurnMemory) -> tuple[Message, ...]:
     """A turn's messages, in which what the model said bears the mark of what it was shown."""
     shown = frozenset[Whose]().union(*(message.origins for message in (*memory.seen, *messages)))
-    origin = mixture({*shown, "tool"} if memory.foreign else shown)
+    if memory.foreign:
+        shown |= _TOOL
+    origin = mixture(shown)
     if origin and shown - CLEAN <= _ONLY_CARRIED:
         sources = sources_of(replace(memory, seen=(*memory.seen, *messages)))
         said = "\n".join(message.text for message in messages if message.role == "assistant")
