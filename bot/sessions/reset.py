@@ -6,7 +6,7 @@ call it, so they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -95,7 +95,7 @@ def ends_at(policy: ResetPolicy, times: SessionTimes, zone: ZoneInfo) -> tuple[i
     return min(ends, key=lambda end: end[0], default=None)
 
 
-def cut(config: ResetConfig, now: int, zones: Iterable[ZoneInfo]) -> Cut | None:
+def cut(config: ResetConfig, now: int, zones: Collection[ZoneInfo]) -> Cut | None:
     """The loosest cut over all policies and time zones; None when nothing ever ends.
 
     It only leaves out what cannot be over: `expired` decides about the rest.

@@ -260,3 +260,123 @@ def test_a_session_is_over_from_the_moment_that_is_told(policy, zone, started, s
     assert expired(policy, times, at - 1, zone) is None
     assert expired(policy, times, at, zone) == why
     assert (expired(policy, times, later, zone) is None) == (later < at)
+
+
+UTC_ZONE = ZoneInfo("UTC")
+FOUR = _ms("2026-11-21T04:00:00+00:00")
+NOON = FOUR + 8 * HOUR
+NEVER_MET = -(2**62)
+
+
+@pytest.mark.parametrize(
+    ("policies", "zones", "found"),
+    [
+        ([ResetPolicy(mode="none", idle_minutes=5)], ["UTC"], None),
+        ([ResetPolicy(mode="idle", idle_minutes=5)], ["UTC"], (NOON - 5 * MINUTE, None, None)),
+        ([ResetPolicy(mode="idle", idle_minutes=1)], ["UTC"], (NOON - MINUTE, None, None)),
+        ([ResetPolicy(mode="daily", at_hour=4)], ["UTC"], (None, NOON - HOUR, FOUR)),
+        # Without a zone there is no boundary that anything could be older than.
+        ([ResetPolicy(mode="daily", at_hour=4)], [], (None, NOON - HOUR, None)),
+        # It is 13:00 in Berlin: the boundary of its noon is the later one.
+        (
+            [ResetPolicy(mode="daily", at_hour=12)],
+            ["America/New_York", "Europe/Berlin"],
+            (None, NOON - HOUR, NOON - HOUR),
+        ),
+        (
+            [
+                ResetPolicy(mode="daily", at_hour=4, idle_minutes=600),
+                ResetPolicy(mode="daily", at_hour=6),
+                ResetPolicy(mode="idle", idle_minutes=90),
+                ResetPolicy(mode="none", idle_minutes=1),
+            ],
+            ["UTC"],
+            (NOON - 90 * MINUTE, NOON - HOUR, FOUR + 2 * HOUR),
+        ),
+    ],
+)
+def test_the_cut_is_as_tight_as_the_shortest_policies_allow(policies, zones, found):
+    default, *others = policies
+    config = ResetConfig(
+        **default.model_dump(), by_channel={f"c{n}": each for n, each in enumerate(others)}
+    )
+    is_cut = cut(config, NOON, [*map(ZoneInfo, zones)])
+    if found is None:
+        assert is_cut is None
+        return
+    wanted = tuple(NEVER_MET if bound is None else bound for bound in found)
+    assert (is_cut.idle_since, is_cut.quiet_since, is_cut.boundary) == wanted
+
+
+@pytest.mark.parametrize(
+    ("policy", "started", "silent_since", "end"),
+    [
+        # Idle ends on the millisecond.
+        (ResetPolicy(mode="idle", idle_minutes=90), FOUR, FOUR, (FOUR + 90 * MINUTE, "idle")),
+        (ResetPolicy(mode="idle", idle_minutes=1), FOUR, FOUR, (FOUR + MINUTE, "idle")),
+        # A day ends at its boundary, or when the hour of silence is over.
+        (ResetPolicy(at_hour=4), FOUR - DAY, FOUR - 2 * HOUR, (FOUR, "daily")),
+        (ResetPolicy(at_hour=4), FOUR - DAY, FOUR, (FOUR + HOUR, "daily")),
+        # What comes first is the reason; at the same moment, idle.
+        (
+            ResetPolicy(at_hour=4, idle_minutes=120),
+            FOUR - 3 * HOUR,
+            FOUR - 3 * HOUR,
+            (FOUR - HOUR, "idle"),
+        ),
+        (
+            ResetPolicy(at_hour=4, idle_minutes=240),
+            FOUR - 3 * HOUR,
+            FOUR - 3 * HOUR,
+            (FOUR, "daily"),
+        ),
+        (
+            ResetPolicy(at_hour=4, idle_minutes=180),
+            FOUR - 3 * HOUR,
+            FOUR - 3 * HOUR,
+            (FOUR, "idle"),
+        ),
+    ],
+)
+def test_a_conversation_ends_to_the_millisecond_and_for_what_came_first(
+    policy, started, silent_since, end
+):
+    times = SessionTimes(started, silent_since)
+    assert ends_at(policy, times, UTC_ZONE) == end
+    at, why = end
+    assert expired(policy, times, at - 1, UTC_ZONE) is None
+    assert expired(policy, times, at, UTC_ZONE) == why
+    assert expired(policy, times, at + 3 * DAY, UTC_ZONE) == why
+
+
+def test_a_conversation_that_nothing_ends_goes_on():
+    times = SessionTimes(FOUR, FOUR)
+    assert ends_at(ResetPolicy(mode="none", idle_minutes=5), times, UTC_ZONE) is None
+    assert expired(ResetPolicy(mode="none", idle_minutes=5), times, FOUR + DAY, UTC_ZONE) is None
+
+
+@pytest.mark.parametrize(
+    ("zone", "moment", "hour", "before", "after"),
+    [
+        # Far from the machine's own zone the day is another one.
+        (
+            "Pacific/Kiritimati",
+            "2026-07-01T12:00:00+00:00",
+            1,
+            "2026-07-01T11:00:00+00:00",
+            "2026-07-02T11:00:00+00:00",
+        ),
+        (
+            "Pacific/Pago_Pago",
+            "2026-07-01T12:00:00+00:00",
+            2,
+            "2026-06-30T13:00:00+00:00",
+            "2026-07-01T13:00:00+00:00",
+        ),
+    ],
+)
+def test_the_hour_is_that_of_the_persons_zone(zone, moment, hour, before, after):
+    where = ZoneInfo(zone)
+    assert latest_boundary(_ms(moment), hour, where) == _ms(before)
+    assert next_boundary(_ms(moment), hour, where) == _ms(after)
+    assert next_boundary(_ms(before), hour, where) == _ms(after)
