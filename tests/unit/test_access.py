@@ -53,6 +53,13 @@ def test_a_message_without_a_sender_is_never_let_in(policy):
     assert decide(config(policy, "*", ""), replace(ADA, sender=""), is_owner=True) is Verdict.DENY
 
 
+@pytest.mark.parametrize(
+    ("policy", "verdict"), [("pairing", Verdict.PAIR), ("allowlist", Verdict.DENY)]
+)
+def test_a_star_names_nobody_not_even_who_is_called_so(policy, verdict):
+    assert decide(config(policy, "*"), replace(ADA, sender="*"), is_owner=False) is verdict
+
+
 @given(st.text(max_size=20), st.text(max_size=20), st.sampled_from(POLICIES[:2]))
 def test_names_decide_nothing(name, text, policy):
     named = replace(ADA, sender_name=name, text=text, chat="someone", mentions_bot=True)

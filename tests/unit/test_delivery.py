@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.channel import Address, Attachment, Button, Capabilities
+from bot.channel import Address, Attachment, Button, Capabilities, Outbound
 from bot.delivery import delivery as module
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
-from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
+from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, StorageFull
 from bot.metrics import Metrics
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
@@ -409,6 +409,9 @@ async def test_nobodys_many_texts_in_a_room_come_before_anothers_first(post, cou
     post.delivery.post(await post.database.write(work))
     if is_restarted:
         await post.restart()
+    queues = [outbox.Queue(ADA, person) for person in people]
+    waiting = post.delivery._workers.waiting  # all but the one that is being sent
+    await until(lambda: sum(map(waiting, queues)) == sum(counts) - 1)
     platform.is_open.set()
     await post.channel.wait_sent(before + sum(counts))
     texts = post.texts()[before:]
@@ -418,3 +421,253 @@ async def test_nobodys_many_texts_in_a_room_come_before_anothers_first(post, cou
         # Each has one turn in a round; who is first may have had one more before the others came.
         assert all(place <= (number + 1) * len(people) for number, place in enumerate(own))
     post.channel.send = send
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long delivery waits between two sends, in seconds; here it takes no time."""
+    monkeypatch.setattr(module, "FIRST_RETRY", 1.0)
+    monkeypatch.setattr(module, "LAST_RETRY", 60.0)
+    found: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        if seconds:  # and not `until`
+            found.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("bot.delivery.delivery.asyncio.sleep", record)
+    return found
+
+
+async def error_of(post: Post, letter: outbox.Letter) -> tuple[object, ...]:
+    rows = await post.database.read(
+        lambda tx: tx.execute("SELECT state, error, again FROM outbox WHERE id = ?", (letter.id,))
+    )
+    return tuple(rows[0])
+
+
+async def test_tries_come_further_and_further_apart_up_to_a_minute(post, pauses):
+    platform = Poisoned(post, "bad")
+    platform.is_down = True
+    await post.post("bad")
+    await until(lambda: len(pauses) >= 24)
+    platform.is_down, platform.is_well = False, True
+    await post.until(lambda states: states == ["sent"])
+    assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert set(pauses[8:]) == {60}
+
+
+async def test_as_long_as_the_platform_asks_for_is_waited_and_counts_as_no_try(post, pauses):
+    post.channel.errors = [SendLater(7), SendLater(90)]
+    letter = (await post.post("soon"))[0]
+    await post.until(lambda states: states == ["sent"])
+    assert pauses == [7, 90]
+    assert (await error_of(post, letter))[0] == "sent"
+
+
+async def test_each_piece_is_a_whole_message_of_its_own(post):
+    words = " ".join(f"word{n:03}" for n in range(20))
+
+    def work(tx: Transaction) -> outbox.Letter:
+        return outbox.add(
+            tx, ADA, words, 1_234, kind="notice", reply_to="m5", entry="s1.4", asker="ada"
+        )
+
+    post.delivery.post([await post.database.write(work)])
+    await post.until(lambda states: states == ["sent"])
+    texts = post.texts()
+    assert " ".join(texts).split() == words.split()
+    assert post.channel.sent == [
+        Outbound(
+            id="s1.4" if index == 0 else f"s1.4.{index}",
+            address=ADA,
+            text=texts[index],
+            kind="notice",
+            reply_to="m5" if index == 0 else "",
+            answers="m5",
+            at=1_234,
+        )
+        for index in range(len(texts))
+    ]
+    assert len(texts) > 2
+
+
+@pytest.mark.parametrize(("ahead", "seconds"), [(4_500, 4.5), (-9_000, 0)])
+async def test_how_long_texts_wait_is_measured_and_never_below_nothing(post, ahead, seconds):
+    def work(tx: Transaction) -> outbox.Letter:
+        return outbox.add(tx, ADA, "hi", post.clock() - ahead)
+
+    post.delivery.post([await post.database.write(work)])
+    await post.until(lambda states: states == ["sent"])
+    read = post.metrics.registry.get_sample_value
+    assert read("confidant_outbox_seconds_sum", {"channel": "memory"}) == seconds
+    rows = await post.database.read(lambda tx: tx.execute("SELECT done_at FROM outbox"))
+    assert rows[0][0] == post.clock()
+
+
+async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
+    post.channel.errors = [SendRefused("no such markup")]
+
+    def work(tx: Transaction) -> outbox.Letter:
+        return outbox.add(tx, ADA, "one", post.clock(), reply_to="m5", entry="s1.4", asker="bob")
+
+    letter = await post.database.write(work)
+    post.delivery.post([letter])
+    await post.until(lambda states: states == ["parked", "sent"])
+    assert await error_of(post, letter) == ("parked", "no such markup", 0)
+    told = post.channel.sent
+    assert {piece.kind for piece in told} == {"notice"}
+    assert {piece.answers for piece in told} == {"m5"}
+    assert told[0].id == f"unsent-{letter.id}"
+    rows = await post.database.read(
+        lambda tx: tx.execute("SELECT kind, asker, created_at FROM outbox WHERE id <> 1")
+    )
+    assert list(map(tuple, rows)) == [("notice", "bob", post.clock())]
+    read = post.metrics.registry.get_sample_value
+    assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "refused"}) == 1
+    assert read("confidant_outbox_unsent") == 0
+
+
+async def test_what_does_not_get_through_is_told_with_its_age(post):
+    Poisoned(post, "bad")
+
+    def work(tx: Transaction) -> outbox.Letter:
+        at = post.clock() - 5 * module.MINUTE_MS - 1
+        return outbox.add(tx, ADA, "bad", at, reply_to="m5", language="en")
+
+    letter = await post.database.write(work)
+    post.delivery.post([letter])
+    await post.until(lambda states: states == ["parked"])
+    assert await error_of(post, letter) == ("parked", "SendTransient", 1)
+    told = post.channel.sent
+    assert " ".join(piece.text for piece in told).startswith("A message of mine, 5 minutes old")
+    assert {(piece.kind, piece.answers, piece.at) for piece in told} == {
+        ("notice", "m5", post.clock())
+    }
+    assert told[0].id == f"unsent-{letter.id}"
+    assert await post.states() == ["parked"]  # what was told is sent at once, not stored
+
+
+async def test_a_notice_that_is_refused_too_lets_the_text_wait(post):
+    send = post.channel.send
+    seen: list[str] = []
+
+    async def moody(outbound):
+        seen.append(outbound.kind)
+        if outbound.kind == "notice":
+            raise SendRefused("no notices")
+        if len(seen) < 3 * module.PARK_TRIES:
+            raise SendTransient
+        return await send(outbound)
+
+    post.channel.send = moody
+    await post.post("bad")
+    await post.until(lambda states: states == ["sent"])
+    assert seen.count("notice") > 1
+    assert post.texts() == ["bad"]
+
+
+@pytest.mark.parametrize(("bugs", "state"), [(2, "sent"), (3, "parked")])
+async def test_what_the_channel_should_have_mapped_is_tried_three_times(post, bugs, state):
+    post.channel.errors = [KeyError("ours")] * bugs
+    letter = (await post.post("one"))[0]
+    await post.until(lambda states: states[0] == state)
+    if state == "parked":
+        assert await error_of(post, letter) == ("parked", "given up after KeyError", 0)
+
+
+async def test_an_outage_between_is_no_mistake_of_the_channel(post):
+    post.channel.errors = [KeyError(), SendTransient(), KeyError(), SendTransient()]
+    await post.post("one")
+    await post.until(lambda states: states == ["sent"])
+
+
+@pytest.mark.parametrize(("failures", "state"), [(2, "sent"), (3, "parked")])
+async def test_after_a_day_of_tries_it_is_parked_though_nothing_else_gets_through(
+    post, monkeypatch, failures, state
+):
+    monkeypatch.setattr(module, "GIVE_UP_TRIES", 3)
+    post.channel.errors = [SendTransient() for _ in range(failures)]
+    letter = (await post.post("one"))[0]
+    await post.until(lambda states: states == [state])
+    wanted = ("parked", "SendTransient", 1) if state == "parked" else ("sent", "", 0)
+    assert await error_of(post, letter) == wanted
+
+
+async def test_a_channel_that_is_gone_is_tried_again_when_it_is_back(post):
+    letter = (await post.post("lost", address=Address("gone", "default", "ada")))[0]
+    await post.until(lambda states: states == ["parked"])
+    assert await error_of(post, letter) == ("parked", "this channel is not running", 1)
+    read = post.metrics.registry.get_sample_value
+    assert read("confidant_outbox_parked_total", {"channel": "gone", "result": "again"}) == 1
+    assert read("confidant_outbox_unsent") == 1
+    await post.delivery.again()  # still gone: it is left alone
+    await post.post("here")
+    await post.until(lambda states: states == ["parked", "sent"])
+    back = InMemoryChannel(capabilities=Capabilities(max_length=64))
+    post.delivery._channels["gone"] = back
+    await post.delivery.again()
+    await post.until(lambda states: states == ["sent", "sent"])
+    assert [piece.text for piece in back.sent] == ["lost"]
+
+
+async def test_a_text_is_counted_once_however_often_it_is_tried_again(post):
+    platform = Poisoned(post, "bad")
+    letter = (await post.post("bad"))[0]
+    await post.until(lambda states: states == ["parked"])
+    for number in range(1, 3):
+        before = len(platform.tries)
+        await post.delivery.again()
+        await until(lambda n=before: len(platform.tries) > n)
+        await until(lambda: not post.delivery._workers.active)
+        found = await post.database.read(lambda tx: outbox.to_try_again(tx, 9))
+        assert [(each.id, each.tries) for each in found] == [
+            (letter.id, module.PARK_TRIES + number)
+        ]
+    read = post.metrics.registry.get_sample_value
+    assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_be_noted(
+    post, fails
+):
+    send, moves = post.channel.send, []
+
+    async def on_moved(address: Address, chat: str) -> None:
+        moves.append((address, chat))
+        if fails:
+            raise StorageFull
+
+    async def moved(outbound):
+        if outbound.address.chat == "ada":
+            raise ChatMoved("supergroup")
+        return await send(outbound)
+
+    post.delivery.on_moved = on_moved
+    post.channel.send = moved
+    await post.post("one", "two")
+    await post.until(lambda states: states == ["sent", "sent"])
+    assert post.texts() == ["one", "two"]
+    assert moves == [(ADA, "supergroup")]
+
+
+async def test_nothing_is_sent_before_every_channel_has_started(post):
+    post.delivery = Delivery(post.database, {"memory": post.channel}, post.clock, post.metrics)
+    await post.post("early")
+    for _ in range(20):
+        await post.states()
+    assert post.texts() == []
+    post.delivery.open()
+    await post.until(lambda states: states == ["sent"])
+
+
+async def test_a_stop_sends_what_still_can_be_sent(post):
+    platform = Gated(post)
+    await post.post("one", "two")
+    stopping = asyncio.create_task(post.delivery.stop(30))
+    await asyncio.sleep(0)
+    platform.is_open.set()
+    await stopping
+    assert post.texts() == ["one", "two"]

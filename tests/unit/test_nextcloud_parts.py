@@ -218,6 +218,8 @@ def test_random_values_are_long_and_new():
     found = {new_random() for _ in range(100)}
     assert len(found) == 100
     assert {len(each) for each in found} == {64}
+    assert all(well_formed(each, "a" * 64) for each in found)
+    assert {len(bytes.fromhex(each)) for each in found} == {32}
 
 
 @pytest.mark.parametrize(

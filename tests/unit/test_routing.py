@@ -9,13 +9,18 @@ from bot.channel import Inbound
 from bot.config import SessionConfig
 from bot.gateway.routing import (
     OWNER,
+    channels_of,
+    identities_of,
+    is_configured,
     is_owner,
     linked,
+    names_of,
     part,
     person_of,
     place_of,
     session_key,
 )
+from bot.sessions.store import Place
 
 SCOPES = ["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
 KINDS = ["direct", "group", "channel", "thread"]
@@ -211,3 +216,121 @@ def test_a_linked_account_shares_the_conversation_of_whom_the_configuration_name
     there = Inbound("nct", "default", "c", "direct", "ada", "1", "", 0)
     assert session_key(config, there, ("telegram", "42")) == "agent:main:nct:dm:@ada"
     assert session_key(config, there, ("telegram", "43")) == "agent:main:nct:dm:@@telegram%3a43"
+
+
+SALLY = Inbound("telegram", "default", "c1", "direct", "42", "1", "", 0)
+WORK = replace(SALLY, account="work")
+
+
+@pytest.mark.parametrize(
+    ("scope", "inbound", "key"),
+    [
+        ("main", SALLY, "agent:main:main"),
+        ("main", replace(SALLY, thread="7"), "agent:main:main:thread:7"),
+        ("per-peer", SALLY, "agent:main:dm:telegram.42"),
+        ("per-channel-peer", WORK, "agent:main:telegram:dm:42"),
+        ("per-account-channel-peer", SALLY, "agent:main:telegram:default:dm:42"),
+        ("per-account-channel-peer", WORK, "agent:main:telegram:work:dm:42"),
+        ("main", replace(SALLY, chat_type="group"), "agent:main:telegram:group:c1"),
+        ("main", replace(WORK, chat_type="group"), "agent:main:telegram:work:group:c1"),
+        ("main", replace(SALLY, chat_type="channel"), "agent:main:telegram:channel:c1"),
+        (
+            "main",
+            replace(SALLY, chat_type="thread", thread="9"),
+            "agent:main:telegram:channel:c1:topic:9",
+        ),
+    ],
+)
+def test_a_key_reads_as_the_table_in_the_docs_says(scope, inbound, key):
+    # Conversations are stored under it: another spelling would lose all of them.
+    assert session_key(SessionConfig(dm_scope=scope), inbound) == key
+
+
+@pytest.mark.parametrize(
+    ("id_", "start"),
+    [
+        ("ada_1-2.3", "ada_1-2.3"),
+        ("a:b", "a%3ab"),
+        ("50%", "50%25"),
+        ("ada@example.org", "ada%40example.org"),
+        ("~ada", "%7eada"),
+        ("Ada", "ada~"),
+        ("", "~"),
+    ],
+)
+def test_a_part_spells_out_what_would_separate_parts(id_, start):
+    assert part(id_) == start or (
+        part(id_).startswith(start) and len(part(id_)) == len(id_) + 1 + 32
+    )
+    assert len(part("Ada", 12)) == len("ada~") + 12
+
+
+def test_the_place_of_a_message_says_where_it_was_written_and_by_whom():
+    config = SessionConfig(owner=("telegram:1",))
+    written = replace(WORK, thread="7")
+    key = session_key(config, written)
+    assert place_of(config, written) == Place(
+        key=key,
+        person="telegram:42",
+        channel="telegram",
+        account="work",
+        chat="c1",
+        thread="7",
+        chat_type="direct",
+    )
+    assert place_of(config, replace(written, sender="1")).person == OWNER
+    assert place_of(config, replace(written, chat_type="group")).chat_type == "group"
+
+
+LINKS: dict[str, tuple[str, ...]] = {
+    "ada": ("telegram:42", "discord:77"),
+    "main": ("telegram:9",),
+    "me": ("telegram:1", "matrix:m"),
+}
+
+
+@pytest.mark.parametrize(
+    ("seat", "identities"),
+    [
+        (("discord", "77"), ("ada", "telegram:42", "discord:77")),
+        (("telegram", "77"), ("telegram:77",)),
+        (("telegram", "9"), ("@main", "telegram:9")),
+        (("telegram", "1"), (OWNER, "me", "telegram:1", "matrix:m")),
+        (("matrix", "m"), (OWNER, "me", "telegram:1", "matrix:m")),
+        (("web", "owner"), (OWNER, "web:owner")),
+    ],
+)
+def test_what_was_said_before_a_link_is_found_under_it(seat, identities):
+    config = SessionConfig(owner=("telegram:1",), identity_links=LINKS)
+    assert identities_of(config, *seat) == identities
+    assert person_of(config, *seat) == identities[0]
+    assert is_configured(config, seat) == (seat != ("telegram", "77"))
+
+
+@pytest.mark.parametrize(
+    ("person", "names"),
+    [
+        ("telegram:5", ("telegram:5",)),
+        ("ada", ("ada", "telegram:42", "discord:77")),
+        (OWNER, (OWNER, "me", "telegram:1", "console:owner", "web:owner", "matrix:m")),
+    ],
+)
+def test_the_configuration_names_a_person_by_all_their_places(person, names):
+    config = SessionConfig(owner=("telegram:1",), identity_links=LINKS)
+    assert names_of(config, person) == names
+
+
+def test_an_owner_who_is_named_by_their_link_has_all_its_places():
+    config = SessionConfig(owner=("me",), identity_links=LINKS)
+    assert set(names_of(config, OWNER)) == {
+        *(OWNER, "me", "telegram:1", "matrix:m", "console:owner", "web:owner")
+    }
+
+
+def test_in_which_channels_somebody_is_known():
+    config = SessionConfig(owner=("telegram:1",), identity_links={"ada": LINKS["ada"]})
+    assert channels_of(config)["ada"] >= {"telegram", "discord"}
+    assert channels_of(config)[OWNER] >= {"telegram", "web", "console"}
+    assert set(channels_of(config)) == {OWNER, "ada"}
+    federated = SessionConfig(identity_links={"ada": ("matrix:@ada:example.org",)})
+    assert "matrix" in channels_of(federated)["ada"]

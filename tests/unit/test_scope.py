@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from bot.channel import Rule, ScopeConfig
 from bot.config import SendPolicyConfig
-from bot.scope import MAIN_SPACE, Subject, allows, permits, view_for
-from bot.scope.view import folder_name
+from bot.scope import MAIN_SPACE, MemoryView, Subject, allows, permits, view_for
+from bot.scope.view import folder_name, room_name
 
 WORDS = st.sampled_from(["", "telegram", "discord", "work", "42", "Ada", "ada", "agent:main:x"])
 KINDS = st.sampled_from(["direct", "group", "channel", "thread", "dm", ""])
@@ -185,3 +185,43 @@ def test_a_rule_means_a_chat_that_has_moved_by_any_of_its_ids(chat):
     subject = Subject("telegram", "default", "group", "-42", "7", "k", ("-100123", "-100456"))
     rules = (Rule(action="deny", chat=chat),)
     assert not allows(ScopeConfig(default="allow", rules=rules), subject)
+
+
+@pytest.mark.parametrize(
+    ("account", "name"),
+    [
+        ("default", "telegram-42"),
+        ("work", "telegram/work/42"),
+        ("a/b", "telegram/a%2Fb/42"),
+        ("ada x@y", "telegram/ada%20x%40y/42"),
+    ],
+)
+def test_a_room_of_another_account_is_another_room(account, name):
+    assert room_name("telegram", account, "42") == name
+    subject = Subject("telegram", account, "group", "42", "7", "agent:main:k")
+    view = view_for(ScopeConfig(default="allow", rules=()), subject, people=("7",), is_owner=False)
+    assert view == MemoryView(f"rooms/{folder_name(name)}", ("agent:main:k",), private=False)
+    assert view.private is False
+
+
+def test_a_direct_chat_sees_all_that_is_its_persons_and_nothing_else():
+    subject = Subject("telegram", "default", "direct", "42", "42", "agent:main:k")
+    people = ("ada", "telegram:42")
+    view = view_for(ScopeConfig(), subject, people=people, is_owner=False)
+    assert view == MemoryView("people/ada", ("agent:main:k",), private=True, people=people)
+    assert view.private is True
+    assert view.spaces == ("people/ada", "shared")
+    assert view.partitions == (
+        *("people/ada", "shared", "people/ada#private"),
+        *("talk:agent:main:k", "talk:ada", "talk:telegram:42"),
+    )
+    mine = view_for(ScopeConfig(), subject, people=people, is_owner=True)
+    assert mine.partitions[:3] == ("main", "shared", "main#private")
+
+
+def test_who_may_see_nothing_has_no_partition_to_search():
+    subject = Subject("telegram", "default", "group", "42", "42", "agent:main:k")
+    view = view_for(ScopeConfig(), subject, people=("ada",), is_owner=True)
+    assert view == MemoryView("", (), private=False)
+    assert view.private is False
+    assert (view.spaces, view.partitions) == ((), ())

@@ -282,3 +282,82 @@ async def test_a_worker_that_fails_while_stopping_ends():
     assert workers.active == 0
     with contextlib.suppress(KeyError):
         assert not table.done["a"]
+
+
+async def test_how_many_wait_is_known_for_each_key():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 4)
+    for key in "aab":
+        workers.put(key, table.store(key))
+    assert [workers.waiting(key) for key in "abc"] == [2, 1, 0]
+    await until(lambda: len(table.running) == 2)  # each has taken one
+    assert [workers.waiting(key) for key in "abc"] == [1, 0, 0]
+    table.gate.set()
+    await asyncio.wait_for(idle(workers), 5)
+    assert [workers.waiting(key) for key in "abc"] == [0, 0, 0]
+
+
+async def test_a_drain_waits_for_as_long_as_it_was_given_and_then_cancels():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 4)
+    workers.put("a", table.store("a"))
+    await until(lambda: bool(table.running))
+    await asyncio.wait_for(workers.drain(0.01), 5)  # it never ends by itself
+    assert not table.running
+    assert workers.active == 0
+
+
+async def test_a_drain_lets_what_needs_less_than_its_grace_finish():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 4)
+    workers.put("a", table.store("a"))
+    await until(lambda: bool(table.running))
+    asyncio.get_running_loop().call_later(0.01, table.gate.set)
+    await asyncio.wait_for(workers.drain(0.9), 5)
+    assert table.done == {"a": [1]}
+
+
+async def test_what_was_cancelled_has_let_go_when_the_drain_is_over():
+    is_free = False
+
+    async def handle(key: str, backlog: Backlog[Row]) -> None:
+        nonlocal is_free
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # what it holds is given back in more than one step
+            is_free = True
+
+    table = Table()
+    workers = Workers(handle, table.load, 4)
+    workers.put("a", table.store("a"))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(workers.drain(0), 5)
+    assert is_free
+
+
+async def test_tries_come_further_and_further_apart_and_a_success_begins_anew(monkeypatch):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 1.0)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("bot.workers.asyncio.sleep", record)
+    table = Table()
+    outcomes = [*[False] * 7, True, False, True]
+    workers: Workers[str, Row]
+
+    async def handle(key: str, backlog: Backlog[Row]) -> None:
+        if not outcomes.pop(0):
+            raise RuntimeError("planned")
+        table.waiting[key].remove(backlog.take()[0])
+
+    workers = Workers(handle, table.load, 4)
+    for _ in range(2):
+        workers.put("a", table.store("a"))
+    await asyncio.wait_for(idle(workers), 5)
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0, 1.0]

@@ -1,0 +1,343 @@
+"""What lanes do with messages that are safe in the database, with a turn that is only noted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bot.channel import Inbound
+from bot.commands.parse import Parsed, parse
+from bot.config import QueueConfig
+from bot.errors import StorageFull
+from bot.gateway import inbox
+from bot.gateway.attempts import MAX_TRIES
+from bot.gateway.inbox import Waiting
+from bot.gateway.lanes import Lanes
+from bot.storage import Transaction
+from bot.storage.sqlite import SqliteDatabase
+from tests.support import until
+
+
+class Program:
+    """Everything around the lanes: what was said is stored, what they do is noted in order."""
+
+    def __init__(self, database: SqliteDatabase, **config: object) -> None:
+        self.database = database
+        self.did: list[object] = []
+        self.told: list[str] = []
+        self.running = 0
+        self.most = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.errors: list[Exception] = []
+        self.gives_up = False
+        self._number = 0
+        self.lanes = self.begin(**config)
+
+    def begin(self, *, max_turns: int = 4, **config: object) -> Lanes:
+        return Lanes(
+            config=QueueConfig.model_validate({"debounce": 0, **config}),
+            max_turns=max_turns,
+            database=self.database,
+            commander=self,
+            attempts=self,
+            run_turn=self.turn,
+            overflowed=self.overflowed,
+        )
+
+    # --- what people do ---
+
+    async def store(
+        self, text: str, *, key: str = "k", session: str = "s", tries: int = 0
+    ) -> Waiting:
+        self._number += 1
+        inbound = Inbound("memory", "default", key, "direct", key, f"m{self._number}", text, 1)
+
+        def work(tx: Transaction) -> int:
+            row = inbox.store(tx, *inbox.storable(inbound), key, 1)
+            assert row is not None
+            inbox.bind(tx, row, session)
+            if tries:
+                inbox.tried(tx, row, tries)
+            return row
+
+        return Waiting(await self.database.write(work), key, session, inbound, tries)
+
+    async def say(self, *texts: str, **where: object) -> None:
+        for row in [await self.store(text, **where) for text in texts]:
+            await self.lanes.put(row)
+
+    async def idle(self) -> None:
+        await until(lambda: not self.lanes._workers.active)
+
+    async def done(self, rows: Sequence[Waiting]) -> None:
+        await self.database.write(lambda tx: inbox.done(tx, [row.id for row in rows], 2))
+
+    # --- what lanes are given ---
+
+    def parse(self, inbound: Inbound, key: str) -> Parsed | None:
+        assert key == inbound.chat
+        return parse(inbound.text)
+
+    async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
+        self.did.append(f"/{parsed.name}")
+        if parsed.rest:
+            return replace(waiting, inbound=replace(waiting.inbound, text=parsed.rest))
+        await self.done([waiting])
+        return None
+
+    @asynccontextmanager
+    async def preparing(self, rows: Sequence[Waiting]) -> AsyncGenerator[None]:
+        self.did.append([f"prepare {row.inbound.text}" for row in rows])
+        yield
+        self.did.append("prepared")
+
+    async def turn(self, key: str, rows: Sequence[Waiting]) -> None:
+        assert {row.key for row in rows} == {key}
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.gate.wait()
+            if self.errors:
+                raise self.errors.pop(0)
+            self.did.append([row.inbound.text for row in rows])
+            await self.done(rows)
+        finally:
+            self.running -= 1
+
+    async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
+        self.did.append((type(error).__name__, [row.inbound.text for row in rows]))
+        if self.gives_up:
+            await self.done(rows)
+        return self.gives_up
+
+    async def set_aside(self, waiting: Waiting) -> None:
+        self.did.append(f"aside {waiting.inbound.text}")
+        await self.done([waiting])
+
+    async def overflowed(self, waiting: Waiting) -> None:
+        self.told.append(waiting.inbound.text)
+
+
+@pytest.fixture
+async def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0)
+    opened = await SqliteDatabase.open(tmp_path / "confidant.db")
+    yield opened
+    await opened.close()
+
+
+async def test_each_message_has_a_turn_of_its_own_in_order(database: SqliteDatabase):
+    program = Program(database)
+    await program.say("one", "two", "three")
+    await program.idle()
+    assert program.did == [["one"], ["two"], ["three"]]
+    assert program.told == []
+
+
+async def test_a_lane_has_one_turn_at_a_time_and_others_run_beside_it(database: SqliteDatabase):
+    program = Program(database)
+    program.gate.clear()
+    await program.say("a1", "a2", key="a")
+    await program.say("b1", key="b")
+    await until(lambda: program.running == 2)
+    program.gate.set()
+    await program.idle()
+    assert program.most == 2
+    assert sorted(map(str, program.did)) == ["['a1']", "['a2']", "['b1']"]
+
+
+async def test_no_more_turns_than_allowed_run_at_once(database: SqliteDatabase):
+    program = Program(database, max_turns=2)
+    program.gate.clear()
+    for key in "abcd":
+        await program.say(f"to {key}", key=key)
+    await until(lambda: program.running == 2)
+    program.gate.set()
+    await program.idle()
+    assert program.most == 2
+    assert len(program.did) == 4
+
+
+async def test_what_waits_is_answered_together_where_the_operator_wants_it(
+    database: SqliteDatabase,
+):
+    program = Program(database, mode="collect", cap=3)
+    await program.say("one", "two", "three")
+    await program.idle()
+    assert program.did == [["one", "two", "three"]]
+
+
+async def test_together_are_never_more_than_the_cap(database: SqliteDatabase):
+    program = Program(database, mode="collect", cap=2)
+    await program.say("one", "two", "three")
+    await program.idle()
+    assert program.did == [["one", "two"], ["three"]]
+
+
+async def test_it_waits_until_nothing_more_comes(database: SqliteDatabase):
+    program = Program(database, mode="collect", debounce=0.05)
+    rows = [await program.store(text) for text in ("one", "two", "three")]
+    await program.lanes.put(rows[0])
+    for row in rows[1:]:
+        await asyncio.sleep(0)  # the lane waits by now
+        await asyncio.sleep(0)
+        await program.lanes.put(row)
+    await program.idle()
+    assert program.did == [["one", "two", "three"]]
+
+
+@pytest.mark.parametrize("mode", ["followup", "collect"])
+async def test_a_full_lane_says_so_once_and_answers_all_that_waits_together(
+    database: SqliteDatabase, mode: str
+):
+    program = Program(database, mode=mode, cap=2)
+    program.gate.clear()
+    await program.say("one", "two")
+    await until(lambda: program.running == 1)
+    await program.say(*(f"n{number}" for number in range(4)))
+    assert len(program.told) == 1
+    program.gate.set()
+    await program.idle()
+    answered = [text for rows in program.did for text in rows]
+    assert answered == ["one", "two", "n0", "n1", "n2", "n3"]
+    assert len(program.did) < 6
+    assert max(map(len, program.did)) == 2
+    # When it has been emptied the next flood is told again, and what comes alone is answered alone.
+    program.did.clear()
+    program.gate.clear()
+    await program.say("x0")
+    await until(lambda: program.running == 1)
+    await program.say(*(f"x{number}" for number in range(1, 5)))
+    assert len(program.told) == 2
+    program.gate.set()
+    await program.idle()
+    program.did.clear()
+    program.gate.clear()
+    await program.say("y0")
+    await until(lambda: program.running == 1)
+    await program.say("y1")
+    program.gate.set()
+    await program.idle()
+    assert program.did == [["y0"], ["y1"]]
+    assert len(program.told) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "turns"),
+    [
+        # Of another conversation: said after /new.
+        ([("a", "s1", 0), ("b", "s1", 0), ("c", "s2", 0), ("d", "s2", 0)], ["ab", "cd"]),
+        # A turn failed because of it: it has one of its own.
+        ([("a", "s", 0), ("b", "s", 1), ("c", "s", 0), ("d", "s", 0)], ["a", "b", "cd"]),
+        ([("a", "s", 2), ("b", "s", 0), ("c", "s", 0)], ["a", "bc"]),
+        # A command is never answered by the model.
+        ([("a", "s", 0), ("/help", "s", 0), ("b", "s", 0)], ["a", "/help", "b"]),
+        ([("/help", "s", 0), ("a", "s", 0), ("b", "s", 0)], ["/help", "ab"]),
+    ],
+)
+async def test_only_what_belongs_together_is_answered_together(
+    database: SqliteDatabase, messages, turns
+):
+    program = Program(database, mode="collect")
+    for text, session, tries in messages:
+        await program.store(text, session=session, tries=tries)
+    assert await program.lanes.recover() == 1
+    await program.idle()
+    done = [each for each in program.did if not str(each).count("prepare")]
+    assert ["".join(each) for each in done] == turns
+
+
+async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message(
+    database: SqliteDatabase,
+):
+    program = Program(database)
+    await program.say("/new hello", "/help", "bye")
+    await program.idle()
+    assert program.did == [
+        *(["prepare /new hello"], "/new", "prepared", ["hello"]),
+        *(["prepare /help"], "/help", "prepared", ["bye"]),
+    ]
+
+
+async def test_a_turn_that_fails_is_counted_and_tried_again(database: SqliteDatabase):
+    program = Program(database)
+    program.errors = [RuntimeError("planned")]
+    await program.say("one", "two")
+    await program.idle()
+    assert program.did == [("RuntimeError", ["one"]), ["one"], ["two"]]
+
+
+async def test_what_is_given_up_is_not_tried_again(database: SqliteDatabase):
+    program = Program(database)
+    program.errors, program.gives_up = [RuntimeError("planned")], True
+    await program.say("one", "two")
+    await program.idle()
+    assert program.did == [("RuntimeError", ["one"]), ["two"]]
+
+
+async def test_a_full_disk_is_nobodys_fault(database: SqliteDatabase):
+    program = Program(database)
+    program.errors, program.gives_up = [StorageFull()], True
+    await program.say("one")
+    await program.idle()
+    assert program.did == [["one"]]
+
+
+@pytest.mark.parametrize("tries", [MAX_TRIES - 1, MAX_TRIES, MAX_TRIES + 1])
+async def test_what_failed_too_often_is_set_aside_without_another_turn(
+    database: SqliteDatabase, tries: int
+):
+    program = Program(database)
+    await program.store("bad", tries=tries)
+    await program.store("good")
+    await program.lanes.recover()
+    await program.idle()
+    first = "aside bad" if tries >= MAX_TRIES else ["bad"]
+    assert program.did == [first, ["good"]]
+
+
+async def test_after_a_restart_every_lane_goes_on(database: SqliteDatabase):
+    program = Program(database, cap=2)
+    assert await program.lanes.recover() == 0
+    for number in range(5):
+        await program.store(f"a{number}", key="a")
+    await program.store("b", key="b")
+    assert await program.lanes.recover() == 2
+    await program.idle()
+    assert sorted(text for rows in program.did for text in rows) == [
+        *(f"a{number}" for number in range(5)),
+        "b",
+    ]
+
+
+async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(
+    database: SqliteDatabase,
+):
+    program = Program(database)
+    program.gate.clear()
+    await program.say("one", "two")
+    await until(lambda: program.running == 1)
+    stopping = asyncio.create_task(program.lanes.stop(30))
+    await asyncio.sleep(0)
+    program.gate.set()
+    await stopping
+    assert program.did == [["one"]]
+    program.lanes = program.begin()
+    await program.lanes.recover()
+    await program.idle()
+    assert program.did == [["one"], ["two"]]
+
+
+async def test_stopping_does_not_wait_longer_than_it_may(database: SqliteDatabase):
+    program = Program(database)
+    program.gate.clear()
+    await program.say("one")
+    await until(lambda: program.running == 1)
+    await program.lanes.stop(0)
+    assert program.running == 0
