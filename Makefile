@@ -16,7 +16,8 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test proof check lint types fast bench docs stats lock clean
+.PHONY: help run install test proof check lint types fast mutants bench docs stats \
+	lock clean
 
 help:
 	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
@@ -24,6 +25,7 @@ help:
 	@echo 'make test     set up everything tests need and run all checks and tests'
 	@echo 'make proof    kills and losses of power, ten times as many (PROOF_TIMES=100 for more)'
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
+	@echo 'make mutants  change the code in one place at a time: does a test fail? (an hour or two)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
 	@echo 'make stats    count the lines of code of the engine, the adapters and the tests'
@@ -62,6 +64,9 @@ types: $(TEST_READY)
 fast: $(TEST_READY)
 	@$(BIN)/python -m pytest -q -n auto -m 'not slow' tests/unit tests/contract $(ARGS)
 
+mutants: $(TEST_READY)
+	@$(BIN)/mutmut run $(ARGS) && $(BIN)/python scripts/mutants.py
+
 bench: $(TEST_READY)
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -76,7 +81,7 @@ lock: $(TEST_READY)
 	$(LOCK) --group dev --constraints requirements.lock --output-file requirements-dev.lock
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache mutants
 	find . -name node_modules -prune -o -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the virtual environment: each step leaves a mark, so the next start does nothing -------------
