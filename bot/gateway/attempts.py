@@ -2,7 +2,8 @@
 
 The count is on disk. A failure is counted when it has happened. A crash cannot be, so a turn of a
 message that was there already when the program started is counted before it is prepared, and
-taken back when that went well: only such a message can have ended the program before.
+all of that is forgotten once it was prepared: only a message that never gets there can be what ends
+the program. Others end it too (a power cut, whoever kills it), so it takes more of them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bot.sessions.entries import NewEntry
 from bot.storage import Database
 
 MAX_TRIES = 4  # turns that may fail, with some seconds between them
+MAX_DEATHS = 10  # ends of the program in a row while a message's turn was prepared
 
 log = structlog.get_logger(__name__)
 
@@ -71,13 +73,18 @@ class Attempts:
         if not old:
             yield
             return
-        async with self._one_by_one if any(row.tries for row in rows) else nullcontext():
-            await self._count(old, 1)
+        async with self._one_by_one if any(row.is_suspect for row in rows) else nullcontext():
+            await self._database.write(lambda tx: inbox.endanger(tx, old))
             try:
                 yield
-            finally:
+            finally:  # whatever came of it, the program is still there
                 with suppress(StorageError):
-                    await self._count(old, -1)
+                    await self._database.write(lambda tx: inbox.clear(tx, old))
+
+    @staticmethod
+    def is_hopeless(row: Waiting) -> bool:
+        """True when there is no use in another turn of this message."""
+        return row.tries >= MAX_TRIES or row.deaths >= MAX_DEATHS
 
     async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
         """Count a turn that failed; True when its message is set aside, as there is no use in more.
@@ -85,7 +92,8 @@ class Attempts:
         Raises:
             StorageError: that could not be noted.
         """
-        counts = await self._count([row.id for row in rows], 1)
+        ids = [row.id for row in rows]
+        counts = await self._database.write(lambda tx: [inbox.tried(tx, id_) for id_ in ids])
         # Together they say nothing about any of them; from now on each has a turn of its own.
         if len(rows) > 1 or counts[0] < MAX_TRIES:
             return False
@@ -109,9 +117,6 @@ class Attempts:
             await self._database.write(lambda tx: inbox.set_aside(tx, row.id, error, now))
         self._metrics.set_aside.labels(row.inbound.channel).inc()
         log.error("message.set_aside", channel=row.inbound.channel, row=row.id, error=error)
-
-    async def _count(self, rows: Sequence[int], times: int) -> list[int]:
-        return await self._database.write(lambda tx: [inbox.tried(tx, row, times) for row in rows])
 
     def _told(self, draft: Draft, row: Waiting, error: str) -> None:
         inbound = row.inbound

@@ -23,7 +23,8 @@ UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is n
 class Waiting:
     """A stored message that has no answer yet, bound to the session it was said in.
 
-    `tries` counts the turns that failed because of it.
+    `tries` counts the turns that failed because of it, `deaths` the ends of the program while its
+    turn was prepared.
     """
 
     id: int
@@ -31,6 +32,12 @@ class Waiting:
     session_id: str
     inbound: Inbound
     tries: int = 0
+    deaths: int = 0
+
+    @property
+    def is_suspect(self) -> bool:
+        """True when its turn failed or ended the program before."""
+        return self.tries > 0 or self.deaths > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +115,22 @@ def reclaim(tx: Transaction) -> int:
     return int(tx.execute("SELECT coalesce(max(id), 0) FROM inbox")[0][0])
 
 
-def tried(tx: Transaction, row: int, times: int = 1) -> int:
-    """A turn failed because of this message, or did not after all (-1); how many did by now."""
-    found = tx.execute(
-        "UPDATE inbox SET tries = tries + ? WHERE id = ? RETURNING tries", (times, row)
-    )
+def tried(tx: Transaction, row: int) -> int:
+    """A turn failed because of this message; how many did by now."""
+    found = tx.execute("UPDATE inbox SET tries = tries + 1 WHERE id = ? RETURNING tries", (row,))
     return int(found[0][0]) if found else 0
+
+
+def endanger(tx: Transaction, rows: Sequence[int]) -> None:
+    """Count, before it happens, that the program ends while these messages' turn is prepared."""
+    for row in rows:
+        tx.execute("UPDATE inbox SET deaths = deaths + 1 WHERE id = ?", (row,))
+
+
+def clear(tx: Transaction, rows: Sequence[int]) -> None:
+    """These messages' turn was prepared to its end: none of them ended the program."""
+    for row in rows:
+        tx.execute("UPDATE inbox SET deaths = 0 WHERE id = ?", (row,))
 
 
 def set_aside(tx: Transaction, row: int, error: str, now: int) -> int:
@@ -179,8 +196,8 @@ def refuse(tx: Transaction, row: int, now: int) -> None:
 def waiting(tx: Transaction, key: str, limit: int) -> list[Waiting]:
     """A key's messages that have no answer yet, in order."""
     rows = tx.execute(
-        "SELECT id, key, session_id, tries, body, channel, account, chat, thread, message_id "
-        "FROM inbox WHERE key = ? AND state = 'waiting' "
+        "SELECT id, key, session_id, tries, deaths, body, channel, account, chat, thread, "
+        "message_id FROM inbox WHERE key = ? AND state = 'waiting' "
         "ORDER BY id LIMIT ?",
         (key, limit),
     )
@@ -249,7 +266,7 @@ def _known(
 
 
 def _waiting(row: Row) -> Waiting:
-    id_, key, session_id, tries, body, channel, account, chat, thread, message_id = row
+    id_, key, session_id, tries, deaths, body, channel, account, chat, thread, message_id = row
     inbound = read_back(body)
     if inbound is None:
         inbound = Inbound(
@@ -264,4 +281,4 @@ def _waiting(row: Row) -> Waiting:
             thread=thread,
         )
         tries = UNREADABLE
-    return Waiting(id_, key, session_id or "", inbound, tries)
+    return Waiting(id_, key, session_id or "", inbound, tries, deaths)

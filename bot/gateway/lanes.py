@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from bot.config import QueueConfig
 from bot.errors import StorageError
 from bot.gateway import inbox
-from bot.gateway.attempts import MAX_TRIES, Attempts
+from bot.gateway.attempts import Attempts
 from bot.gateway.commander import Commander
 from bot.gateway.inbox import Waiting
 from bot.storage import Database
@@ -77,7 +77,7 @@ class Lanes:
         rows = self._next(backlog, self._config.cap if collect else 1)
         if not backlog.more:
             self._full.discard(key)
-        if rows[0].tries >= MAX_TRIES:
+        if self._attempts.is_hopeless(rows[0]):
             await self._attempts.set_aside(rows[0])
             return
         try:
@@ -105,11 +105,11 @@ class Lanes:
         They are plain, of its session, and no turn has failed because of them.
         """
         rows = backlog.take()
-        if rows[0].tries or self._commander.parse(rows[0].inbound, rows[0].key) is not None:
+        if rows[0].is_suspect or self._commander.parse(rows[0].inbound, rows[0].key) is not None:
             return rows
         while len(rows) < most and backlog.rows:
             following = backlog.rows[0]
-            if following.session_id != rows[0].session_id or following.tries:
+            if following.session_id != rows[0].session_id or following.is_suspect:
                 break
             if self._commander.parse(following.inbound, following.key) is not None:
                 break

@@ -162,6 +162,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Whom a text in a room is for: nobody's many texts hold up another's first.
         "ALTER TABLE outbox ADD COLUMN asker TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # How often the program ended while the turn of a message was prepared.
+        "ALTER TABLE inbox ADD COLUMN deaths BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

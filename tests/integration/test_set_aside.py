@@ -13,7 +13,7 @@ import pytest
 from bot.channel import Media
 from bot.context import prompt
 from bot.errors import SendTransient, StorageFull
-from bot.gateway.attempts import MAX_TRIES, Attempts
+from bot.gateway.attempts import MAX_DEATHS, MAX_TRIES, Attempts
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.support import FakeClock, running
 
@@ -124,6 +124,38 @@ async def test_how_often_it_was_tried_is_known_after_a_restart(tmp_path, poison,
         await engine.channel.wait_sent(1)
         assert engine.sent_to("ada")[0].startswith("I could not answer")
     assert len(poison) == MAX_TRIES
+
+
+@pytest.mark.parametrize(
+    ("deaths", "is_answered"), [(MAX_DEATHS - 1, True), (MAX_DEATHS, False), (1, True)]
+)
+async def test_who_is_only_there_when_the_program_is_killed_is_answered(
+    tmp_path, monkeypatch, deaths, is_answered
+):
+    """As often as a busy night of kills may hit one message; more is the message's own doing."""
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("hello")
+        await model.started.wait()
+    with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as connection:
+        connection.execute("UPDATE inbox SET deaths = ?", (deaths,))
+    async with running(tmp_path) as engine:
+        await engine.channel.wait_sent(1)
+        assert (engine.sent_to("ada") == ["You said: hello"]) is is_answered
+
+
+async def test_a_turn_that_was_prepared_ends_all_suspicion(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    for number in range(2):
+        model = ScriptedModel(gate=asyncio.Event())
+        async with running(tmp_path, model=model) as engine:
+            if not number:
+                await engine.say("hello")
+            await model.started.wait()
+        with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as connection:
+            assert connection.execute("SELECT deaths FROM inbox").fetchall() == [(0,)]
+            connection.execute("UPDATE inbox SET deaths = ?", (MAX_DEATHS - 1,))
 
 
 async def test_a_disk_that_is_full_sets_nothing_aside(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from bot.gateway.attempts import MAX_TRIES
+from bot.gateway.attempts import MAX_DEATHS
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import FakeNextcloud
 from tests.fakes.telegram import FakeTelegram
@@ -96,7 +96,7 @@ async def test_a_message_that_kills_the_program_is_set_aside_and_everybody_else_
             for chat in (1, 2, 3):
                 fake.push_text(chat, f"after {chat}")
             # The first time nobody knows which one it was.
-            for _ in range(1 + MAX_TRIES):
+            for _ in range(1 + MAX_DEATHS):
                 await program.start()
                 await program.died()
             await program.start()
@@ -113,7 +113,7 @@ async def test_a_message_that_kills_the_program_is_set_aside_and_everybody_else_
         assert {*fake.texts(2), *fake.texts(3)} == {"You said: after 2", "You said: after 3"}
         assert fake.texts(1).count(told) == 1
     with capsys.disabled():
-        print(f"\nA deadly message: {1 + MAX_TRIES} deaths, then set aside; 4 others answered")
+        print(f"\nA deadly message: {1 + MAX_DEATHS} deaths, then set aside; 4 others answered")
 
 
 async def test_a_text_that_always_fails_is_parked_over_kills_and_sent_once_when_it_can_be(
