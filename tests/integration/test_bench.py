@@ -52,3 +52,39 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         "LoCoMo's conversations are not here: name their folder, or set CONFIDANT_LOCOMO."
     ]
     assert "chinese" in "\n".join(output("--help"))
+
+
+@pytest.mark.slow
+def test_the_way_of_a_message_is_counted_and_listed_from_the_poll_to_the_reply(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "journey", "--messages", "1", "--list", "--out", tmp_path],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    report = (tmp_path / "journey.md").read_text("utf-8")
+    assert report == done.stdout
+    table, listing = (
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()[2:]]
+        for part in report.split("\n\n")
+    )
+    figures = {what: int(figure) for what, figure, _ in table}
+    files = [file for _, _, file, _ in listing]
+    calls = [int(calls) for _, _, _, calls in listing if calls != "…"]
+    assert figures["functions"] == len(listing) > 100
+    assert figures["calls"] == sum(calls)
+    assert figures["files"] == len(set(files))
+    assert figures["files"] <= figures["changes of file"] < figures["calls"]
+    for what in ("session key", "memory view", "command"):
+        # Once at least, and not what all the messages before have cost.
+        assert 1 <= figures[f"{what} worked out"] <= 10
+    assert all((ROOT / file).is_file() for file in files)
+    # It begins where Telegram's answer is read, passes the engine, and the reply goes out.
+    assert files[0].startswith("adapters/telegram/")
+    way = [files.index(f) for f in ("bot/gateway/gateway.py", "bot/agent/turn.py")]
+    assert way == sorted(way)
+    assert way[-1] < files.index("adapters/telegram/send.py")
