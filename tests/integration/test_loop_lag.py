@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support import running
 CHATS = 50
 MESSAGES = 4  # of each
 BOUND = 0.25  # seconds; a healthy engine stays below a tenth of it
+SCHEDULED = Path("/proc/thread-self/schedstat")
 TRIES = 3  # a busy machine holds up one of them; code that blocks holds up each
 
 
@@ -83,6 +85,14 @@ async def lag_of_long_notes(folder) -> float:
     return max(lags)
 
 
+async def test_a_step_that_sleeps_is_seen():
+    async with lagging() as lags:
+        await asyncio.sleep(0)
+        time.sleep(BOUND)  # noqa: ASYNC251 - what must never happen
+        await asyncio.sleep(0.02)
+    assert max(lags) > BOUND * 0.9
+
+
 @dataclass
 class Finding:
     """A searcher that always finds the same."""
@@ -93,10 +103,22 @@ class Finding:
         return FakeFindings((self.hit,))
 
 
+def waited_for_a_processor() -> float:
+    """How long this thread could have gone on while others had the processors, in seconds."""
+    try:
+        return int(SCHEDULED.read_text().split()[1]) / 1e9
+    except OSError:  # not Linux: what others take counts as ours
+        return 0.0
+
+
 @asynccontextmanager
 async def lagging(clock: Callable[[], float] | None = None) -> AsyncIterator[list[float]]:
-    """How late many short sleeps were by a clock, in seconds; the loop's if none is given."""
-    now = clock or asyncio.get_running_loop().time
+    """How late many short sleeps were by a clock, in seconds.
+
+    If none is given it is the loop's, less what the loop only waited for a processor.
+    """
+    loop = asyncio.get_running_loop()
+    now = clock or (lambda: loop.time() - waited_for_a_processor())
     pause = 0.0 if clock else 0.005  # a clock of work stands still meanwhile
     lags: list[float] = []
 

@@ -224,7 +224,7 @@ def test_cutting_is_a_function_of_the_text_alone(text):
 
 def test_a_heading_of_spaces_and_marks_takes_no_time():
     line = f"# a{' #' * 2_000}{' ' * 4_000}b"
-    begun = time.perf_counter()
+    begun = time.thread_time()
     assert [chunk.text for chunk in split(f"{line}\nwords")][-1] == "words"
     assert chunking.heading_of(f"## Tea  ## {' ' * 4_000}") == (2, "Tea")
-    assert time.perf_counter() - begun < 5
+    assert time.thread_time() - begun < 5

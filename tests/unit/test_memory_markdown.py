@@ -138,10 +138,10 @@ def test_entries_never_overlap_and_cover_their_lines(text: str):
 )
 def test_a_large_file_of_blank_lines_or_spaces_takes_no_time(entry):
     text = entry * (300_000 // len(entry))
-    begun = time.perf_counter()
+    begun = time.thread_time()
     assert len(list(markdown.items(text))) == text.count("- a")
     assert "owner" not in markdown.plain(text)
-    assert time.perf_counter() - begun < 5
+    assert time.thread_time() - begun < 5
 
 
 PIECES = st.sampled_from(["<!--", "-->", " ", "\t", "\n", "a", "-", ">", "<!-", "--"])

@@ -88,6 +88,6 @@ def test_runs_are_the_longest_that_fit_and_hold_every_unit(sizes, limit):
 
 def test_a_chunk_of_very_short_lines_takes_no_time():
     units = lines(*("x" for _ in range(800)))
-    begun = time.perf_counter()
+    begun = time.thread_time()
     assert snippets.best(units, [0.1] * 800).text == "\n".join("x" for _ in range(350))
-    assert time.perf_counter() - begun < 2
+    assert time.thread_time() - begun < 2
