@@ -524,3 +524,80 @@ async def test_what_is_not_http_leaves_nothing_in_the_log(
         await writer.wait_closed()
     assert b"400" in answer.split(b"\r\n")[0]
     assert "SECRET" not in caplog.text + "".join(capsys.readouterr())
+
+
+def counted(registry: CollectorRegistry, reason: str) -> float | None:
+    return registry.get_sample_value("confidant_page_refused_total", {"reason": reason})
+
+
+async def test_each_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, go = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(seconds: float) -> None:
+        if seconds:
+            held.release()
+            await go.wait()
+
+    monkeypatch.setattr("bot.dashboard.guard.sleep", hold)
+    monkeypatch.setattr("bot.dashboard.guard.MOST_HELD", 1)
+    registry = CollectorRegistry()
+    async with running(TOKEN, registry=registry) as (url, client):
+        async with client.get(url) as answer:
+            assert answer.status == 401
+        async with client.post(f"{url}change", headers={"Origin": "https://evil.example"}) as no:
+            assert no.status == 403
+        wrong = {"Authorization": "Bearer wrong"}
+        for _ in range(NETWORKS[0].free):
+            async with client.get(url, headers=wrong) as answer:
+                assert answer.status == 401
+        first = asyncio.create_task(log_in(client, url, "wrong"))
+        await held.acquire()
+        async with client.get(url, headers=wrong) as answer:
+            assert answer.status == 429
+        go.set()
+        assert (await first).status == 401
+    assert counted(registry, "token_needed") == 1
+    assert counted(registry, "origin") == 1
+    assert counted(registry, "token_wrong") == NETWORKS[0].free + 1
+    assert counted(registry, "too_many") == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": f"Bearer {TOKEN}"}, 200),
+        ({"Authorization": f"bearer  {TOKEN} "}, 200),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": TOKEN}, 401),
+        ({"Authorization": "Bearer"}, 401),
+        ({}, 401),
+    ],
+)
+async def test_a_program_proves_itself_by_a_bearer_token(
+    headers: dict[str, str], status: int
+) -> None:
+    async with running(TOKEN) as (url, client), client.get(url, headers=headers) as answer:
+        assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "status"),
+    [
+        ((), "https://bot.example.org", 403),
+        (("https://bot.example.org",), "https://bot.example.org", 200),
+        (("https://Bot.example.org/",), "https://BOT.example.org", 200),
+        (("https://bot.example.org",), "http://bot.example.org", 403),
+        (("https://bot.example.org",), "https://bot.example.org.evil.example", 403),
+        ((), "null", 403),
+        ((), "", 403),
+        ((), "http://[", 403),
+    ],
+)
+async def test_only_the_pages_the_operator_names_may_change_something(
+    allowed: tuple[str, ...], origin: str, status: int
+) -> None:
+    async with (
+        running(allowed_origins=list(allowed)) as (url, client),
+        client.post(f"{url}change", data=b"abc", headers={"Origin": origin}) as answer,
+    ):
+        assert answer.status == status

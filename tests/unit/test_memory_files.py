@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from bot.errors import NotVisible, ToolError
 from bot.memory import files as memory_files
 from bot.memory.files import SpaceFiles
-from bot.memory.paths import main_file, resolve, shown
+from bot.memory.paths import (
+    Target,
+    curated_files,
+    is_plain,
+    main_file,
+    resolve,
+    shown,
+    space_folders,
+)
 from bot.scope import MAIN_SPACE, MemoryView
 
 MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
@@ -352,3 +360,89 @@ async def test_every_file_is_known_however_many_there_are(tmp_path):
     for number in range(2_001):
         (folder / f"{number:04}.md").touch()
     assert len(await SpaceFiles(tmp_path).names(MAIN)) == 2_001
+
+
+DEEP = "memory/" + "f/" * 6 + "a.md"  # seven folders and a file
+
+
+@pytest.mark.parametrize(
+    ("view", "path", "folders", "name"),
+    [
+        (MAIN, "MEMORY.md", (), "MEMORY.md"),
+        (ADA, "USER.md", ("people", "ada"), "USER.md"),
+        (ROOM, "ROOM.md", ("rooms", "telegram-7"), "ROOM.md"),
+        (ADA, "memory/a.md", ("people", "ada", "memory"), "a.md"),
+        (ADA, "memory/deep/b.md", ("people", "ada", "memory", "deep"), "b.md"),
+        (MAIN, DEEP, ("memory", *"ffffff"), "a.md"),
+        (ADA, "shared/how/to.md", ("shared", "how"), "to.md"),
+    ],
+)
+def test_a_name_means_one_file_below_the_workspace(view, path, folders, name):
+    assert resolve(view, path) == Target(path, folders, name)
+    if path.startswith("shared/"):
+        with pytest.raises(NotVisible):
+            resolve(view, path, writing=True)
+    else:
+        assert resolve(view, path, writing=True) == Target(path, folders, name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("MEMORY.txt", "memory", "memory.md", "other/a.md", "AGENTS.md", "people/ada/MEMORY.md"),
+        *("memory/f" + DEEP.removeprefix("memory"), "memory/MEMORY", "shared", "memory/.a.md"),
+    ],
+)
+def test_what_is_no_name_of_a_note_means_nothing(path):
+    for view in (MAIN, ADA, ROOM):
+        with pytest.raises(NotVisible):
+            resolve(view, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("a.md", True),
+        ("日记.md", True),
+        ("x" * 200, True),
+        ("x" * 201, False),
+        ("日" * 66, True),
+        ("日" * 67, False),
+        ("", False),
+        (".", False),
+        (".hidden", False),
+        ("a\\b", False),
+        ("c:", False),
+        ("a\x00", False),
+        ("a\n", False),
+        ("\ud800", False),
+    ],
+)
+def test_a_component_is_a_visible_name_and_nothing_else(name, plain):
+    assert is_plain(name) is plain
+
+
+@pytest.mark.parametrize(
+    ("space", "private", "files", "folders"),
+    [
+        ("main", True, ("MEMORY.md", "USER.md"), ()),
+        ("main", False, (), ()),
+        ("people/ada", True, ("MEMORY.md", "USER.md"), ("people", "ada")),
+        ("people/ada", False, (), ("people", "ada")),
+        ("rooms/r", False, ("ROOM.md",), ("rooms", "r")),
+        ("rooms/r", True, ("ROOM.md",), ("rooms", "r")),
+        ("", True, (), None),
+        ("people", True, ("MEMORY.md", "USER.md"), None),
+        ("others/ada", True, ("MEMORY.md", "USER.md"), None),
+        ("people/..", True, ("MEMORY.md", "USER.md"), None),
+        ("people/a/b", True, ("MEMORY.md", "USER.md"), None),
+    ],
+)
+def test_what_stands_where_in_a_space(space, private, files, folders):
+    view = MemoryView(space, (), private=private)
+    assert curated_files(view) == files
+    if folders is None:
+        with pytest.raises(NotVisible):
+            space_folders(view)
+    else:
+        assert space_folders(view) == folders

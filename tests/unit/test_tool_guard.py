@@ -95,6 +95,17 @@ async def test_a_chinese_result_takes_no_more_of_the_window(window: int):
     assert tokens.estimate(cut) <= 0.31 * window
 
 
+@pytest.mark.parametrize("window", [1_000, 4_000, 32_000, 200_000])
+def test_of_a_script_with_more_tokens_to_the_character_fewer_stay(window: int):
+    text = "海" * 50_000
+    weight = tokens.estimate(text) / len(text)
+    assert weight > 0.5
+    wanted = max(1_000, int(window * 0.3 / weight))
+    assert limit_of(text, window) == wanted < limit_of("x" * 50_000, window)
+    assert isinstance(limit_of(text, window), int)
+    assert limit_of("海" * 2_000, window) == limit_of("x" * 2_000, window)
+
+
 @given(st.text(), st.integers(1_000, 2_000_000))
 def test_what_is_short_is_never_cut(text: str, window: int):
     assert len(text) <= limit_of(text, window)
