@@ -181,12 +181,11 @@ async def test_together_are_never_more_than_the_cap(database: SqliteDatabase):
 
 
 async def test_it_waits_until_nothing_more_comes(database: SqliteDatabase):
-    program = Program(database, mode="collect", debounce=0.05)
+    program = Program(database, mode="collect", debounce=0.5)
     rows = [await program.store(text) for text in ("one", "two", "three")]
     await program.lanes.put(rows[0])
     for row in rows[1:]:
         await asyncio.sleep(0)  # the lane waits by now
-        await asyncio.sleep(0)
         await program.lanes.put(row)
     await program.idle()
     assert program.did == [["one", "two", "three"]]

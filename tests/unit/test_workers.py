@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from bot.workers import Backlog, Workers
 from tests.support import until
@@ -312,7 +313,7 @@ async def test_a_drain_lets_what_needs_less_than_its_grace_finish():
     workers = Workers(table.handle, table.load, 4)
     workers.put("a", table.store("a"))
     await until(lambda: bool(table.running))
-    asyncio.get_running_loop().call_later(0.01, table.gate.set)
+    asyncio.get_running_loop().call_soon(table.gate.set)
     await asyncio.wait_for(workers.drain(0.9), 5)
     assert table.done == {"a": [1]}
 
@@ -357,7 +358,9 @@ async def test_tries_come_further_and_further_apart_and_a_success_begins_anew(mo
         table.waiting[key].remove(backlog.take()[0])
 
     workers = Workers(handle, table.load, 4)
-    for _ in range(2):
-        workers.put("a", table.store("a"))
-    await asyncio.wait_for(idle(workers), 5)
+    with capture_logs() as logs:  # to draw eight tracebacks takes seconds
+        for _ in range(2):
+            workers.put("a", table.store("a"))
+        await idle(workers)
+    assert [line["event"] for line in logs] == ["worker.failed"] * 8
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0, 1.0]
