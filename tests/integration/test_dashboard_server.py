@@ -601,3 +601,9 @@ async def test_only_the_pages_the_operator_names_may_change_something(
         client.post(f"{url}change", data=b"abc", headers={"Origin": origin}) as answer,
     ):
         assert answer.status == status
+
+
+async def test_host_names_are_the_same_in_any_case() -> None:
+    headers = {"Host": "LocalHost:8420", "Origin": "http://LOCALHOST:8420"}
+    async with running() as (url, client), client.post(f"{url}change", headers=headers) as answer:
+        assert answer.status == 200
