@@ -374,7 +374,6 @@ class StorageConfig(Section):
     dir: Path = Field(
         default=Path("~/.confidant"), description="Folder of the database and transcripts."
     )
-    url: str = Field(default="", description="Empty: one SQLite file in `dir`.")
     backup_hours: float = Field(
         default=24.0, ge=0, description="Hours between verified backups; 0 makes none."
     )

@@ -126,7 +126,7 @@ async def running(
 ) -> AsyncIterator[Engine]:
     """Start an engine on a folder and stop it at the end; with `serves` also its pages."""
     if serves:
-        sections["dashboard"] = {"port": 0}
+        sections.setdefault("dashboard", {"port": 0})
     config, plugins = make_config(folder, **sections)
     memory = channel or InMemoryChannel()
     scripted = model or ScriptedModel()

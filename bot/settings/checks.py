@@ -30,11 +30,6 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _people(config)
     yield from _endpoints(config)
     yield from _folders(config)
-    if config.storage.url:
-        yield Problem(
-            ("storage", "url"),
-            "PostgreSQL is not supported yet: leave url empty, which is one SQLite file in dir",
-        )
 
 
 def warnings(config: Config) -> Iterator[Problem]:

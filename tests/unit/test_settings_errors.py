@@ -154,8 +154,8 @@ SECRET = "4711:s3cr3t-t0ken"
         ),
         (
             "[storage]\nurl = 'postgresql://localhost'",
-            "confidant.toml:2: storage.url: PostgreSQL is not supported yet: leave url empty, which "
-            "is one SQLite file in dir",
+            'confidant.toml:2: unknown option "url" in [storage]; there is "backup_hours", '
+            '"backups_kept", "dir"',
         ),
         (
             "[storage]\ndir = '~nobody-here/x'",
@@ -243,14 +243,14 @@ def test_every_mistake_is_told_in_the_order_of_the_file(tmp_path):
         host = "0.0.0.0"
         port = -1
         """,
-        {"CONFIDANT_STORAGE__URL": "x", "CONFIDANT_AGENT__MAX_STEPS": "x"},
+        {"CONFIDANT_AGENT__MAX_STEPS": "x", "CONFIDANT_STORAGE__BACKUPS_KEPT": "x"},
         "garbage here\n",
     )
     assert [line.partition(": ")[0] for line in found] == [
         *(f"confidant.toml:{line}" for line in (3, 4, 7, 8, 10, 12, 13)),
         ".env:1",
         "CONFIDANT_AGENT__MAX_STEPS",
-        "CONFIDANT_STORAGE__URL",
+        "CONFIDANT_STORAGE__BACKUPS_KEPT",
     ]
 
 

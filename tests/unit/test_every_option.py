@@ -1,0 +1,55 @@
+"""Every option changes something: where it is ignored, a test notices.
+
+`tests/data/options.toml` names that test for each option. It runs here once more, in a process of
+its own, while whoever acts on the option gets its default (`tests/ignoring.py`), and has to fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.ignoring import options
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS: dict[str, str] = tomllib.loads((ROOT / "tests/data/options.toml").read_text())
+
+
+def test_every_option_has_a_row():
+    assert ROWS.keys() == options().keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_option_that_is_ignored_is_noticed(tmp_path: Path):
+    assert unnoticed(tmp_path, ROWS) == []
+
+
+@pytest.mark.slow
+def test_a_test_that_has_nothing_to_do_with_an_option_does_not_count(tmp_path: Path):
+    other = "unit/test_options.py::test_a_rule_matches_by_what_it_names"
+    assert unnoticed(tmp_path, {"log.level": other}) == ["log.level"]
+
+
+def unnoticed(folder: Path, rows: dict[str, str]) -> list[str]:
+    """The options whose tests pass all the same when they are ignored."""
+    plan: dict[str, list[str]] = defaultdict(list)
+    for option, test in sorted(rows.items(), key=lambda row: row[1]):
+        plan[f"tests/{test}"].append(option)
+    (folder / "plan.json").write_text(json.dumps(plan))
+    environment = {"HOME": str(folder), "IGNORING": str(folder / "plan.json"), "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.ignoring", "-p", "no:cacheprovider",
+         "-p", "no:xdist", "--timeout", "15", *plan],
+        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    noticed = folder / "plan.noticed"
+    assert noticed.exists(), done.stdout[-2_000:] + done.stderr[-2_000:]
+    return sorted(rows.keys() - set(json.loads(noticed.read_text())))
