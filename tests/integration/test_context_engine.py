@@ -283,6 +283,11 @@ async def test_a_sweep_tells_nobody_who_does_not_want_to_hear_or_was_silent_for_
         assert await swept(engine) == []  # whoever may not talk here any more is told nothing
 
 
+@pytest.mark.parametrize(
+    ("context", "channel", "told"),
+    [({}, {}, 0), ({"notices": "on"}, {}, 1), ({}, {"notices": "on"}, 1),
+     ({"notices": "on"}, {"notices": "off"}, 0)],
+)  # fmt: skip
 async def test_a_group_is_told_nothing_unless_the_configuration_wants_it(
     tmp_path: Path, context: dict[str, Any], channel: dict[str, Any], told: int
 ):

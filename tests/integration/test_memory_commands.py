@@ -197,7 +197,7 @@ async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_say
     furnish(tmp_path)
     async with started(tmp_path, memory={"embedder": {"provider": "local"}}) as engine:
         status = await engine.ask("/memory")
-        assert "Search: keyword (the package not_for_this_python is not installed" in status
+        assert "Finding by meaning: off (the package not_for_this_python is not installed" in status
         assert "trouble" not in status
         assert "peanuts" in await engine.ask("/memory search peanuts")
 
@@ -327,7 +327,7 @@ async def test_a_conversation_without_memory_says_so(tmp_path: Path):
             "en",
             "yes",
             "I would remove:",
-            ("Forgotten:", "MEMORY.md: 1 entries", "memory/family.md: 1 entries", "passages", "1 "),
+            ("Forgotten:", "MEMORY.md: 1 entry", "memory/family.md: 1 entry", "passages", "1 "),
         ),
         (
             "zh",
@@ -621,7 +621,7 @@ async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path:
         nowhere = await confidant(tmp_path, "memory", "forget", words, "--yes")
         assert (nowhere.code, nowhere.out.startswith("Neither your files")) == (0, True)
     done = await confidant(tmp_path, "memory", "forget", "allergic to peanuts", "--yes")
-    assert "MEMORY.md: 1 entries removed" in done.out
+    assert "MEMORY.md: 1 entry removed" in done.out
     assert "The bot is running" not in done.out
     assert (tmp_path / "data/workspace/MEMORY.md").read_text() == "- Lives in Lyon\n"
     assert (await confidant(tmp_path, "memory", "search", "x", "--limit", "0")).code == 2

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.nextcloud_talk.webhook import MAX_BODY
-from bot.channel import Address, Health, Outbound
+from bot.channel import Address, Foreign, Health, Outbound
 from bot.errors import SendRefused, StorageError
 from bot.testing import RecordingEngine
 from tests.fakes.nextcloud import (
@@ -444,7 +444,7 @@ async def test_who_looks_after_a_room_is_known_once_they_wrote(fake, engine, con
         assert not await channel.is_admin(Address("nextcloud_talk", "x", "n3xtc10ud"), "ada")
         # What somebody shares comes without their rank.
         await fake.say("{object}", parameters=shared("talk-poll", "3", "Tea?"), type="Activity")
-        assert engine.received[-1].text == "[poll: Tea?]"
+        assert engine.received[-1].foreign == (Foreign("poll", "poll: Tea?"),)
         assert await channel.is_admin(address, "ada")
         await fake.say("hi", rank=3)
         assert not await channel.is_admin(address, "ada")

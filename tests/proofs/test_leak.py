@@ -710,7 +710,7 @@ def topics_are_one_conversation(patch: pytest.MonkeyPatch) -> None:
 def servers_share_their_rooms(patch: pytest.MonkeyPatch) -> None:
     from bot.scope import view
 
-    patch.setattr(view, "_room", lambda subject: f"{subject.channel}-{subject.chat}")
+    patch.setattr(view, "room_name", lambda channel, _account, chat: f"{channel}-{chat}")
 
 
 def people_bring_their_memory_into_rooms(patch: pytest.MonkeyPatch) -> None:

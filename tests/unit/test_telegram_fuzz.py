@@ -85,7 +85,7 @@ def check(inbound):
     for value in (inbound.text, inbound.sender_name, inbound.locale, inbound.message_id):
         value.encode()
         assert "\0" not in value
-    assert inbound.text or inbound.media
+    assert inbound.text or inbound.media or inbound.foreign
     assert inbound.chat.removeprefix("-").isdecimal()
     assert len(inbound.text) < 25_000
     assert len(inbound.sender_name) < 300

@@ -11,7 +11,7 @@ from bot.commands.menu import menu
 
 STATIC = Path(adapters.web.__file__).parent / "static"
 FILES = {path.name: path.read_text("utf-8") for path in STATIC.iterdir()}
-BUILT = ("state.", "error.")  # keys put together at run time
+BUILT = ("state.", "error.", "activity.")  # keys put together at run time
 
 
 def test_every_word_the_page_asks_for_is_in_the_catalog() -> None:

@@ -321,8 +321,9 @@ class MemoryIndex:
         return Probe(ok=True, detail=f"{rows.shape[1]} dimensions")
 
     def _vectors_off(self, kept: Kept) -> str:
-        if self._embedder.provider == "none":
-            return "disabled"
+        if isinstance(self._embedder, NoEmbedder):
+            # The embedder that is wanted may not exist here.
+            return "disabled" if self._config.embedder.provider == "none" else self._embedder.why
         if not self._config.vector_weight:
             return "weight"
         if not kept.is_open:
