@@ -32,6 +32,11 @@ MAX_DEATHS = 10  # ends of the program in a row while a message's turn was prepa
 log = structlog.get_logger(__name__)
 
 
+def is_hopeless(row: Waiting) -> bool:
+    """True when there is no use in another turn of this message."""
+    return row.tries >= MAX_TRIES or row.deaths >= MAX_DEATHS
+
+
 class Attempts:
     """Counts turns that fail, and sets messages aside so that their chat goes on."""
 
@@ -80,11 +85,6 @@ class Attempts:
             finally:  # whatever came of it, the program is still there
                 with suppress(StorageError):
                     await self._database.write(lambda tx: inbox.clear(tx, old))
-
-    @staticmethod
-    def is_hopeless(row: Waiting) -> bool:
-        """True when there is no use in another turn of this message."""
-        return row.tries >= MAX_TRIES or row.deaths >= MAX_DEATHS
 
     async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
         """Count a turn that failed; True when its message is set aside, as there is no use in more.

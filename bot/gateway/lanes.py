@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from bot.config import QueueConfig
 from bot.errors import StorageError
 from bot.gateway import inbox
-from bot.gateway.attempts import Attempts
+from bot.gateway.attempts import Attempts, is_hopeless
 from bot.gateway.commander import Commander
 from bot.gateway.inbox import Waiting
 from bot.storage import Database
@@ -77,7 +77,7 @@ class Lanes:
         rows = self._next(backlog, self._config.cap if collect else 1)
         if not backlog.more:
             self._full.discard(key)
-        if self._attempts.is_hopeless(rows[0]):
+        if is_hopeless(rows[0]):
             await self._attempts.set_aside(rows[0])
             return
         try:

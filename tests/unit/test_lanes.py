@@ -62,8 +62,8 @@ class Program:
             row = inbox.store(tx, *inbox.storable(inbound), key, 1)
             assert row is not None
             inbox.bind(tx, row, session)
-            if tries:
-                inbox.tried(tx, row, tries)
+            for _ in range(tries):
+                inbox.tried(tx, row)
             return row
 
         return Waiting(await self.database.write(work), key, session, inbound, tries)
