@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,20 @@ harbour boat lantern ferry pier gull anchor rope sail tide cabin storm captain c
 bridge market bakery garden fence piano violin theatre ticket museum river mountain
 """
 _WORDS = (*_ENGLISH.split(), *"港口 渡船 灯塔 花园 面包店 小岛 地图 指南针".split())  # noqa: SIM905
+
+
+def sent(messages: Sequence[Message]) -> list[Message]:
+    """Messages as the service gets them: it is not told whose words they hold."""
+    return [
+        replace(
+            message,
+            blocks=tuple(
+                replace(block, origin="") if isinstance(block, (Text, ToolResult)) else block
+                for block in message.blocks
+            ),
+        )
+        for message in messages
+    ]
 
 
 @dataclass
@@ -87,7 +101,7 @@ class Watched(ScriptedModel):
         assert isinstance(opening, Text)
         if last is None or opening != last.messages[0].blocks[0]:
             self.summaries.add(opening.text)
-        elif request.messages[: len(last.messages)] == last.messages:
+        elif sent(request.messages[: len(last.messages)]) == sent(last.messages):
             self.grown += 1
         else:
             self.shortened.append(self.weigh(last))
