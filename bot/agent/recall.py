@@ -7,10 +7,9 @@ person's first message. All of it is quoted, so that nothing in it passes for an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import chain, zip_longest
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -269,13 +268,26 @@ def _assemble(gathered: _Gathered, words: str, now: datetime, known: str, budget
     notes = [_of_hit(hit, zone) for hit in gathered.hits]
     talks = [_of_talk(passage, words, zone) for passage in gathered.said]
     new = [talk for talk in talks if not _is_in(shown, talk.words)][:SAID]
-    # One of each in turn, so that neither crowds the other out of a small budget.
-    for found in chain.from_iterable(zip_longest(new, notes)):
-        if found is not None and not _is_in(shown, found.words):
-            origins |= found.origins
-            quotes.append((found.quote, found.passage))
-            shown.append(markdown.normal(found.quote.text))
+    for found in _in_turn(shown, new, notes):
+        origins |= found.origins
+        quotes.append((found.quote, found.passage))
     return _fitted(quotes, budget, _recalled_as(origins))
+
+
+def _in_turn(shown: list[str], *kinds: Sequence[_Piece]) -> Iterator[_Piece]:
+    """One piece of each kind in turn, so that none crowds another out of a small budget.
+
+    What is shown already takes nobody's turn: the next of its kind does.
+    """
+    waiting = [iter(pieces) for pieces in kinds]
+    while waiting:
+        for pieces in tuple(waiting):
+            found = next((piece for piece in pieces if not _is_in(shown, piece.words)), None)
+            if found is None:
+                waiting.remove(pieces)
+                continue
+            shown.append(markdown.normal(found.quote.text))
+            yield found
 
 
 def _fitted(quotes: list[tuple[Quote, Recalled | None]], budget: int, origin: Whose) -> Opening:

@@ -398,6 +398,23 @@ async def test_what_was_said_stays_within_its_bounds_and_is_shown_once(tmp_path:
         assert 0 < opening.count("| said | session") <= 3
 
 
+async def test_what_is_shown_already_takes_no_turn_of_the_notes_that_are_found(tmp_path: Path):
+    searcher = WordSearcher(tmp_path / "workspace")
+    async with running(tmp_path, searcher=searcher) as engine:
+        for words in ("my boat is called ORINOCO", "the boat needs paint", "hello"):
+            await engine.ask(words)
+            await engine.ask("how are you?")
+            await engine.ask("/new")
+        write(tmp_path, f"{ADA}/memory/a.md", "- the boat needs paint\n")
+        write(tmp_path, f"{ADA}/memory/b.md", "- its boat papers are in the blue folder\n")
+        await engine.ask("boat")
+        opening = recalled(engine.model.requests[-1])
+        said, note, more = map(
+            opening.index, ("boat needs paint", "papers are in the blue", "boat is called ORINOCO")
+        )
+        assert said < note < more
+
+
 async def test_an_automatic_reset_recalls_as_well(tmp_path: Path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
