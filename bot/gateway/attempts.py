@@ -27,7 +27,7 @@ from bot.sessions.entries import NewEntry
 from bot.storage import Database
 
 MAX_TRIES = 4  # turns that may fail, with some seconds between them
-MAX_DEATHS = 30  # ends of the program in a row while a message's turn was prepared
+MAX_DEATHS = 1_000  # ends of the program in a row while a message's turn was prepared
 
 log = structlog.get_logger(__name__)
 
