@@ -3,7 +3,9 @@
 The count is on disk. A failure is counted when it has happened. A crash cannot be, so a turn of a
 message that was there already when the program started is counted before it is prepared, and
 all of that is forgotten once it was prepared: only a message that never gets there can be what ends
-the program. Others end it too (a power cut, whoever kills it), so it takes more of them.
+the program. Others end it too (a power cut, whoever kills it), so it takes more of them; and what
+takes long just after a start (recall, which loads the embedder) is left out for a message that was
+met twice, or kills that follow each other would always meet the same one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from bot.sessions.entries import NewEntry
 from bot.storage import Database
 
 MAX_TRIES = 4  # turns that may fail, with some seconds between them
-MAX_DEATHS = 1_000  # ends of the program in a row while a message's turn was prepared
+MAX_DEATHS = 10  # ends of the program in a row while a message's turn was prepared
+PLAIN_DEATHS = 2  # after as many nothing is recalled for its turn
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +38,11 @@ log = structlog.get_logger(__name__)
 def is_hopeless(row: Waiting) -> bool:
     """True when there is no use in another turn of this message."""
     return row.tries >= MAX_TRIES or row.deaths >= MAX_DEATHS
+
+
+def is_plain(rows: Sequence[Waiting]) -> bool:
+    """True when these messages' turn has to do without what may take long or end the program."""
+    return any(row.deaths >= PLAIN_DEATHS for row in rows)
 
 
 class Attempts:

@@ -25,7 +25,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import ModelError, ModelTooLarge, WindowTooSmall
 from bot.gateway import fullness, inbox, media
 from bot.gateway.aftercare import Aftercare, Fill, Talk
-from bot.gateway.attempts import Attempts
+from bot.gateway.attempts import Attempts, is_plain
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.live import Live, LiveSessions
@@ -144,7 +144,7 @@ class TurnRunner:
             streams=self._people.channel(talk.inbound).streaming,
         ) as presence:
             async with self._attempts.preparing(rows):
-                asked = await self._request(talk, inbounds, watch)
+                asked = await self._request(talk, inbounds, watch, plain=is_plain(rows))
             self._metrics.running.inc()
             try:
                 result = await self._answered(key, asked, presence)
@@ -191,7 +191,9 @@ class TurnRunner:
         finally:
             task.cancel()  # when this lane is cancelled; harmless when it is finished
 
-    async def _request(self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch) -> _Asked:
+    async def _request(
+        self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch, *, plain: bool
+    ) -> _Asked:
         agent, room, live = self._config.agent, talk.room, talk.live
         limit = room.window.tokens
         language = self._people.language(talk.inbound)
@@ -202,7 +204,7 @@ class TurnRunner:
             self._message(inbound, came, live.conversation.shown)
             for inbound, came in zip(inbounds, contents, strict=True)
         ]
-        if not live.conversation:
+        if not live.conversation and not plain:
             words = "\n".join(inbound.shown for inbound in inbounds)
             opened = await self._opening(words, live, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))

@@ -13,7 +13,7 @@ import pytest
 from bot.channel import Media
 from bot.context import prompt
 from bot.errors import SendTransient, StorageFull
-from bot.gateway.attempts import MAX_DEATHS, MAX_TRIES, Attempts
+from bot.gateway.attempts import MAX_DEATHS, MAX_TRIES, PLAIN_DEATHS, Attempts
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.support import FakeClock, running
 
@@ -143,6 +143,25 @@ async def test_who_is_only_there_when_the_program_is_killed_is_answered(
     async with running(tmp_path) as engine:
         await engine.channel.wait_sent(1)
         assert (engine.sent_to("ada") == ["You said: hello"]) is is_answered
+
+
+@pytest.mark.parametrize(("deaths", "is_recalled"), [(1, True), (PLAIN_DEATHS, False)])
+async def test_whom_the_program_ended_at_twice_is_answered_without_recall(
+    tmp_path, monkeypatch, deaths, is_recalled
+):
+    """Right after a start recall takes longer than some lives of the program."""
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    async with running(tmp_path) as engine:
+        await engine.ask("my boat is called Orinoco")
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("/new what is my boat called?")
+        await model.started.wait()
+    with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as connection:
+        connection.execute("UPDATE inbox SET deaths = ? WHERE state = 'waiting'", (deaths,))
+    async with running(tmp_path) as engine:
+        await engine.channel.wait_sent(1)
+        assert ("Orinoco" in str(engine.model.requests[-1].messages)) is is_recalled
 
 
 async def test_a_turn_that_was_prepared_ends_all_suspicion(tmp_path, monkeypatch):
