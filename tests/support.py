@@ -18,6 +18,7 @@ from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel
 
 _numbers = itertools.count(1)
+PATIENCE = 60.0  # seconds a test waits for what has no event of its own
 NOON = 1_795_262_400_000  # 2026-11-21 12:00 UTC
 
 
@@ -84,8 +85,9 @@ class Engine:
 
 async def until(ready: Callable[[], bool]) -> None:
     """Let everything else run until something is so that has no event of its own."""
-    while not ready():  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        while not ready():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 def make_config(folder: Path, **sections: Any) -> tuple[Config, dict[str, ChannelPlugin]]:

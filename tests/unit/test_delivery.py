@@ -17,7 +17,7 @@ from bot.metrics import Metrics
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel
-from tests.support import FakeClock, until
+from tests.support import PATIENCE, FakeClock, until
 
 ADA = Address("memory", "default", "ada")
 
@@ -61,8 +61,13 @@ class Post:
         return [row[0] for row in rows]
 
     async def until(self, ready: Callable[[list[str]], bool]) -> None:
-        while not ready(await self.states()):
-            pass
+        async with asyncio.timeout(PATIENCE):
+            while not ready(await self.states()):
+                pass
+
+    async def idle(self) -> None:
+        """Wait until nothing is being sent, noted or counted."""
+        await until(lambda: not self.delivery._workers.active)
 
     def texts(self) -> list[str]:
         return [piece.text for piece in self.channel.sent]
@@ -85,6 +90,7 @@ async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):
     await post.channel.wait_sent(250)
     assert post.texts() == [f"t{n}" for n in range(250)]
     await post.until(lambda states: set(states) == {"sent"})
+    await post.idle()
     count = post.metrics.registry.get_sample_value
     assert count("confidant_outbox_seconds_count", {"channel": "memory"}) == 250
 
@@ -176,6 +182,7 @@ async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes
     assert " ".join(told).startswith("A message of mine, 0 minutes old, does not get through")
     assert [two, three] == ["two", "three"]
     assert platform.tries.count("bad") == module.PARK_TRIES
+    await post.idle()
     read = post.metrics.registry.get_sample_value
     assert read("confidant_outbox_unsent") == 1
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
@@ -218,7 +225,8 @@ async def test_what_was_parked_is_tried_again_once_each_time_and_holds_up_nothin
     await post.delivery.again()
     await post.until(lambda states: states == ["sent", "sent"])
     assert post.texts()[-1] == "bad"
-    await until(lambda: post.metrics.registry.get_sample_value("confidant_outbox_unsent") == 0)
+    await post.idle()
+    assert post.metrics.registry.get_sample_value("confidant_outbox_unsent") == 0
 
 
 async def test_what_was_parked_goes_on_with_its_next_piece(post):
@@ -524,6 +532,7 @@ async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
         lambda tx: tx.execute("SELECT kind, asker, created_at FROM outbox WHERE id <> 1")
     )
     assert list(map(tuple, rows)) == [("notice", "bob", post.clock())]
+    await post.idle()
     read = post.metrics.registry.get_sample_value
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "refused"}) == 1
     assert read("confidant_outbox_unsent") == 0
@@ -599,6 +608,7 @@ async def test_a_channel_that_is_gone_is_tried_again_when_it_is_back(post):
     letter = (await post.post("lost", address=Address("gone", "default", "ada")))[0]
     await post.until(lambda states: states == ["parked"])
     assert await error_of(post, letter) == ("parked", "this channel is not running", 1)
+    await post.idle()
     read = post.metrics.registry.get_sample_value
     assert read("confidant_outbox_parked_total", {"channel": "gone", "result": "again"}) == 1
     assert read("confidant_outbox_unsent") == 1
@@ -620,11 +630,12 @@ async def test_a_text_is_counted_once_however_often_it_is_tried_again(post):
         before = len(platform.tries)
         await post.delivery.again()
         await until(lambda n=before: len(platform.tries) > n)
-        await until(lambda: not post.delivery._workers.active)
+        await post.idle()
         found = await post.database.read(lambda tx: outbox.to_try_again(tx, 9))
         assert [(each.id, each.tries) for each in found] == [
             (letter.id, module.PARK_TRIES + number)
         ]
+    await post.idle()
     read = post.metrics.registry.get_sample_value
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
 

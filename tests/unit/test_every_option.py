@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from tests.ignoring import options
 
@@ -24,6 +26,12 @@ ROWS: dict[str, str] = tomllib.loads((ROOT / "tests/data/options.toml").read_tex
 
 def test_every_option_has_a_row():
     assert ROWS.keys() == options().keys()
+
+
+def test_what_a_test_notices_does_not_depend_on_what_is_drawn():
+    tests = {tuple(test.split("::")) for test in ROWS.values()}
+    modules = {path: import_module(f"tests.{path[:-3].replace('/', '.')}") for path, _ in tests}
+    assert not [name for path, name in tests if is_hypothesis_test(getattr(modules[path], name))]
 
 
 @pytest.mark.slow

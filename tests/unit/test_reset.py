@@ -336,6 +336,7 @@ def test_the_cut_is_as_tight_as_the_shortest_policies_allow(policies, zones, fou
             FOUR - 3 * HOUR,
             (FOUR, "idle"),
         ),
+        (ResetPolicy(at_hour=6), FOUR, FOUR, (FOUR + 2 * HOUR, "daily")),
     ],
 )
 def test_a_conversation_ends_to_the_millisecond_and_for_what_came_first(

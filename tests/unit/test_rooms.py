@@ -39,6 +39,10 @@ def test_what_people_say_to_each_other_is_not_for_the_bot():
     assert not addressed(PLAIN, SAID, "", "Confidant")
 
 
+def test_a_room_that_requires_no_mention_has_everything_for_the_bot():
+    assert addressed(ChannelConfig(require_mention=False), SAID, "", "Confidant")
+
+
 @pytest.mark.parametrize(
     "inbound",
     [
