@@ -175,10 +175,11 @@ class Pictures:
             raise NotOpened("deadly")
         if self._shares.is_used_up(job.person):
             raise NotOpened("share")
-        # Noted first: what ends the whole program is not opened a second time after its start.
-        await self._marks.set(f"{MARK}{digest}", str(self._clock()))
         began = self._now()
         try:
+            # Noted first: what ends the whole program is not opened a second time after its start.
+            await self._marks.set(f"{MARK}{digest}", str(self._clock()))
+            began = self._now()
             verdict, shown = await decoder.ask(job.data)
         except NotOpened as error:
             log.warning("picture.deadly", reason=error.reason)

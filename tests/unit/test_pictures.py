@@ -152,6 +152,24 @@ async def test_a_stop_in_between_leaves_no_mark(opener, marks):
     assert await marks.under(MARK) == {}
 
 
+async def test_a_stop_while_the_mark_is_written_leaves_none(opener, marks, monkeypatch):
+    set_mark, written = marks.set, asyncio.Event()
+
+    async def set_and_wait(name, value):
+        await set_mark(name, value)
+        written.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(marks, "set", set_and_wait)
+    pictures = opener()
+    opening = asyncio.create_task(pictures.jpeg("ada", picture()))
+    await written.wait()
+    await pictures.close()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert await marks.under(MARK) == {}
+
+
 async def test_a_mark_is_forgotten_after_a_month(opener, marks):
     clock = FakeClock()
     await marks.set(f"{MARK}{hashlib.sha256(picture()).hexdigest()}", str(clock()))
