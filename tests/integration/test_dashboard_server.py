@@ -18,6 +18,7 @@ from bot.dashboard import Check, DashboardServer, Readiness
 from bot.dashboard.guard import SECURITY_HEADERS
 from bot.dashboard.sessions import COOKIE, NETWORKS
 from bot.errors import ConfigError
+from tests.support import PATIENCE
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -385,18 +386,19 @@ async def test_a_crowd_that_guesses_at_once_holds_few_connections_and_keeps_nobo
         for _ in range(NETWORKS[0].free):
             await log_in(client, url, "wrong")
         guesses = [asyncio.create_task(log_in(client, url, "wrong")) for _ in range(10)]
-        for _ in range(3):
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(3):
+                await held.acquire()
+            done, waiting = set[asyncio.Task[aiohttp.ClientResponse]](), set(guesses)
+            while len(done) < 7:
+                more, waiting = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+                done |= more
+            assert {guess.result().status for guess in done} == {429}
+            right = asyncio.create_task(log_in(client, url, TOKEN))
             await held.acquire()
-        done, waiting = await asyncio.wait(guesses, timeout=None, return_when="FIRST_COMPLETED")
-        while len(done) < 7:
-            more, waiting = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
-            done |= more
-        assert {guess.result().status for guess in done} == {429}
-        right = asyncio.create_task(log_in(client, url, TOKEN))
-        await held.acquire()
-        go.set()
-        assert (await right).status == 303
-        assert [(await guess).status for guess in waiting] == [401] * 3
+            go.set()
+            assert (await right).status == 303
+            assert [(await guess).status for guess in waiting] == [401] * 3
 
 
 async def test_what_is_refused_is_counted_and_told_in_few_lines() -> None:
@@ -551,11 +553,12 @@ async def test_each_refusal_is_counted_by_its_reason(monkeypatch: pytest.MonkeyP
             async with client.get(url, headers=wrong) as answer:
                 assert answer.status == 401
         first = asyncio.create_task(log_in(client, url, "wrong"))
-        await held.acquire()
-        async with client.get(url, headers=wrong) as answer:
-            assert answer.status == 429
-        go.set()
-        assert (await first).status == 401
+        async with asyncio.timeout(PATIENCE):
+            await held.acquire()
+            async with client.get(url, headers=wrong) as answer:
+                assert answer.status == 429
+            go.set()
+            assert (await first).status == 401
     assert counted(registry, "token_needed") == 1
     assert counted(registry, "origin") == 1
     assert counted(registry, "token_wrong") == NETWORKS[0].free + 1

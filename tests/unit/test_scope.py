@@ -83,6 +83,22 @@ def test_a_rule_matches_when_everything_it_names_does(rule, subject):
     assert allows(config, subject) == (same and subject.key.startswith(rule.key_prefix.lower()))
 
 
+@pytest.mark.parametrize(
+    ("prefix", "key", "is_meant"),
+    [
+        ("", "agent:main:x", True),
+        ("agent:", "agent:main:x", True),
+        ("AGENT:Main", "agent:main:x", True),
+        ("agent:other", "agent:main:x", False),
+        ("main", "agent:main:x", False),
+    ],
+)
+def test_a_rule_for_keys_means_those_that_begin_so(prefix, key, is_meant):
+    subject = Subject("telegram", "default", "direct", "42", "42", key)
+    rules = (Rule(action="deny", channel="telegram", key_prefix=prefix),)
+    assert allows(ScopeConfig(default="allow", rules=rules), subject) is not is_meant
+
+
 @given(CONFIGS, SUBJECTS, IDENTITIES, IDENTITIES)
 def test_two_people_never_share_a_space(config, subject, one, other):
     assume(one != other)
@@ -122,6 +138,13 @@ def test_no_id_can_spell_the_folder_of_another(identity):
     assume(folder_name(identity) != identity)
     spelled = folder_name(identity)
     assert folder_name(spelled) != spelled
+
+
+def test_what_is_too_long_for_a_folder_is_cut_and_told_apart_by_its_digest():
+    name = folder_name("a" * 49)
+    assert re.fullmatch("a{48}-[0-9a-f]{32}", name)
+    assert folder_name("a" * 48) == "a" * 48
+    assert folder_name("a" * 50) != name
 
 
 @pytest.mark.parametrize("identity", ["ada", "telegram-42", "a.b_c-d"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +39,16 @@ def test_loopback_names(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["", "0.0.0.0", "::", "192.168.1.2", "example.org", "127.0.0.1.evil.example", "localhost."],
+    [
+        "",
+        "0.0.0.0",
+        "::",
+        "192.168.1.2",
+        "example.org",
+        "127.0.0.1.evil.example",
+        "localhost.",
+        "X127.0.0.1",
+    ],
 )
 def test_every_other_name_is_not_loopback(host: str) -> None:
     assert not is_loopback(host)
@@ -51,6 +61,7 @@ def test_every_other_name_is_not_loopback(host: str) -> None:
         ("[::1]:8420", "::1"),
         ("127.0.0.1", "127.0.0.1"),
         ("[::1", ""),
+        ("", ""),
         ("evil.example#127.0.0.1", "evil.example"),
         ("127.0.0.1@evil.example", "evil.example"),
     ],
@@ -72,6 +83,26 @@ def test_an_open_address_with_a_token_that_can_be_guessed_is_refused(host: str) 
         Guard(DashboardConfig.model_validate({"host": host, "token": "x" * 15}), ignore)
     Guard(DashboardConfig.model_validate({"host": host, "token": "x" * 16}), ignore)
     Guard(DashboardConfig.model_validate({"host": "127.0.0.1", "token": "x"}), ignore)
+
+
+async def test_who_guesses_slows_those_of_the_same_network_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        asked.append(seconds)
+
+    monkeypatch.setattr("bot.dashboard.guard.sleep", noted)
+    guard = Guard(DashboardConfig.model_validate({"token": TOKEN}), ignore)
+    request = make_mocked_request("POST", "/login")
+    guesser = request.clone(remote="192.0.2.1")
+    for _ in range(FREE):
+        assert await guard.prove(guesser, "wrong") == "wrong"
+    other, nowhere = request.clone(remote="198.51.100.7"), request.clone(remote="")
+    for known in (guesser, other, nowhere):
+        assert await guard.prove(known, f" {TOKEN}\n") == "right"
+    assert asked == [0.0] * FREE + [FIRST_DELAY, 0.0, 0.0]
 
 
 def test_tokens_accept_only_the_token() -> None:
