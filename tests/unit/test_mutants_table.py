@@ -1,0 +1,48 @@
+"""What `make mutants` says at its end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import mutants
+
+KILLED, SURVIVED, TIMEOUT, UNTESTED, CRASHED, WAITS = 1, 0, -24, 33, -11, None
+
+
+def noted(root: Path, module: str, *codes: int | None) -> None:
+    path = root / f"{module}.meta"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = {f"{Path(module).stem}.m{number}": code for number, code in enumerate(codes)}
+    path.write_text(json.dumps({"exit_code_by_key": names}))
+
+
+def test_each_module_has_its_line_and_each_mutant_left_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    noted(tmp_path, "bot/one.py", *[KILLED] * 6, SURVIVED, TIMEOUT, UNTESTED, CRASHED, WAITS)
+    noted(tmp_path, "bot/none.py", WAITS)
+    noted(tmp_path, "bot/two.py", *[KILLED] * 10)
+    assert mutants.main(tmp_path) == 1
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "bot/one.py 6 of 10 60.0% 1 without end 3 left (1 not tried)",
+        "bot/two.py 10 of 10 100.0% 0 without end 0 left",
+        "timeout one.m7",
+        "untested one.m8",
+        "survived one.m6",
+        "survived one.m9",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "code"),
+    [([KILLED], 0), ([SURVIVED], 0), ([SURVIVED] * 2, 1), ([TIMEOUT] * 2, 1), ([WAITS] * 9, 0)],
+)
+def test_it_fails_below_nine_of_ten_and_what_never_ends_is_none_of_them(
+    tmp_path: Path, others: list[int | None], code: int
+):
+    noted(tmp_path, "bot/one.py", *[KILLED] * 9, *others)
+    assert mutants.main(tmp_path) == code
