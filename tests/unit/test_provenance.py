@@ -145,6 +145,14 @@ def test_an_answer_bears_the_mark_of_what_the_model_was_shown(seen, foreign, mes
     assert marked[-1].role == "assistant"
 
 
+def test_every_answer_of_a_turn_is_looked_at_for_what_was_carried_over():
+    seen = (user(said("hm"), Text("the Nile", origin="carried")),)
+    first, last = Message("assistant", (Text("The Nile"),)), Message("assistant", (Text("yes"),))
+    clean = user(ToolResult("t", "fine", origin="memory"))
+    marked = spoken_by_bot((first, clean, last), TurnMemory(seen=seen))
+    assert [message.blocks[0].origin for message in marked] == ["carried", "memory", "carried"]
+
+
 def test_notes_and_what_has_a_mark_keep_theirs():
     blocks = (Text("a", note=True), Text("b", origin="file"), Text("c"), Text("d", origin="person"))
     marked = spoken_by_bot((Message("assistant", blocks),), TurnMemory())[0].blocks
@@ -197,6 +205,27 @@ LONG_FACT = "the boat at the pier is called Orinoco by all"
         (
             LONG_FACT,
             [Recalled(Place("c.md", 3), f"They say {LONG_FACT} and mean it")],
+            {},
+            Place("c.md", 3),
+        ),
+        (
+            LONG_FACT,
+            [Recalled(Place("c.md", 3), "The boat at the pier is\n  called Orinoco by all.")],
+            {},
+            Place("c.md", 3),
+        ),
+        # What is struck out is true no more, until it is said again.
+        (BOAT, [Recalled(Place("c.md", 3), f"- ~~{BOAT}~~")], {}, None),
+        (LONG_FACT, [Recalled(Place("c.md", 3), f"- ~~{LONG_FACT}~~\n- A dinghy")], {}, None),
+        (
+            BOAT,
+            [Recalled(Place("c.md", 3), f"* ~~{BOAT}~~\n+ 12:30 {BOAT} <!-- owner -->")],
+            {},
+            Place("c.md", 4),
+        ),
+        (
+            "Xavier is my uncle",
+            [Recalled(Place("c.md", 3), "- Xavier is my uncle")],
             {},
             Place("c.md", 3),
         ),

@@ -113,11 +113,17 @@ def already(text: str, recalled: Sequence[Recalled], files: Mapping[str, str]) -
             return Place(path, line)
     for passage in recalled:
         for number, line in enumerate(passage.text.split("\n")):
-            if markdown.entry_words(line.strip().lstrip("-*+ ")) == wanted:
+            if _standing(line) == wanted:
                 return Place(passage.place.path, passage.place.line + number)
-        if len(wanted) >= LONG and wanted in markdown.normal(markdown.plain(passage.text)):
+        lines = markdown.plain(passage.text).split("\n")
+        if len(wanted) >= LONG and wanted in markdown.normal("\n".join(filter(_standing, lines))):
             return passage.place
     return None
+
+
+def _standing(line: str) -> str:
+    """The words of an entry's line for comparing; nothing if it is struck out."""
+    return markdown.entry_words(line.strip().lstrip("-*+ "))
 
 
 def _marked(message: Message, origin: Whose) -> Message:
