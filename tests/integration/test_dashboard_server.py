@@ -610,3 +610,14 @@ async def test_host_names_are_the_same_in_any_case() -> None:
     headers = {"Host": "LocalHost:8420", "Origin": "http://LOCALHOST:8420"}
     async with running() as (url, client), client.post(f"{url}change", headers=headers) as answer:
         assert answer.status == 200
+
+
+async def test_what_names_no_host_is_not_our_own_page() -> None:
+    async with running(TOKEN) as (url, _client):
+        host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /change HTTP/1.0\r\nOrigin: https://evil.example\r\n\r\n")
+        async with asyncio.timeout(PATIENCE):
+            answer = await reader.read()
+        writer.close()
+    assert answer.split(b" ")[1] == b"403"

@@ -20,7 +20,7 @@ from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import until
+from tests.support import PATIENCE, until
 
 
 class Program:
@@ -189,6 +189,23 @@ async def test_it_waits_until_nothing_more_comes(database: SqliteDatabase):
         await program.lanes.put(row)
     await program.idle()
     assert program.did == [["one", "two", "three"]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "texts", "answered"),
+    [
+        ("followup", ["one"], [["one"]]),
+        ("collect", ["one", "two", "three"], [["one", "two"], ["three"]]),  # more than fits
+    ],
+)
+async def test_it_does_not_wait_for_more_where_each_is_answered_alone_or_too_many_wait_already(
+    database: SqliteDatabase, mode: str, texts: list[str], answered: list[list[str]]
+):
+    program = Program(database, mode=mode, cap=2, debounce=60)
+    async with asyncio.timeout(PATIENCE / 2):
+        await program.say(*texts)
+        await program.idle()
+    assert program.did == answered
 
 
 @pytest.mark.parametrize("mode", ["followup", "collect"])
