@@ -65,6 +65,10 @@ class Post:
             while not ready(await self.states()):
                 pass
 
+    async def wait_sent(self, count: int) -> list[Outbound]:
+        async with asyncio.timeout(PATIENCE):
+            return await self.channel.wait_sent(count)
+
     async def idle(self) -> None:
         """Wait until nothing is being sent, noted or counted."""
         await until(lambda: not self.delivery._workers.active)
@@ -87,7 +91,7 @@ async def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):
     await post.post(*(f"t{n}" for n in range(250)))  # more than fits in memory
-    await post.channel.wait_sent(250)
+    await post.wait_sent(250)
     assert post.texts() == [f"t{n}" for n in range(250)]
     await post.until(lambda states: set(states) == {"sent"})
     await post.idle()
@@ -108,7 +112,7 @@ async def test_a_piece_that_was_sent_is_not_sent_again_after_a_restart(post):
 
     post.channel.send = dies
     await post.post(words)
-    await post.channel.wait_sent(2)
+    await post.wait_sent(2)
     await until(lambda: count == 3)
     await post.restart()
     post.channel.send = send
@@ -122,7 +126,7 @@ async def test_an_address_that_waits_holds_up_no_other(post):
     post.channel.errors = [SendLater(60)]
     await post.post("slow")
     await post.post("quick", address=Address("memory", "default", "bob"))
-    await post.channel.wait_sent(1)
+    await post.wait_sent(1)
     assert post.texts() == ["quick"]
 
 
@@ -152,7 +156,7 @@ async def test_what_is_refused_is_told_in_the_language_it_was_written_in(post):
         return outbox.add(tx, ADA, "壹", post.clock(), language="zh")
 
     post.delivery.post([await post.database.write(work)])
-    await post.channel.wait_sent(1)
+    await post.wait_sent(1)
     assert "没有被接受" in post.texts()[0]
 
 
@@ -256,10 +260,11 @@ async def test_what_was_parked_follows_a_chat_that_moved(post):
     post.channel.send = moved
     await post.delivery.again()
     await until(lambda: platform.tries.count("bad") == module.PARK_TRIES)
-    while await post.database.read(
-        lambda tx: tx.execute("SELECT 1 FROM outbox WHERE chat = 'ada'")
-    ):
-        pass
+    async with asyncio.timeout(PATIENCE):
+        while await post.database.read(
+            lambda tx: tx.execute("SELECT 1 FROM outbox WHERE chat = 'ada'")
+        ):
+            pass
     await post.delivery.again()
     await post.until(lambda states: states == ["sent"])
     assert post.channel.sent[-1].address.chat == "supergroup"
@@ -271,8 +276,9 @@ async def test_after_a_week_a_parked_text_is_given_up(post, monkeypatch):
     await post.post("bad")
     await post.until(lambda states: states == ["parked"])
     await post.delivery.again()
-    while await post.database.read(outbox.waiting_again):
-        pass
+    async with asyncio.timeout(PATIENCE):
+        while await post.database.read(outbox.waiting_again):
+            pass
     before = len(platform.tries)
     await post.delivery.again()
     await post.post("two")
@@ -290,9 +296,9 @@ async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post)
 
     post.channel.send = moved
     await post.post("one", "two")
-    await post.channel.wait_sent(2)
+    await post.wait_sent(2)
     await post.post("three")  # still meant for the old one
-    await post.channel.wait_sent(3)
+    await post.wait_sent(3)
     assert post.texts() == ["one", "two", "three"]
     assert {piece.address.chat for piece in post.channel.sent} == {"supergroup"}
 
@@ -380,7 +386,7 @@ async def test_a_reply_names_its_draft_in_its_first_piece_and_what_it_answers_in
             await post.restart()
         else:
             post.delivery.post([letter])
-        sent = await post.channel.wait_sent(3)
+        sent = await post.wait_sent(3)
         assert [piece.draft for piece in sent] == ["7", "", ""]
         assert [piece.reply_to for piece in sent] == ["m5", "", ""]
         assert {piece.answers for piece in sent} == {"m5"}
@@ -421,7 +427,7 @@ async def test_nobodys_many_texts_in_a_room_come_before_anothers_first(post, cou
     waiting = post.delivery._workers.waiting  # all but the one that is being sent
     await until(lambda: sum(map(waiting, queues)) == sum(counts) - 1)
     platform.is_open.set()
-    await post.channel.wait_sent(before + sum(counts))
+    await post.wait_sent(before + sum(counts))
     texts = post.texts()[before:]
     for person in people:
         own = [place for place, text in enumerate(texts) if text.startswith(f"{person}.")]
