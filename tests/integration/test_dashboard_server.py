@@ -487,6 +487,12 @@ async def test_every_answer_has_the_security_headers(path: str) -> None:
         assert "aiohttp" not in str(answer.headers)
 
 
+@pytest.mark.parametrize(("path", "policy"), [("login", "same-origin"), ("", "no-referrer")])
+async def test_only_the_login_may_say_which_page_its_form_came_from(path: str, policy: str) -> None:
+    async with running(TOKEN) as (url, client), client.get(url + path) as answer:
+        assert answer.headers.getall("Referrer-Policy") == [policy]
+
+
 async def test_errors_are_short_and_tell_no_details() -> None:
     async with running() as (url, client):
         async with client.get(f"{url}broken") as answer:
@@ -589,6 +595,7 @@ async def test_a_program_proves_itself_by_a_bearer_token(
         ((), "https://bot.example.org", 403),
         (("https://bot.example.org",), "https://bot.example.org", 200),
         (("https://Bot.example.org/",), "https://BOT.example.org", 200),
+        (("https://BOT.EXAMPLE.MX",), "https://bot.example.mx", 200),
         (("https://bot.example.org",), "http://bot.example.org", 403),
         (("https://bot.example.org",), "https://bot.example.org.evil.example", 403),
         ((), "null", 403),

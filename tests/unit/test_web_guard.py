@@ -105,6 +105,34 @@ async def test_who_guesses_slows_those_of_the_same_network_and_nobody_else(
     assert asked == [0.0] * FREE + [FIRST_DELAY, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        (
+            None,
+            (
+                "The dashboard would listen on '0.0.0.0', which other machines can reach, without a "
+                "token. Set CONFIDANT_DASHBOARD__TOKEN to a long random text, or set "
+                '[dashboard] host = "127.0.0.1".'
+            ),
+        ),
+        (
+            "short",
+            (
+                "The dashboard would listen on '0.0.0.0', which other machines can reach, with a token "
+                "of fewer than 16 characters, which can be guessed. Set CONFIDANT_DASHBOARD__TOKEN to "
+                "a long random text, such as this prints: "
+                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            ),
+        ),
+    ],
+)
+def test_an_open_address_says_what_to_set(token: str | None, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Guard(DashboardConfig.model_validate({"host": "0.0.0.0", "token": token}), ignore)
+    assert str(caught.value) == words
+
+
 def test_tokens_accept_only_the_token() -> None:
     tokens = Tokens("correct horse")
     assert tokens.accepts("correct horse")
