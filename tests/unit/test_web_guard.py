@@ -111,17 +111,17 @@ async def test_who_guesses_slows_those_of_the_same_network_and_nobody_else(
         (
             None,
             (
-                "The dashboard would listen on '0.0.0.0', which other machines can reach, without a "
-                "token. Set CONFIDANT_DASHBOARD__TOKEN to a long random text, or set "
+                "The dashboard would listen on '0.0.0.0', which other machines can reach, without "
+                "a token. Set CONFIDANT_DASHBOARD__TOKEN to a long random text, or set "
                 '[dashboard] host = "127.0.0.1".'
             ),
         ),
         (
             "short",
             (
-                "The dashboard would listen on '0.0.0.0', which other machines can reach, with a token "
-                "of fewer than 16 characters, which can be guessed. Set CONFIDANT_DASHBOARD__TOKEN to "
-                "a long random text, such as this prints: "
+                "The dashboard would listen on '0.0.0.0', which other machines can reach, with a "
+                "token of fewer than 16 characters, which can be guessed. "
+                "Set CONFIDANT_DASHBOARD__TOKEN to a long random text, such as this prints: "
                 "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
             ),
         ),
