@@ -374,6 +374,8 @@ DEEP = "memory/" + "f/" * 6 + "a.md"  # seven folders and a file
         (ADA, "memory/a.md", ("people", "ada", "memory"), "a.md"),
         (ADA, "memory/deep/b.md", ("people", "ada", "memory", "deep"), "b.md"),
         (MAIN, DEEP, ("memory", *"ffffff"), "a.md"),
+        (ADA, "memory/XMAS.md", ("people", "ada", "memory"), "XMAS.md"),
+        (ADA, "shared/to.md", ("shared",), "to.md"),
         (ADA, "shared/how/to.md", ("shared", "how"), "to.md"),
     ],
 )
