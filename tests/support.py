@@ -20,7 +20,7 @@ from bot.testing import InMemoryChannel, ScriptedModel
 
 _numbers = itertools.count(1)
 # Seconds a test waits for what has no event of its own; fewer where the code is changed on purpose.
-PATIENCE = 5.0 if "MUTANT_UNDER_TEST" in os.environ else 60.0
+PATIENCE = 10.0 if "MUTANT_UNDER_TEST" in os.environ else 60.0
 NOON = 1_795_262_400_000  # 2026-11-21 12:00 UTC
 
 
