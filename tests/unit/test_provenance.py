@@ -82,6 +82,7 @@ BOAT = "my boat is called Orinoco"
         ("我的船叫奥里诺科号", context(user(said("我的船叫奥里诺科"))), "owner"),
         ("a boat", context(user(said("I have a boat"))), "owner"),
         ("She will move in May", context(), "agent"),
+        ("Orinoco", context(), "agent"),
         # Others' words in sight: only what is plainly the person's own is theirs.
         (BOAT, context(user(said(BOAT), forwarded("see you"))), "owner"),
         ("her ship", context(user(said(BOAT), forwarded("see you"))), "untrusted"),
@@ -217,6 +218,7 @@ LONG_FACT = "the boat at the pier is called Orinoco by all"
         # What is struck out is true no more, until it is said again.
         (BOAT, [Recalled(Place("c.md", 3), f"- ~~{BOAT}~~")], {}, None),
         (LONG_FACT, [Recalled(Place("c.md", 3), f"- ~~{LONG_FACT}~~\n- A dinghy")], {}, None),
+        (LONG_FACT, [Recalled(Place("c.md", 3), f"- A dinghy\n- ~~Or: {LONG_FACT}~~")], {}, None),
         (
             BOAT,
             [Recalled(Place("c.md", 3), f"* ~~{BOAT}~~\n+ 12:30 {BOAT} <!-- owner -->")],
