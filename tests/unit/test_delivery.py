@@ -511,6 +511,14 @@ async def test_each_piece_is_a_whole_message_of_its_own(post):
     assert len(texts) > 2
 
 
+@pytest.mark.parametrize(("unit", "length"), [("chars", 64), ("utf16", 32)])
+async def test_a_piece_is_as_long_as_the_platform_counts(post, unit, length):
+    post.channel.capabilities = Capabilities(max_length=64, length_unit=unit)
+    await post.post("😀" * 128)
+    await post.until(lambda states: states == ["sent"])
+    assert set(map(len, post.texts())) == {length}
+
+
 @pytest.mark.parametrize(("ahead", "seconds"), [(4_500, 4.5), (-9_000, 0)])
 async def test_how_long_texts_wait_is_measured_and_never_below_nothing(post, ahead, seconds):
     def work(tx: Transaction) -> outbox.Letter:
