@@ -2,11 +2,15 @@
 
 A test that never ends is no proof that it would have failed: such mutants are counted apart.
 Fails when the tests notice fewer than nine of ten in a module. `mutmut show NAME` prints a mutant.
+
+With a number it prints the names of so many mutants of each module instead, the same ones each time
+and those not tried yet alone: what to give `mutmut run` where all of them would take too long.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,6 +20,7 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1] / "mutants"
 GOAL = 0.9
+SEED = 27
 
 Fate = Literal["killed", "timeout", "survived", "untested"]
 # Exit codes as mutmut notes them; any other is that of a run which ended in another way than by a
@@ -51,19 +56,35 @@ class Module:
         return line if tried == self.total else f"{line}  ({self.total - tried} not tried)"
 
 
+def noted(root: Path) -> Iterator[tuple[Path, dict[str, int | None]]]:
+    """How each mutant of each module ended; None if it was not tried."""
+    for meta in sorted(root.rglob("*.py.meta")):
+        yield meta.relative_to(root), json.loads(meta.read_bytes())["exit_code_by_key"]
+
+
+def untried(root: Path, count: int) -> Iterator[str]:
+    """Up to so many mutants of each module that were not tried, at random."""
+    for _, codes in noted(root):
+        names = sorted(codes)
+        random.Random(SEED).shuffle(names)  # noqa: S311
+        yield from [name for name in names if codes[name] is None][:count]
+
+
 def modules(root: Path) -> Iterator[Module]:
     """Every module of which at least one mutant was tried."""
-    for meta in sorted(root.rglob("*.py.meta")):
-        codes: dict[str, int | None] = json.loads(meta.read_bytes())["exit_code_by_key"]
+    for path, codes in noted(root):
         fates: dict[str, Fate] = {
             name: FATES.get(code, "survived") for name, code in codes.items() if code is not None
         }
         if fates:
-            yield Module(str(meta.relative_to(root).with_suffix("")), fates, len(codes))
+            yield Module(str(path.with_suffix("")), fates, len(codes))
 
 
-def main(root: Path = ROOT) -> int:
-    """Print the table."""
+def main(root: Path = ROOT, count: int = 0) -> int:
+    """Print the table, or up to `count` untried mutants of each module."""
+    if count:
+        print(*untried(root, count))  # noqa: T201
+        return 0
     found = list(modules(root))
     for module in found:
         print(module)  # noqa: T201
@@ -75,4 +96,4 @@ def main(root: Path = ROOT) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(count=int(sys.argv[1]) if sys.argv[1:] else 0))

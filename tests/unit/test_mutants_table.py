@@ -46,3 +46,25 @@ def test_it_fails_below_nine_of_ten_and_what_never_ends_is_none_of_them(
 ):
     noted(tmp_path, "bot/one.py", *[KILLED] * 9, *others)
     assert mutants.main(tmp_path) == code
+
+
+def test_a_part_is_chosen_at_random_and_the_same_each_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    noted(tmp_path, "bot/one.py", *[WAITS] * 50)
+    noted(tmp_path, "bot/two.py", *[KILLED] * 48, *[WAITS] * 2)
+
+    def chosen(count: int) -> list[str]:
+        assert mutants.main(tmp_path, count) == 0
+        return capsys.readouterr().out.split()
+
+    first = chosen(10)
+    assert [name.split(".")[0] for name in first] == ["one"] * 10 + ["two"] * 2
+    assert first[:10] != [f"one.m{number}" for number in range(10)]
+    assert len({*first}) == 12
+    assert chosen(10) == first
+    # What was tried is not tried again, and the rest comes in the same order.
+    noted(tmp_path, "bot/one.py", *(KILLED if f"one.m{n}" in first else WAITS for n in range(50)))
+    rest = chosen(40)[:40]
+    noted(tmp_path, "bot/one.py", *[WAITS] * 50)
+    assert chosen(50)[:50] == first[:10] + rest
