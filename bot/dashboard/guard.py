@@ -7,7 +7,6 @@ Everything that changes something, and every WebSocket, must come from our own p
 
 from __future__ import annotations
 
-import ipaddress
 from asyncio import sleep
 from collections.abc import Callable
 from typing import Literal
@@ -17,7 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from bot.channel import reveal
-from bot.config import DashboardConfig
+from bot.config import SHORTEST_TOKEN, DashboardConfig, is_loopback
 from bot.dashboard import pages
 from bot.dashboard.sessions import COOKIE, Failures, Tokens
 from bot.errors import ConfigError
@@ -25,7 +24,6 @@ from bot.errors import ConfigError
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 OPEN_PATHS = HEALTH_PATHS | {"/login", pages.STYLE_PATH}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-SHORTEST_TOKEN = 16  # characters, where others can reach the page
 MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
@@ -41,16 +39,6 @@ SECURITY_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Server": "Confidant",
 }
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only be this machine."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def host_of(authority: str) -> str:

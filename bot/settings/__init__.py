@@ -5,7 +5,7 @@ Every value keeps where it came from, so a mistake is reported with its file and
 
 from bot.settings.loader import Loaded, load
 from bot.settings.plugins import config_model, installed_channels, plain_names
-from bot.settings.reference import json_schema, reference_markdown, reference_toml, show
+from bot.settings.show import json_schema, show
 
 __all__ = [
     "Loaded",
@@ -14,7 +14,5 @@ __all__ = [
     "json_schema",
     "load",
     "plain_names",
-    "reference_markdown",
-    "reference_toml",
     "show",
 ]

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, time
 from pathlib import Path
 from typing import cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from bot.channel import ChannelPlugin
 from bot.config import Config
 from bot.errors import ConfigError
-from bot.settings import checks, problems, variables
-from bot.settings.fields import Key, child, lookup, shape_at, shape_of
+from bot.settings import checks
+from bot.settings.fields import (
+    ENV_DELIMITER,
+    ENV_PREFIX,
+    Key,
+    Shape,
+    child,
+    env_name,
+    lookup,
+    shape_at,
+    tables,
+)
 from bot.settings.plugins import config_model, installed_channels, plain_names
-from bot.settings.problems import Problem, word
-from bot.settings.secret import FILE_PREFIX
+from bot.settings.problems import MAX_DEPTH, Problem, from_validation, nearest, unusable, word
 from bot.settings.tomlfile import TomlFile, find, shown
-from bot.settings.variables import Layer
+from bot.settings.variables import (
+    FILE_PREFIX,
+    Variable,
+    decode,
+    from_dotenv,
+    from_environ,
+    secret_in,
+)
 
 ENV_FILE = ".env"
 
-_MAX_DEPTH = 12  # of nested tables and lists; the deepest option is at 6
+_FILE_SUFFIX = "_FILE"  # of a variable that names the file a secret is in
 _MAX_ROUNDS = 20  # of taking out what is wrong and looking again
 _MAX_REPORTED = 50
-
-_Data = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,96 +81,149 @@ def load(
     model = config_model(found)
     path = find(config_file, environ, cwd)
     file = TomlFile(path, cwd) if path is not None else None
-    reading = _Reading(model, file)
-    if file is not None:
-        reading.take_file(file)
-    plain = plain_names(found, model)
-    for env_file in _env_files(path, cwd):
-        found_there, bad_lines = variables.from_dotenv(env_file, shown(env_file, cwd))
-        reading.problems += bad_lines
-        reading.take(variables.read(model, found_there, plain, env_file.parent))
-    reading.take(variables.read(model, variables.from_environ(environ), plain, cwd))
+    reading = _Reading(model, plain_names(found, model), file)
+    # Beside the configuration file, then in `cwd`; each once.
+    folders = [cwd] if path is None else [path.parent, cwd]
+    for folder in {each.resolve(): each for each in folders}.values():
+        env_file = folder / ENV_FILE
+        if env_file.is_file():
+            variables, bad_lines = from_dotenv(env_file, shown(env_file, cwd))
+            reading.problems += bad_lines
+            reading.take(variables, folder)
+    reading.take(from_environ(environ), cwd)
     config = reading.check()
     origins = reading.origins()
-    told = [
-        *reading.secrets_in_file(),
-        *checks.warnings(config),
-        *checks.missing(config, found, origins),
-    ]
-    return Loaded(
-        config=config,
-        plugins=found,
-        origins=origins,
-        warnings=tuple(reading.told(each) for each in told),
-        file=path,
-    )
-
-
-def _env_files(config: Path | None, cwd: Path) -> list[Path]:
-    """The `.env` files to read, weakest first: beside the configuration file, then in `cwd`."""
-    folders = [config.parent, cwd] if config is not None else [cwd]
-    paths = {folder.resolve(): folder / ENV_FILE for folder in folders}
-    return [path for path in paths.values() if path.is_file()]
+    told = [*reading.warnings, *checks.warnings(config), *checks.missing(config, found, origins)]
+    return Loaded(config, found, origins, tuple(map(reading.told, told)), path)
 
 
 class _Reading:
-    """The values so far, where each came from, and what is wrong with them."""
+    """The values so far, where each came from, and what is wrong with them.
 
-    def __init__(self, model: type[Config], file: TomlFile | None) -> None:
-        self.model = model
-        self.file = file
-        self.data: _Data = {}
+    A value is kept under its option's place, so a later source overrides just what it names.
+    """
+
+    def __init__(
+        self, model: type[Config], plain: Mapping[str, Key], file: TomlFile | None
+    ) -> None:
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self._model = model
+        self._plain = plain
+        self._file = file
+        self._values: dict[Key, object] = {}
         self._set_by: dict[Key, str] = {}  # variables only; the rest is the file's
+        if file is not None:
+            self._put((), file.data, file.path.parent)
 
     # --- taking values ---------------------------------------------------------------------------
 
-    def take_file(self, file: TomlFile) -> None:
-        """Begin with a file's values: without those no JSON has, with secrets read."""
-        self.data = cast("_Data", self._plain(file.data, ()))
-        for key in list(_secrets(self.model, self.data)):
-            value = lookup(self.data, key)
-            if isinstance(value, str) and value.strip().startswith(FILE_PREFIX):
-                try:
-                    _put(self.data, key, variables.secret(value, file.path.parent))
-                except ValueError as error:
-                    self._refuse(key, str(error))
+    def take(self, variables: Iterable[Variable], folder: Path) -> None:
+        """Let variables override: plain names are weakest, then tables, then single options.
 
-    def take(self, layer: Layer) -> None:
-        """Let a layer of variables override."""
-        self.problems += layer.problems
-        for each in layer.assignments:
-            value = self._plain(each.value, each.key, each.origin)
-            if value is _DROPPED:
+        Args:
+            variables: those of one source; others than ours are passed over.
+            folder: where relative names of secret files are looked up.
+        """
+        names: dict[tuple[bool, Key], str] = {}
+        for each in sorted(variables, key=_strength):
+            key, is_file = self._place(each.name)
+            spelled_out = _strength(each) > 0
+            if not each.value.strip() or not (key or spelled_out):
                 continue
-            key = _as_written(self.model, self.data, each.key)
-            if _put(self.data, key, value):
-                for below in [known for known in self._set_by if known[: len(key)] == key]:
-                    del self._set_by[below]
-                self._set_by[key] = each.origin
+            twin = names.setdefault((spelled_out, key), each.name)
+            if not key:
+                self._refuse(key, self._no_option(each.name), each.origin)
+            elif twin != each.name:
+                message = f"{word(twin)} sets the same option: keep one of them"
+                self._refuse(key, message, each.origin)
+            elif is_file:
+                self._put(key, f"{FILE_PREFIX}{each.value.strip()}", folder, each.origin)
+            else:
+                try:
+                    value = decode(each.value, shape_at(self._model, key) or Shape("text"))
+                except ValueError as error:
+                    self._refuse(key, str(error), each.origin)
+                else:
+                    self._put(key, value, folder, each.origin)
 
-    def _plain(self, value: object, key: Key, where: str = "") -> object:
-        """A copy without what TOML and variables can hold and no option takes; each is told."""
-        reason = _unusable(value) or ("this is nested too deeply" if len(key) > _MAX_DEPTH else "")
-        if reason:
-            self.problems.append(Problem(key, reason, where))
-            return _DROPPED
-        shape = shape_at(self.model, key)
+    def _place(self, name: str) -> tuple[Key, bool]:
+        """The place a variable sets (empty: none), and whether it names a file with the value."""
+        stem = name[: -len(_FILE_SUFFIX)] if name.upper().endswith(_FILE_SUFFIX) else ""
+        for each, is_file in ((name, False), (stem, True)):
+            key = self._plain.get(each) or self._option(each)
+            shape = shape_at(self._model, key)
+            if key and (not is_file or (shape and shape.kind == "secret")):
+                return key, is_file
+        return (), False
+
+    def _option(self, name: str) -> Key:
+        """The place a variable's name spells; ADA is a free name that the file may write as Ada."""
+        shape: Shape | None = Shape("table", model=self._model)
+        key: Key = ()
+        if not name.upper().startswith(ENV_PREFIX):
+            return key
+        for part in name[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER):
+            if not part or shape is None or shape.kind == "list":
+                return ()
+            if shape.kind == "map":
+                known = [str(each[len(key)]) for each in self._below(key) if each != key]
+                part = next((each for each in known if each.lower() == part), part)  # noqa: PLW2901
+            key, shape = (*key, part), child(shape, part)
+        return key if shape is not None else ()
+
+    def _below(self, key: Key) -> list[Key]:
+        """The places of the values at a place or inside it."""
+        return [each for each in self._values if each[: len(key)] == key]
+
+    def _no_option(self, name: str) -> str:
+        names = [env_name(option.key) for _, _, each in tables(self._model) for option in each]
+        meant = nearest(name, names)
+        return "no option has this name" + (f"; did you mean {meant}?" if meant else "")
+
+    def _put(self, key: Key, value: object, folder: Path, where: str = "") -> None:
+        """Set an option, or all options of a table one by one, so it adds to what is there."""
+        shape = shape_at(self._model, key)
         if value == "" and shape is not None and shape.optional:
-            return _DROPPED  # the way to write "not set" for an option whose default is nothing
-        if isinstance(value, dict):
-            items = cast("dict[str, object]", value).items()
-            copied = {name: self._plain(inner, (*key, name), where) for name, inner in items}
-            return {name: inner for name, inner in copied.items() if inner is not _DROPPED}
-        if isinstance(value, list):
-            listed = enumerate(cast("list[object]", value))
-            kept = [self._plain(inner, (*key, index), where) for index, inner in listed]
-            return [inner for inner in kept if inner is not _DROPPED]
-        return value
+            return  # the way to write "not set" for an option whose default is nothing
+        if isinstance(value, dict) and len(key) <= MAX_DEPTH:
+            known = len(self._values)
+            for name, inner in cast("dict[str, object]", value).items():
+                self._put((*key, name), inner, folder, where)
+            if not where and key and len(self._values) == known:
+                self._values[key] = {}  # a table that stands there, with nothing in it
+            return
+        wrong = list(unusable(cast("object", value), key))
+        for place, reason in wrong:
+            self._refuse(place, reason, where)
+        if wrong:
+            return
+        if isinstance(value, str) and shape is not None and shape.kind == "secret":
+            value = self._secret(key, value, folder, where)
+        for each in self._below(key) if where else ():
+            del self._values[each]
+            self._set_by.pop(each, None)
+        self._values[key] = value
+        if where:
+            self._set_by[key] = where
 
-    def _refuse(self, key: Key, message: str) -> None:
-        self.problems.append(Problem(key, message))
-        _remove(self.data, key)
+    def _secret(self, key: Key, text: str, folder: Path, where: str) -> str:
+        """A secret as it is written, or in the file it names."""
+        if text.strip().startswith(FILE_PREFIX):
+            try:
+                return secret_in(text.strip().removeprefix(FILE_PREFIX), folder)
+            except ValueError as error:
+                self._refuse(key, str(error), where)
+        elif self._file is not None and not where:
+            advice = f"a secret is better kept in {ENV_FILE} or in a file of its own"
+            if self._file.readable_by_others():
+                mend = f"chmod 600 {self._file.shown}"
+                advice = f"other users of this machine can read this secret ({mend}); {advice}"
+            self.warnings.append(Problem(key, advice, f"{self.origin(key)}: {_dotted(key)}"))
+        return text
+
+    def _refuse(self, key: Key, message: str, where: str) -> None:
+        self.problems.append(Problem(key, message, where))
 
     # --- checking --------------------------------------------------------------------------------
 
@@ -175,18 +241,34 @@ class _Reading:
         return config
 
     def _validated(self) -> Config | None:
-        """Validate, take out what is wrong, validate again: one mistake must not hide another."""
+        """Validate, leave out what is wrong, validate again: one mistake must not hide another."""
+        wrong: set[Key] = set()
         for _ in range(_MAX_ROUNDS):
+            data = self._nested(wrong)
             try:
                 # JSON's strict rules are TOML's: a list is a tuple, text a path, "1" no number.
-                return self.model.model_validate_json(json.dumps(self.data), strict=True)
+                return self._model.model_validate_json(json.dumps(data), strict=True)
             except ValidationError as error:
-                found = problems.from_validation(self.model, self.data, error)
-                self.problems += [each for each in found if self._is_news(each)]
-                wrong = {_culprit(self.data, each) for each in _places(error)}
-                for key in wrong:
-                    _remove(self.data, key)
+                found = from_validation(self._model, data, error)
+            self.problems += [each for each in found if self._is_news(each)]
+            if len(self.problems) > _MAX_REPORTED:
+                break
+            wrong |= {_culprit(data, each.key) for each in found}
         return None
+
+    def _nested(self, without: Collection[Key]) -> dict[str, object]:
+        """The values in their tables, without those at some places."""
+        whole: dict[str, object] = {}
+        for key in sorted(self._values, key=len):
+            if any(key[: len(each)] == each for each in without):
+                continue
+            table = whole
+            for name in key[:-1]:
+                inner = table.setdefault(str(name), {})
+                # Where a value stands instead of a table, that is what is told.
+                table = cast("dict[str, object]", inner) if isinstance(inner, dict) else {}
+            table[str(key[-1])] = self._values[key]
+        return whole
 
     def _is_news(self, problem: Problem) -> bool:
         """Whether this is more than a consequence of a mistake that is known already."""
@@ -196,144 +278,58 @@ class _Reading:
 
     def told(self, problem: Problem) -> str:
         """One line: where, and what."""
-        where = problem.where or self._origin(problem.key)
-        names_it = problem.named or where == problem.where or problem.key in self._set_by
-        parts = [where, "" if names_it else _dotted(problem.key)]
-        return ": ".join(part for part in (*parts, problem.message) if part)
-
-    def _origin(self, key: Key) -> str:
-        for length in range(len(key), 0, -1):
-            if key[:length] in self._set_by:
-                return self._set_by[key[:length]]
-        return self.file.origin(key) if self.file is not None else ""
+        names_it = problem.named or problem.where or problem.key in self._set_by
+        where = problem.where or self.origin(problem.key)
+        parts = [where, "" if names_it else _dotted(problem.key), problem.message]
+        return ": ".join(part for part in parts if part)
 
     def origins(self) -> dict[Key, str]:
         """The source of every value that was set."""
-        return {key: self._origin(key) for key in _leaves(self.data, ())}
+        return {key: self.origin(key) for key in self._values}
 
-    def secrets_in_file(self) -> Iterator[Problem]:
-        """A warning for every secret that is written out in the configuration file."""
-        if self.file is None:
-            return
-        for key in _secrets(self.model, self.file.data):
-            value = lookup(self.file.data, key)
-            if not isinstance(value, str) or not value or value.strip().startswith(FILE_PREFIX):
-                continue
-            advice = f"a secret is better kept in {ENV_FILE} or in a file of its own"
-            if self.file.readable_by_others():
-                mend = f"chmod 600 {self.file.shown}"
-                advice = f"other users of this machine can read this secret ({mend}); {advice}"
-            yield Problem(key, advice, f"{self.file.origin(key)}: {_dotted(key)}")
+    def origin(self, key: Key) -> str:
+        """Where the value of a place comes from: `NAME`, `.env:3: NAME`, `confidant.toml:12`."""
+        return self._variable(key) or (self._file.origin(key) if self._file is not None else "")
+
+    def _variable(self, key: Key) -> str:
+        """The variable that set a place, or a table around it, or what is in a table of its own."""
+        prefixes = (key[:length] for length in range(len(key), 0, -1))
+        inside = (each for each in self._set_by if each[: len(key)] == key)
+        places = (
+            prefixes if self._file is not None and self._file.has(key) else [*prefixes, *inside]
+        )
+        return next((self._set_by[each] for each in places if each in self._set_by), "")
 
     def _report(self) -> str:
-        order = {id(each): self._sort_key(each) for each in self.problems}
-        ordered = sorted(self.problems, key=lambda each: order[id(each)])
-        lines = list(dict.fromkeys(self.told(each) for each in ordered))
+        """The file's own problems in the order of its lines, then the others as they were found."""
+        ordered = sorted(self.problems, key=self._line)
+        lines = list(dict.fromkeys(map(self.told, ordered)))
         if len(lines) > _MAX_REPORTED:
-            more = len(lines) - _MAX_REPORTED
-            lines[_MAX_REPORTED:] = [f"… and {more} more"]
+            lines[_MAX_REPORTED:] = [f"… and {len(lines) - _MAX_REPORTED} more"]
         return "\n".join(lines)
 
-    def _sort_key(self, problem: Problem) -> tuple[bool, int]:
-        """The file's own problems in the order of its lines, then the others as they were found."""
-        place = self.told(problem).removeprefix(self.file.shown if self.file else "\0")
-        number = place[1:].partition(":")[0] if place.startswith(":") else ""
-        return (not number.isdecimal(), int(number) if number.isdecimal() else 0)
+    def _line(self, problem: Problem) -> float:
+        if self._file is None or problem.where or self._variable(problem.key):
+            return math.inf
+        return self._file.line(problem.key) or math.inf
 
 
-_DROPPED = object()
-
-
-def _unusable(value: object) -> str:
-    """Why no option takes this value, or empty."""
-    if isinstance(value, date | time):  # datetimes are dates
-        return "dates and times are not used here; if it is text, put it in quotes"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "this must be a finite number"
-    if isinstance(value, int) and value.bit_length() > 63:
-        return "this number is too large"
-    if isinstance(value, str):
-        if "\0" in value:
-            return "this text has a NUL character in it"
-        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-            return "this text is not valid UTF-8"
-    return ""
-
-
-def _secrets(model: type[BaseModel], data: object, key: Key = ()) -> Iterator[Key]:
-    """The places of secrets in nested values."""
-    shape = shape_at(model, key)
-    if shape is None:
-        return
-    if shape.kind == "secret":
-        yield key
-    elif isinstance(data, dict) and len(key) < _MAX_DEPTH:
-        for name, inner in cast("_Data", data).items():
-            yield from _secrets(model, inner, (*key, name))
-
-
-def _leaves(data: object, key: Key) -> Iterator[Key]:
-    if isinstance(data, dict) and data:
-        for name, inner in cast("_Data", data).items():
-            yield from _leaves(inner, (*key, name))
-    elif key:
-        yield key
-
-
-def _as_written(model: type[BaseModel], data: object, key: Key) -> Key:
-    """A variable's place with the file's own spelling of free names: ADA may mean Ada there."""
-    shape = shape_of(model)
-    written: list[str | int] = []
-    for name in key:
-        if shape.kind == "map" and isinstance(data, dict):
-            known = [each for each in cast("_Data", data) if each.lower() == str(name).lower()]
-            name = known[0] if known else name  # noqa: PLW2901
-        written.append(name)
-        data = cast("_Data", data).get(str(name)) if isinstance(data, dict) else None
-        shape = child(shape, name) or shape_of(str)
-    return tuple(written)
-
-
-def _put(data: _Data, key: Key, value: object) -> bool:
-    """Set a value in nested tables; False where something that is no table is in the way."""
-    for name in key[:-1]:
-        inner = data.setdefault(str(name), {})
-        if not isinstance(inner, dict):
-            return False
-        data = cast("_Data", inner)
-    data[str(key[-1])] = value
-    return True
+def _strength(variable: Variable) -> int:
+    """Plain names are weakest (and others' variables count as such), then tables, then options."""
+    ours = variable.name.upper().startswith(ENV_PREFIX)
+    return 1 + variable.name.count(ENV_DELIMITER) if ours else 0
 
 
 def _dotted(key: Key) -> str:
     return ".".join(word(part) for part in key if isinstance(part, str))
 
 
-def _places(error: ValidationError) -> list[Key]:
-    """The places pydantic's errors are about."""
-    found: list[Key] = []
-    for each in error.errors(include_url=False, include_input=False):
-        loc = tuple(part for part in each["loc"] if part != "[key]")
-        found.append((*loc, *each.get("ctx", {}).get("path", ())))
-    return found
-
-
-def _culprit(data: _Data, key: Key) -> Key:
-    """The smallest thing to take out for an error to go: an option, a list, or a whole table."""
-    tables = next((n for n, part in enumerate(key) if isinstance(part, int)), len(key))
-    while tables and lookup(data, key[:tables]) is None:
-        tables -= 1
-    return key[:tables]
-
-
-def _remove(data: _Data, key: Key) -> None:
-    """Take a value out of nested tables; the empty place is everything."""
-    if not key:
-        data.clear()
-        return
-    holder = lookup(data, key[:-1])
-    if isinstance(holder, dict):
-        cast("_Data", holder).pop(str(key[-1]), None)
+def _culprit(data: object, key: Key) -> Key:
+    """The smallest thing to leave out for an error to go: an option, or a whole table."""
+    length = next((n for n, part in enumerate(key) if isinstance(part, int)), len(key))
+    while length and lookup(data, key[:length]) is None:
+        length -= 1
+    return key[:length]
 
 
 def _overlap(one: Key, other: Key) -> bool:

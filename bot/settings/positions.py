@@ -8,168 +8,120 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 
 from bot.settings.fields import Key
 
-_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_SPACE = re.compile(r"[ \t]*")
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_PLAIN = re.compile(r"[^,\]}\n#]*")  # numbers, booleans, dates
-_STRINGS = (
-    re.compile(r'"""(?:[^"\\]+|\\.|"{1,2}(?!"))*"{3,5}', re.DOTALL),
-    re.compile(r"'''(?:[^']+|'{1,2}(?!'))*'{3,5}"),
-    re.compile(r'"(?:[^"\\\n]|\\.)*"'),
-    re.compile(r"'[^'\n]*'"),
+_PIECE = re.compile(
+    r"""
+    [ \t]+ | \#[^\n]*                       # nothing
+    | (?P<piece>
+        \"{3}(?:[^"\\]+|\\.|"{1,2}(?!"))*"{3,5}
+        | '{3}(?:[^']+|'{1,2}(?!'))*'{3,5}
+        | "(?:[^"\\\n]|\\.)*"
+        | '[^'\n]*'
+        | [\[\]{}=.,\n]
+        | [^\s"'\#\[\]{}=.,]+               # bare keys; numbers and dates, or parts of them
+    )
+    """,
+    re.DOTALL | re.VERBOSE,
 )
+_ENDS = frozenset(",]}\n")  # of a value
 
 
 def positions(text: str) -> dict[Key, int]:
     """The line (from 1) of every key and list item of a valid TOML document."""
-    scanner = _Scanner(text.replace("\r\n", "\n"))
+    document = _Document(text)
     try:
-        scanner.document()
+        document.read()
     except RecursionError:  # nested about as deep as the parser itself can go
         return {}
-    return scanner.lines
+    return document.lines
 
 
-class _Scanner:
+def _pieces(text: str) -> Iterator[tuple[str, int]]:
+    line = 1
+    for found in _PIECE.finditer(text):
+        if piece := found["piece"]:
+            yield piece, line
+            line += piece.count("\n")
+
+
+class _Document:
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
         self.lines: dict[Key, int] = {}
-        self._line = 1
-        self._counted = 0  # how far lines have been counted
-        self._last_item: dict[Key, int] = {}  # arrays of tables: index of the newest table
+        self._pieces = _pieces(text)
+        self._newest: dict[Key, int] = {}  # arrays of tables: index of the newest table
 
-    def document(self) -> None:
+    def read(self) -> None:
         table: Key = ()
-        while True:
-            self._skip(_BLANK)
-            if self.at >= len(self.text):
-                return
-            if self.text[self.at] == "[":
-                table = self._header()
-            else:
-                self._pair(table)
+        for piece, line in self._pieces:
+            if piece == "[":
+                table = self._header(line)
+            elif piece not in "]\n":  # the second bracket that closes a header, or nothing
+                self._pair(table, piece, line)
 
-    def _header(self) -> Key:
-        line = self._here()
-        array = self.text.startswith("[[", self.at)
-        self.at += 2 if array else 1
-        names = self._key()
-        self._skip(_SPACE)
-        self.at += 2 if array else 1
-        key = self._resolve(names[:-1])
-        self._mark_parents(key, line)
-        key = (*key, names[-1])
-        if array:
-            index = self._last_item.get(key, -1) + 1
-            self._last_item[key] = index
+    def _next(self) -> str:
+        return next(self._pieces, ("\n", 0))[0]
+
+    def _header(self, line: int) -> Key:
+        """The place a header means: below an array of tables, its newest table."""
+        first = self._next()
+        array = first == "["
+        *above, name = self._names(self._next() if array else first, "]")
+        key: Key = ()
+        for each in above:
+            key = self._in_newest((*key, each))
             self.lines.setdefault(key, line)
-            key = (*key, index)
-        elif key in self._last_item:
-            key = (*key, self._last_item[key])
+        key = (*key, name)
+        if array:
+            self.lines.setdefault(key, line)
+            self._newest[key] = self._newest.get(key, -1) + 1
+        key = self._in_newest(key)
         self.lines[key] = line
         return key
 
-    def _resolve(self, names: tuple[str, ...]) -> Key:
-        """The place a header means: below an array of tables, its newest table."""
-        key: Key = ()
-        for name in names:
+    def _in_newest(self, key: Key) -> Key:
+        return (*key, self._newest[key]) if key in self._newest else key
+
+    def _names(self, piece: str, end: str) -> Iterator[str]:
+        while piece != end:
+            if piece[0] in "\"'":
+                yield str(tomllib.loads(f"key = {piece}")["key"])
+            elif piece != ".":
+                yield piece
+            piece = self._next()
+
+    def _pair(self, table: Key, first: str, line: int) -> str:
+        key = table
+        for name in self._names(first, "="):
             key = (*key, name)
-            if key in self._last_item:
-                key = (*key, self._last_item[key])
-        return key
+            self.lines.setdefault(key, line)
+        return self._value(key, self._next())
 
-    def _mark_parents(self, key: Key, line: int) -> None:
-        for length in range(1, len(key) + 1):
-            self.lines.setdefault(key[:length], line)
-
-    def _pair(self, table: Key) -> None:
-        line = self._here()
-        names = self._key()
-        key: Key = (*table, *names)
-        for length in range(len(table) + 1, len(key) + 1):
-            self.lines.setdefault(key[:length], line)
-        self._skip(_SPACE)
-        self.at += 1  # the equals sign
-        self._skip(_SPACE)
-        self._value(key)
-
-    def _key(self) -> tuple[str, ...]:
-        names: list[str] = []
-        while True:
-            self._skip(_SPACE)
-            if self.text[self.at] in "\"'":
-                names.append(str(tomllib.loads(f"key = {self._string()}")["key"]))
-            else:
-                names.append(self._take(_BARE_KEY))
-            self._skip(_SPACE)
-            if not self.text.startswith(".", self.at):
-                return tuple(names)
-            self.at += 1
-
-    def _value(self, key: Key) -> None:
-        first = self.text[self.at]
-        if first in "\"'":
-            self._string()
-        elif first == "[":
-            self.at += 1
-            self._items(key)
-        elif first == "{":
-            self.at += 1
-            self._inline(key)
-        else:
-            self._take(_PLAIN)
+    def _value(self, key: Key, piece: str) -> str:
+        """Pass over a value; what ends it is passed over too, and returned."""
+        while piece not in _ENDS:
+            if piece == "[":
+                self._items(key)
+            elif piece == "{":
+                self._inline(key)
+            piece = self._next()
+        return piece
 
     def _items(self, key: Key) -> None:
         index = 0
-        while True:
-            self._skip(_BLANK)
-            if self.text[self.at] == "]":
-                self.at += 1
+        for piece, line in self._pieces:
+            end = piece
+            if piece not in _ENDS:
+                self.lines[*key, index] = line
+                end = self._value((*key, index), piece)
+                index += 1
+            if end == "]":
                 return
-            if self.text[self.at] == ",":
-                self.at += 1
-                continue
-            self.lines[*key, index] = self._here()
-            self._value((*key, index))
-            index += 1
 
     def _inline(self, key: Key) -> None:
-        while True:
-            self._skip(_BLANK)
-            if self.text[self.at] == "}":
-                self.at += 1
+        for piece, line in self._pieces:
+            end = piece if piece in _ENDS else self._pair(key, piece, line)
+            if end == "}":
                 return
-            if self.text[self.at] == ",":
-                self.at += 1
-                continue
-            self._pair(key)
-
-    def _string(self) -> str:
-        for pattern in _STRINGS:
-            found = pattern.match(self.text, self.at)
-            if found and not (found.end() - self.at == 2 and self._triple()):
-                self.at = found.end()
-                return found.group()
-        raise AssertionError("the document was not valid TOML")
-
-    def _triple(self) -> bool:
-        return self.text[self.at : self.at + 3] in {'"""', "'''"}
-
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        start = self.at
-        self._skip(pattern)
-        return self.text[start : self.at]
-
-    def _skip(self, pattern: re.Pattern[str]) -> None:
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-
-    def _here(self) -> int:
-        self._line += self.text.count("\n", self._counted, self.at)
-        self._counted = self.at
-        return self._line

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import date, time
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from bot.settings.fields import Key, Shape, child, lookup, shape_at
+from bot.settings.fields import Key, Shape, lookup, shape_at, shape_of
+from bot.wellformed import well_formed
 
+MAX_DEPTH = 12  # of nested tables and lists; the deepest option is at 6
 _SHOWN = 60  # characters of a wrong value or name that are repeated in the message
-_MOST = 200  # errors that are put into words
 
 _EXPECTED: dict[str, str] = {
     "table": "a table of options",
@@ -24,6 +27,16 @@ _EXPECTED: dict[str, str] = {
     "int": "a whole number",
     "float": "a number",
     "text": "text in quotes",
+}
+_LIMITS = {
+    "greater_than": "is too small: it must be above {gt}",
+    "greater_than_equal": "is too small: it must be at least {ge}",
+    "less_than": "is too large: it must be below {lt}",
+    "less_than_equal": "is too large: it must be at most {le}",
+    "string_too_short": "is too short: it needs {min_length} or more characters",
+    "string_too_long": "is too long: it may have {max_length} characters",
+    "too_short": "is too short: it needs {min_length} or more entries",
+    "too_long": "is too long: it may have {max_length} entries",
 }
 
 
@@ -93,18 +106,67 @@ def not_a(shape: Shape, value: object) -> str:
     if shape.kind == "choice":
         choices = ", ".join(f'"{choice}"' for choice in shape.choices)
         meant = nearest(value, shape.choices) if isinstance(value, str) else None
-        hint = f'; did you mean "{meant}"?' if meant else ""
-        return f"{quoted(value)} is not one of {choices}{hint}"
+        return f"{quoted(value)} is not one of {choices}" + (
+            f'; did you mean "{meant}"?' if meant else ""
+        )
     sentence = f"{quoted(value)} is not {_EXPECTED[shape.kind]}"
     if shape.kind == "text" and isinstance(value, int | float) and not isinstance(value, bool):
         return f'{sentence}: write "{quoted(value)}"'
     return sentence
 
 
-def unknown(model: type[BaseModel], key: Key, *, is_table: bool) -> str:
+def unusable(value: object, key: Key) -> Iterator[tuple[Key, str]]:
+    """What TOML and variables can hold and no option takes: the place, and why."""
+    if len(key) > MAX_DEPTH:
+        yield key, "this is nested too deeply"
+    elif isinstance(value, dict | list):
+        held = cast("dict[str | int, object] | list[object]", value)
+        for name, inner in held.items() if isinstance(held, dict) else enumerate(held):
+            yield from unusable(inner, (*key, name))
+    elif isinstance(value, date | time):  # datetimes are dates
+        yield key, "dates and times are not used here; if it is text, put it in quotes"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield key, "this must be a finite number"
+    elif isinstance(value, int) and value.bit_length() > 63:
+        yield key, "this number is too large"
+    elif isinstance(value, str) and "\0" in value:
+        yield key, "this text has a NUL character in it"
+    elif isinstance(value, str) and value != well_formed(value):
+        yield key, "this text is not valid UTF-8"
+
+
+def from_validation(model: type[BaseModel], data: object, error: ValidationError) -> list[Problem]:
+    """Pydantic's errors, one problem each."""
+    errors = error.errors(include_url=False, include_input=False)
+    return [_problem(model, data, dict(each)) for each in errors]
+
+
+def _problem(model: type[BaseModel], data: object, error: dict[str, Any]) -> Problem:
+    kind: str = error["type"]
+    loc: Key = error["loc"]
+    context: dict[str, Any] = error.get("ctx", {})
+    if loc and loc[-1] == "[key]":
+        return Problem(loc[:-1], _bad_name(model, loc[:-1], kind))
+    value, shape = lookup(data, loc), shape_at(model, loc)
+    if kind == "extra_forbidden":
+        return Problem(loc, _unknown(model, loc, is_table=isinstance(value, dict)), named=True)
+    if kind == "missing":
+        message = f'{table_name(loc[:-1])} needs "{loc[-1]}"'
+        return Problem(loc, message, needs=(loc,), named=True)
+    if shape is not None and (kind.endswith("_type") or kind == "literal_error"):
+        return Problem(loc, not_a(shape, value))
+    if kind in _LIMITS:
+        said = "this" if shape is not None and shape.kind == "secret" else quoted(value)
+        limits = {name: quoted(each) for name, each in context.items()}
+        return Problem(loc, f"{said} {_LIMITS[kind].format(**limits)}")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    needs = tuple((*loc, *path) for path in context.get("needs", ((),)))
+    return Problem((*loc, *context.get("path", ())), message, needs=needs, named=True)
+
+
+def _unknown(model: type[BaseModel], key: Key, *, is_table: bool) -> str:
     """The sentence for a name the models do not have."""
-    parent = key[:-1]
-    name = word(str(key[-1]))
+    parent, name = key[:-1], word(str(key[-1]))
     shape = shape_at(model, parent)
     siblings = list(shape.model.model_fields) if shape is not None and shape.model else []
     if parent == ("channels",):
@@ -112,80 +174,21 @@ def unknown(model: type[BaseModel], key: Key, *, is_table: bool) -> str:
         meant = nearest(name, siblings)
         hint = f"; did you mean [channels.{meant}]?" if meant else ""
         return f'no channel "{name}" is installed (installed: {installed}){hint}'
-    if not parent and is_table:
+    if parent:
+        return f'unknown option "{name}" in {table_name(parent)}{suggestion(name, siblings)}'
+    if is_table:
         return f"unknown section [{name}]{suggestion(name, siblings, '[{}]')}"
-    if not parent:
-        return f'unknown option "{name}" before the first section{_home_of(model, name)}'
-    return f'unknown option "{name}" in {table_name(parent)}{suggestion(name, siblings)}'
+    homes = (f"it belongs to [{home}]" for home in siblings if shape_at(model, (home, name)))
+    home = next(homes, "options stand below a [section] line")
+    return f'unknown option "{name}" before the first section; {home}'
 
 
-def _home_of(model: type[BaseModel], name: str) -> str:
-    """Where an option that stands outside every section belongs."""
-    for section, field in model.model_fields.items():
-        inner = child(Shape("table", model=model), section)
-        if field and inner is not None and inner.model and name in inner.model.model_fields:
-            return f"; it belongs to [{section}]"
-    return "; options stand below a [section] line"
-
-
-def from_validation(model: type[BaseModel], data: object, error: ValidationError) -> list[Problem]:
-    """Pydantic's errors, one problem each; of very many only the first."""
-    errors = error.errors(include_url=False, include_input=False)
-    return [_problem(model, data, dict(each)) for each in errors[:_MOST]]
-
-
-def _problem(model: type[BaseModel], data: object, error: dict[str, Any]) -> Problem:
-    kind: str = error["type"]
-    loc: tuple[str | int, ...] = error["loc"]
-    context: dict[str, Any] = error.get("ctx", {})
-    if loc and loc[-1] == "[key]":
-        return _bad_name(model, loc[:-1], kind)
-    value = lookup(data, loc)
-    shape = shape_at(model, loc)
-    if kind == "extra_forbidden":
-        return Problem(loc, unknown(model, loc, is_table=isinstance(value, dict)), named=True)
-    if kind == "missing":
-        message = f'{table_name(loc[:-1])} needs "{loc[-1]}"'
-        return Problem(loc, message, needs=(loc,), named=True)
-    if shape is not None and (kind.endswith("_type") or kind == "literal_error"):
-        return Problem(loc, not_a(shape, value))
-    limit = _limit(kind, context)
-    if limit:
-        said = "this" if shape is not None and shape.kind == "secret" else quoted(value)
-        return Problem(loc, f"{said} {limit}")
-    message = str(error["msg"]).removeprefix("Value error, ")
-    needs = tuple((*loc, *path) for path in context.get("needs", ((),)))
-    return Problem((*loc, *context.get("path", ())), message, needs=needs, named=True)
-
-
-def _bad_name(model: type[BaseModel], key: Key, kind: str) -> Problem:
-    """A name in a table of names (an account, a chat type) that cannot be one."""
-    name, parent = key[-1], key[:-1]
-    said = f"{quoted(str(name))} cannot be a name in {table_name(parent)}"
+def _bad_name(model: type[BaseModel], key: Key, kind: str) -> str:
+    """The sentence for a name in a table of names (an account, a chat type) that cannot be one."""
+    said = f"{quoted(str(key[-1]))} cannot be a name in {table_name(key[:-1])}"
     if kind == "string_pattern_mismatch":
-        return Problem(key, f"{said}: use small letters, digits, - and _")
-    shape = shape_at(model, parent[:-1])
-    field = shape.model.model_fields.get(str(parent[-1])) if shape and shape.model else None
-    choices = _key_choices(field.annotation) if field is not None else ()
-    return Problem(key, f"{said}{suggestion(str(name), choices)}")
-
-
-def _key_choices(annotation: Any) -> tuple[str, ...]:
-    arguments: tuple[Any, ...] = getattr(annotation, "__args__", ())
-    literal: tuple[Any, ...] = getattr(arguments[0], "__args__", ()) if arguments else ()
-    return tuple(str(choice) for choice in literal)
-
-
-def _limit(kind: str, context: dict[str, Any]) -> str:
-    sentences = {
-        "greater_than": "is too small: it must be above {gt}",
-        "greater_than_equal": "is too small: it must be at least {ge}",
-        "less_than": "is too large: it must be below {lt}",
-        "less_than_equal": "is too large: it must be at most {le}",
-        "string_too_short": "is too short: it needs {min_length} or more characters",
-        "string_too_long": "is too long: it may have {max_length} characters",
-        "too_short": "is too short: it needs {min_length} or more entries",
-        "too_long": "is too long: it may have {max_length} entries",
-    }
-    sentence = sentences.get(kind, "")
-    return sentence.format(**{name: quoted(value) for name, value in context.items()})
+        return f"{said}: use small letters, digits, - and _"
+    table = shape_at(model, key[:-2])
+    field = table.model.model_fields.get(str(key[-2])) if table and table.model else None
+    names = shape_of(get_args(field.annotation)[0]).choices if field is not None else ()
+    return f"{said}{suggestion(str(key[-1]), names)}"

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from bot.errors import ConfigError
 from bot.settings.fields import Key
@@ -19,8 +19,14 @@ _MAX_DOTS = 1_000  # in one line; tomllib's time grows with the square of a dott
 
 FILE_NAME = "confidant.toml"
 
-_POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
-_AT_END = re.compile(r" ?\(at end of document\)$")
+_POSITION = re.compile(r" ?\(at (?:line (\d+), column (\d+)|end of document)\)$")
+# What tomllib says, in words for someone who edits a file.
+_PLAIN = {
+    "Cannot overwrite": "this option is set twice",
+    "Duplicate inline table key": "this option is set twice",
+    "Cannot declare": "this table stands twice in the file",
+    "Invalid value": "this value is not written as TOML wants it; text needs quotes",
+}
 
 
 class TomlFile:
@@ -36,13 +42,19 @@ class TomlFile:
     def _lines(self) -> dict[Key, int]:
         return positions(self._text)
 
+    def has(self, key: Key) -> bool:
+        """Whether a place stands in the file."""
+        return key in self._lines
+
+    def line(self, key: Key) -> int:
+        """The line of a place in the file, or of the table around it; 0 is nowhere."""
+        prefixes = (key[:length] for length in range(len(key), 0, -1))
+        return next((self._lines[each] for each in prefixes if each in self._lines), 0)
+
     def origin(self, key: Key) -> str:
         """`config/confidant.toml:12` for a place in the file, or for the table around it."""
-        for length in range(len(key), 0, -1):
-            line = self._lines.get(key[:length])
-            if line is not None:
-                return f"{self.shown}:{line}"
-        return self.shown
+        line = self.line(key)
+        return f"{self.shown}:{line}" if line else self.shown
 
     def readable_by_others(self) -> bool:
         """Whether other users of this machine may read the file."""
@@ -61,10 +73,8 @@ def find(config_file: Path | None, environ: Mapping[str, str], cwd: Path) -> Pat
             raise ConfigError(f"{shown(path, cwd)}: there is no such file")
         return path
     home = environ.get("HOME") or environ.get("USERPROFILE")
-    places = [cwd / FILE_NAME, cwd / "config" / FILE_NAME]
-    if home:
-        places.append(Path(home) / ".confidant" / FILE_NAME)
-    return next((path for path in places if _exists(path)), None)
+    folders = [cwd, cwd / "config", *([Path(home) / ".confidant"] if home else [])]
+    return next((path for folder in folders if _exists(path := folder / FILE_NAME)), None)
 
 
 def _exists(path: Path) -> bool:
@@ -85,52 +95,43 @@ def read_text(path: Path, name: str) -> str:
     Raises:
         ConfigError: it cannot be read, is too large, or is not UTF-8 text.
     """
+    raw = b""
     try:
         if not path.is_file():
             raise ConfigError(f"{name}: this is not a file")
         if path.stat().st_size > MAX_BYTES:
             raise ConfigError(f"{name}: the file is larger than 1 MB; is it the right one?")
         raw = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{name}: the file cannot be read: {reason}") from error
-    try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{name}:{line}: the file is not UTF-8 text; save it as UTF-8") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{name}: the file cannot be read: {reason}") from error
 
 
-def _parse(text: str, name: str) -> dict[str, object]:
+def _parse(text: str, name: str) -> dict[str, Any]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > _MAX_DOTS:
             raise ConfigError(f"{name}:{number}: this line has too many dots to be an option")
     try:
-        return cast("dict[str, object]", tomllib.loads(text))
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_syntax_message(name, text, str(error))) from error
+        raise ConfigError(f"{name}:{_reason(text, str(error))}") from error
     except RecursionError as error:
         raise ConfigError(f"{name}: the file is nested too deeply") from error
     except ValueError as error:  # int() refuses numbers of more than 4300 digits
         raise ConfigError(f"{name}: there is a number that is too long") from error
 
 
-def _syntax_message(name: str, text: str, message: str) -> str:
+def _reason(text: str, message: str) -> str:
+    """Line, column and reason of a syntax error."""
     found = _POSITION.search(message)
-    reason = _plain(_AT_END.sub(" at the end of the file", _POSITION.sub("", message)))
-    if found:
-        return f"{name}:{found[1]}:{found[2]}: {reason}"
-    return f"{name}:{text.count(chr(10)) + 1}: {reason}"
-
-
-def _plain(message: str) -> str:
-    """What tomllib says, in words for someone who edits a file."""
-    if message.startswith("Cannot overwrite"):
-        return "this option is set twice"
-    if message.startswith("Cannot declare"):
-        return "this table stands twice in the file"
-    if message.startswith("Invalid value"):
-        return "this value is not written as TOML wants it; text needs quotes"
-    if message.startswith("Duplicate inline table key"):
-        return "this option is set twice"
-    return f"not valid TOML: {message[:1].lower()}{message[1:]}"
+    said = _POSITION.sub("", message)
+    if found and found[1]:
+        place = f"{found[1]}:{found[2]}"
+    else:
+        place, said = f"{text.count(chr(10)) + 1}", f"{said} at the end of the file"
+    plain = (words for start, words in _PLAIN.items() if said.startswith(start))
+    return f"{place}: {next(plain, f'not valid TOML: {said[:1].lower()}{said[1:]}')}"

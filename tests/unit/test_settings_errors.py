@@ -202,6 +202,8 @@ def test_one_mistake_in_the_file(tmp_path, toml, line):
         ("CONFIDANT_SCOPE__RULES", "allow", 'this must be a JSON list such as [{"action": "allow"}]'),
         ("CONFIDANT_LOG", "[1]", 'this must be a table such as {"name": …}'),
         ("CONFIDANT_LOG", "[" * 100_000, "this is nested too deeply"),
+        ("CONFIDANT_LOG", '{"level": null}', 'None is not one of "debug", "info", '
+            '"warning", "error"'),
         ("CONFIDANT_DASHBORD__PORT", "1", "no option has this name; did you mean "
             "CONFIDANT_DASHBOARD__PORT?"),
         ("CONFIDANT_CHANNELS__PIGEON__TOKN", SECRET, "no option has this name; did you mean "
@@ -224,6 +226,18 @@ def test_one_mistake_in_a_variable(tmp_path, name, value, line):
     if "\udcff" not in value:
         found = problems(tmp_path, dotenv=f"\n# one\n\n{name}='{value}'\n")
         assert found == [f".env:4: {name}: {line}"]
+
+
+def test_a_mistake_in_a_table_that_only_variables_set_names_one_of_them(tmp_path):
+    toml = "[channels.owl]\nenabled = true"
+    environ = {
+        "CONFIDANT_CHANNELS__PIGEON": '{"work": {"speed": 1}}',
+        "CONFIDANT_SESSION__RESET__MODE": "idle",
+    }
+    assert problems(tmp_path, toml, environ) == [
+        'CONFIDANT_CHANNELS__PIGEON: unknown option "work" in [channels.pigeon]',
+        'CONFIDANT_SESSION__RESET__MODE: mode = "idle" needs idle_minutes above 0',
+    ]
 
 
 def test_every_mistake_is_told_in_the_order_of_the_file(tmp_path):

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from bot import settings
 from bot.config import Config
 from bot.errors import ConfigError
-from bot.settings import config_model, reference_toml, show
+from bot.settings import config_model, show
 from bot.settings.fields import env_name, tables
-from bot.settings.reference import toml_value
+from bot.settings.show import toml_value
+from scripts.docs import reference_toml
 from tests.fakes.config_channels import CHANNELS
 
 OPTIONS = [option.key for _, _, options in tables(config_model(CHANNELS)) for option in options]

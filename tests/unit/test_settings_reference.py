@@ -10,7 +10,7 @@ import pytest
 
 from bot import settings
 from bot.settings.fields import env_name, tables
-from scripts.docs import documents
+from scripts.docs import documents, reference_markdown, reference_toml
 from tests.fakes.config_channels import CHANNELS, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def test_the_committed_file_is_the_generated_one(name):
 
 
 def test_the_reference_file_changes_nothing_as_it_is(tmp_path):
-    text = settings.reference_toml(MODEL)
+    text = reference_toml(MODEL)
     path = tmp_path / "reference.toml"
     path.write_text(text, "utf-8")
     loaded = settings.load(path, {}, tmp_path)
@@ -36,13 +36,13 @@ def test_the_reference_file_changes_nothing_as_it_is(tmp_path):
 
 def test_every_option_uncommented_is_its_default(tmp_path):
     path = tmp_path / "reference.toml"
-    path.write_text(OPTION.sub("", settings.reference_toml(MODEL)), "utf-8")
+    path.write_text(OPTION.sub("", reference_toml(MODEL)), "utf-8")
     loaded = settings.load(path, {}, tmp_path)
     assert loaded.config.model_dump() == settings.load(None, {}, tmp_path).config.model_dump()
 
 
 def test_the_reference_file_has_every_option():
-    text = settings.reference_toml(MODEL)
+    text = reference_toml(MODEL)
     data = tomllib.loads(OPTION.sub("", text))
     for key, _, options in tables(MODEL):
         table = data
@@ -63,12 +63,12 @@ def test_every_option_is_described():
 
 
 def test_the_reference_file_fits_a_screen():
-    lines = settings.reference_toml(MODEL).split("\n")
+    lines = reference_toml(MODEL).split("\n")
     assert max(map(len, lines)) <= 100
 
 
 def test_the_page_has_every_option_and_variable():
-    page = settings.reference_markdown(MODEL)
+    page = reference_markdown(MODEL)
     for _, _, options in tables(MODEL):
         for option in options:
             assert f"| `{option.key[-1]}` |" in page
@@ -77,7 +77,7 @@ def test_the_page_has_every_option_and_variable():
 
 def test_the_page_names_plain_variables_and_the_options_of_nested_tables():
     plain = settings.plain_names(CHANNELS, PIGEON_MODEL)
-    page = settings.reference_markdown(PIGEON_MODEL, plain)
+    page = reference_markdown(PIGEON_MODEL, plain)
     assert (
         "| `token` | secret | not set | `PIGEON_TOKEN`, `CONFIDANT_CHANNELS__PIGEON__TOKEN` |"
         in page
