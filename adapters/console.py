@@ -25,8 +25,8 @@ from bot.channel import (
     DEFAULT_ACCOUNT,
     Address,
     Capabilities,
-    ChannelConfig,
     ChannelPlugin,
+    DirectChannelConfig,
     Engine,
     Health,
     Inbound,
@@ -41,7 +41,7 @@ LEAVING = frozenset({"/exit", "/quit", "/bye", "/退出"})  # end the chat, as t
 POLL_SECONDS = 0.1  # how often the reader looks whether the prompt may be shown again
 
 
-class ConsoleConfig(ChannelConfig):
+class ConsoleConfig(DirectChannelConfig):
     """`[channels.console]`: the terminal; whoever sits at it is the owner."""
 
     enabled: bool = Field(

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from bot.channel import Channel, ChannelConfig, ChannelPlugin
+from bot.channel import Channel, ChannelPlugin, DirectChannelConfig
 
 
-class WebConfig(ChannelConfig):
+class WebConfig(DirectChannelConfig):
     """`[channels.web]`: the chat on the dashboard's address.
 
     Whoever may open the page is the owner: on loopback that is this machine, elsewhere whoever

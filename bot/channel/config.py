@@ -6,7 +6,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -189,6 +190,20 @@ class ChannelConfig(BaseModel):
             if own & set(_OPENING):
                 _check_open(self.account(name), ("accounts", name), own)
         return self
+
+
+class DirectChannelConfig(ChannelConfig):
+    """What the section of a channel without rooms has: the options of rooms are not offered there.
+
+    Where a file sets one all the same, `bot.settings` warns and goes on without it.
+    """
+
+    # As class variables they are no options any more, and still what the engine may ask for.
+    group_policy: ClassVar[Literal["disabled"]] = "disabled"  # pyright: ignore[reportIncompatibleVariableOverride]
+    group_allow_from: ClassVar[tuple[str, ...]] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    require_mention: ClassVar[bool] = True  # pyright: ignore[reportIncompatibleVariableOverride]
+    mention_patterns: ClassVar[tuple[str, ...]] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    groups: ClassVar[Mapping[str, GroupConfig]] = MappingProxyType({})  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 _OPENING = ("dm_policy", "allow_from")

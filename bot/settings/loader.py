@@ -11,7 +11,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from bot.channel import ChannelPlugin
+from bot.channel import ChannelConfig, ChannelPlugin, DirectChannelConfig
 from bot.config import Config
 from bot.errors import ConfigError
 from bot.settings import checks
@@ -27,7 +27,15 @@ from bot.settings.fields import (
     tables,
 )
 from bot.settings.plugins import config_model, installed_channels, plain_names
-from bot.settings.problems import MAX_DEPTH, Problem, from_validation, nearest, unusable, word
+from bot.settings.problems import (
+    MAX_DEPTH,
+    Problem,
+    from_validation,
+    nearest,
+    table_name,
+    unusable,
+    word,
+)
 from bot.settings.tomlfile import TomlFile, find, shown
 from bot.settings.variables import (
     FILE_PREFIX,
@@ -163,7 +171,10 @@ class _Reading:
         key: Key = ()
         if not name.upper().startswith(ENV_PREFIX):
             return key
-        for part in name[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER):
+        parts = name[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER)
+        if self._is_for_rooms(tuple(parts)):
+            return tuple(parts)
+        for part in parts:
             if not part or shape is None or shape.kind == "list":
                 return ()
             if shape.kind == "map":
@@ -171,6 +182,15 @@ class _Reading:
                 part = next((each for each in known if each.lower() == part), part)  # noqa: PLW2901
             key, shape = (*key, part), child(shape, part)
         return key if shape is not None else ()
+
+    def _is_for_rooms(self, key: Key) -> bool:
+        """Whether a place is one of the options for rooms, of a channel that has none."""
+        name = "".join(map(str, key[2:3]))
+        section = shape_at(self._model, key[:2])
+        model = section.model if section is not None else None
+        if model is None or not issubclass(model, DirectChannelConfig):
+            return False
+        return name in ChannelConfig.model_fields.keys() - model.model_fields.keys()
 
     def _below(self, key: Key) -> list[Key]:
         """The places of the values at a place or inside it."""
@@ -186,6 +206,10 @@ class _Reading:
         shape = shape_at(self._model, key)
         if value == "" and shape is not None and shape.optional:
             return  # the way to write "not set" for an option whose default is nothing
+        if self._is_for_rooms(key):
+            message = f'{table_name(key[:2])} has no rooms, so "{key[2]}" does nothing: remove it'
+            self.warnings.append(Problem(key, message, where, named=True))
+            return
         if isinstance(value, dict) and len(key) <= MAX_DEPTH:
             known = len(self._values)
             for name, inner in cast("dict[str, object]", value).items():
@@ -193,19 +217,23 @@ class _Reading:
             if not where and key and len(self._values) == known:
                 self._values[key] = {}  # a table that stands there, with nothing in it
             return
-        wrong = list(unusable(cast("object", value), key))
+        value = cast("object", value)
+        wrong = list(unusable(value, key))
         for place, reason in wrong:
             self._refuse(place, reason, where)
         if wrong:
             return
         if isinstance(value, str) and shape is not None and shape.kind == "secret":
             value = self._secret(key, value, folder, where)
-        for each in self._below(key) if where else ():
-            del self._values[each]
-            self._set_by.pop(each, None)
-        self._values[key] = value
+        self._set(key, value, where)
+
+    def _set(self, key: Key, value: object, where: str) -> None:
         if where:
+            for each in self._below(key):
+                del self._values[each]
+                self._set_by.pop(each, None)
             self._set_by[key] = where
+        self._values[key] = value
 
     def _secret(self, key: Key, text: str, folder: Path, where: str) -> str:
         """A secret as it is written, or in the file it names."""

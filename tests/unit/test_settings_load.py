@@ -319,6 +319,44 @@ def test_a_channel_that_is_set_up_without_its_token_is_said(tmp_path):
     assert told("[channels.telegram]\nmode = 'polling'\n", TELEGRAM_BOT_TOKEN="1:token") == ()
 
 
+def test_options_for_rooms_are_not_offered_where_there_are_none(tmp_path):
+    toml = """
+        [channels.web]
+        group_policy = "open"
+        groups."7" = { enabled = false }
+        language = "zh"
+        [channels.console]
+        require_mention = "perhaps"
+        """
+    environ = {
+        "CONFIDANT_CHANNELS__WEB__MENTION_PATTERNS": "bot",
+        "CONFIDANT_CHANNELS__CONSOLE__GROUPS__A__ENABLED": "true",
+        "CONFIDANT_CHANNELS__CONSOLE__GROUPS__B__ENABLED": "true",
+        "CONFIDANT_CHANNELS__WEB": '{"group_allow_from": ["*"]}',
+    }
+    (tmp_path / "confidant.toml").write_text(toml)
+    loaded = settings.load(None, environ, tmp_path)
+    web = loaded.config.channels.get("web")
+    assert (web.group_policy, web.groups, web.language) == ("disabled", {}, "zh")
+    console = "CONFIDANT_CHANNELS__CONSOLE"
+    assert loaded.warnings == tuple(
+        f'{where}: [channels.{channel}] has no rooms, so "{option}" does nothing: remove it'
+        for where, channel, option in (
+            ("confidant.toml:3", "web", "group_policy"),
+            ("confidant.toml:4", "web", "groups"),
+            ("confidant.toml:7", "console", "require_mention"),
+            ("CONFIDANT_CHANNELS__WEB", "web", "group_allow_from"),
+            ("CONFIDANT_CHANNELS__WEB__MENTION_PATTERNS", "web", "mention_patterns"),
+            (f"{console}__GROUPS__A__ENABLED", "console", "groups"),
+            (f"{console}__GROUPS__B__ENABLED", "console", "groups"),
+        )
+    )
+    assert "group" not in settings.show(loaded).partition("[channels.web]")[2].partition("[")[0]
+    (tmp_path / "confidant.toml").write_text("[channels.web]\ngroup_polcy = 'open'\n")
+    with pytest.raises(ConfigError, match='unknown option "group_polcy"'):
+        settings.load(None, {}, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("model", "environ", "is_said"),
     [
