@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from bot.config import DashboardConfig
 from bot.dashboard import Check, Readiness
 from bot.dashboard.guard import Guard, host_of, is_loopback
-from bot.dashboard.pages import WORDS
 from bot.dashboard.server import Listening
 from bot.dashboard.sessions import (
     BUCKETS,
@@ -243,10 +242,6 @@ def test_readiness_is_its_worst_check(states: tuple[str, ...], state: str, ready
 )
 def test_the_address_a_person_opens(host: str, url: str) -> None:
     assert Listening(host, 80).url == url
-
-
-def test_the_pages_speak_both_languages() -> None:
-    assert set(WORDS["en"]) == set(WORDS["zh"])
 
 
 # --- every place of a proof counts ----------------------------------------------------------------
