@@ -15,6 +15,18 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTH_NAME = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    "sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+
+
+def month_of(name: str) -> int:
+    """The number of a month by its English name, whole or shortened."""
+    return MONTHS.index(name[:3].lower()) + 1
+
+
 _FIRST = datetime(1900, 1, 1, tzinfo=UTC)
 _LAST = datetime(9000, 1, 1, tzinfo=UTC)
 

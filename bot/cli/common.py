@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from bot import logs
+from bot.clock import moment
 from bot.config import Config, LogConfig
 from bot.errors import StorageError
 from bot.settings import Loaded
@@ -44,6 +45,11 @@ def load(config: Path | None, *, quiet: bool = False) -> Loaded:
     for warning in () if quiet else loaded.warnings:
         typer.echo(f"confidant: {warning}", err=True)
     return loaded
+
+
+def local_time(at: int) -> str:
+    """A time in ms since the epoch, on this machine's clock."""
+    return f"{moment(at, None):%Y-%m-%d %H:%M}"
 
 
 def harmless(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from bot.agent.models import Window
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.select import OFFLINE
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
-from bot.cli.common import DATABASE_NAME, ConfigOption, harmless, load, reading
+from bot.cli.common import DATABASE_NAME, ConfigOption, harmless, load, local_time, reading
 from bot.config import AnthropicConfig, Config
 from bot.context import tokens
 from bot.context.budget import resolve
@@ -147,7 +146,7 @@ def _left_over(config: Config) -> list[Finding]:
     findings = [
         Finding(
             "warning",
-            f"a message of {_local(each.at)} was set aside ({each.channel}, {each.error})",
+            f"a message of {local_time(each.at)} was set aside ({each.channel}, {each.error})",
             "The log of that time has the reason; the person was told, and may ask again.",
         )
         for each in aside[-MAX_ASIDE:]
@@ -163,17 +162,13 @@ def _left_over(config: Config) -> list[Finding]:
     return findings or [Finding("ok", "all were answered, and all answers sent")]
 
 
-def _local(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"
-
-
 def _show_restored(loaded: Loaded) -> None:
     """Say what became of a database that was lost once."""
     if not (loaded.config.storage.folder / DATABASE_NAME).exists():
         return
     found = reading(loaded.config, restored.latest)
     if found is not None:
-        typer.echo(f"storage\n  {_MARKS['warning']} {_local(found.at)}")
+        typer.echo(f"storage\n  {_MARKS['warning']} {local_time(found.at)}")
         for line in restored.words(found, "en").splitlines():
             typer.echo(f"    {harmless(line)}")
 

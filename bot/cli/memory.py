@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.common import ConfigOption, load, with_database
+from bot.cli.common import ConfigOption, load, local_time, with_database
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
@@ -34,12 +33,11 @@ Limit = Annotated[int | None, typer.Option(min=1, max=MAX_RESULTS, help="Most pa
 def status(config: ConfigOption = None) -> None:
     """Show what is in the index, how it searches, and what is in trouble."""
     found = _with_memory(load(config, quiet=True), lambda memory: memory.index.status())
-    synced = datetime.fromtimestamp(found.last_sync / 1000, UTC).astimezone()
     typer.echo(f"files      {found.files}")
     typer.echo(f"passages   {found.chunks}, and {found.documents} messages")
     typer.echo(f"search     {found.mode}{f' ({found.why})' if found.why else ''}")
     typer.echo(f"embedder   {found.provider} {found.model} {found.endpoint}".rstrip())
-    typer.echo(f"last sync  {f'{synced:%Y-%m-%d %H:%M}' if found.last_sync else 'never'}")
+    typer.echo(f"last sync  {local_time(found.last_sync) if found.last_sync else 'never'}")
     for space, count in sorted(found.spaces.items()):
         typer.echo(f"space      {space}: {count} passages")
     for problem in (*found.degraded, *(f"{path}: {why}" for path, why in found.problems.items())):
@@ -163,8 +161,7 @@ def _where(hit: Found) -> str:
     """Where a passage stands, or when it was said."""
     if hit.path.endswith(paths.SUFFIX):
         return f"{paths.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
-    said = datetime.fromtimestamp(hit.at / 1000, UTC).astimezone()
-    return f"said {said:%Y-%m-%d %H:%M}"
+    return f"said {local_time(hit.at)}"
 
 
 def _with_memory(loaded: Loaded, work: Callable[[Memory], Awaitable[T]]) -> T:

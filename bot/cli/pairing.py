@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from bot.cli.common import ConfigOption, harmless, load, reading, writing
+from bot.cli.common import ConfigOption, harmless, load, local_time, reading, writing
 from bot.clock import system_clock
 from bot.delivery import outbox
 from bot.errors import ConfidantError
@@ -42,8 +41,8 @@ def list_(config: ConfigOption = None) -> None:
         typer.echo("Nobody has asked yet.")
     own = {each.seat for each in joined if routing.is_owner(loaded.config.session, *each.root)}
     for found in waiting:
-        since = datetime.fromtimestamp(found.asked_at / 1000, UTC).astimezone()
-        typer.echo(f"waiting   {_who(found)}  code {found.code}  since {since:%Y-%m-%d %H:%M}")
+        since = local_time(found.asked_at)
+        typer.echo(f"waiting   {_who(found)}  code {found.code}  since {since}")
     for found in approved:
         typer.echo(f"approved  {_who(found)}{'  (you)' if found.seat in own else ''}")
 

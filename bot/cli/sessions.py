@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
 
-from bot.cli.common import ConfigOption, harmless, load, reading
+from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.errors import ConfidantError
 from bot.sessions import entries, store
 from bot.sessions.store import Session
@@ -32,7 +31,7 @@ def list_(config: ConfigOption = None) -> None:
     for session in found:
         mark = "*" if pointers.get(session.key) == session.id else " "
         typer.echo(
-            f"{mark} {session.id}  {_time(session.last_user_at)}  "
+            f"{mark} {session.id}  {local_time(session.last_user_at)}  "
             f"{session.entry_count:>5} {'entry  ' if session.entry_count == 1 else 'entries'}  "
             f"{session.key}"
         )
@@ -53,7 +52,7 @@ def show(session_id: str, config: ConfigOption = None) -> None:
         entry = entries.parse(line)
         if entry.text:
             who = "you" if entry.role == "user" else "bot"
-            typer.echo(f"{_time(entry.at)}  {who}: {harmless(entry.text)}")
+            typer.echo(f"{local_time(entry.at)}  {who}: {harmless(entry.text)}")
 
 
 @cli.command()
@@ -102,7 +101,3 @@ def _write(path: Path, data: bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(file, "wb") as stream:
         stream.write(data)
-
-
-def _time(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1000, UTC).astimezone():%Y-%m-%d %H:%M}"

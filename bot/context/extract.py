@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from bot.clock import MONTH_NAME, month_of
 from bot.context import tokens
 from bot.storage import fulltext
 
@@ -31,15 +32,10 @@ _LEAD = re.compile(r"^(?:[-*+•]\s+|\d{1,2}[.)]\s+)")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _QUOTED = re.compile(rf"[“\"「『]([^”\"」』\n]{{{QUOTED},}})[”\"」』]")
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTH = (
-    r"(?P<month%d>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
-    r"|sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
-)
 _DATE = re.compile(
     rf"\b(?:(?P<iso>\d{{4}}-\d{{1,2}}-\d{{1,2}})"
-    rf"|(?P<day1>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH % 1}"
-    rf"|{_MONTH % 2}\s+(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?)\b"
+    rf"|(?P<day1>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month1>{MONTH_NAME})\.?"
+    rf"|(?P<month2>{MONTH_NAME})\.?\s+(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?)\b"
     r"|(?P<month3>\d{1,2})\s*月\s*(?P<day3>\d{1,2})\s*[日号]",
     re.IGNORECASE,
 )
@@ -216,7 +212,7 @@ def dates(text: str) -> dict[tuple[int, int], str]:
             month, day = int(match["month3"]), int(match["day3"])
         else:
             name: str = match["month1"] or match["month2"]
-            month, day = _MONTHS.index(name[:3].lower()) + 1, int(match["day1"] or match["day2"])
+            month, day = month_of(name), int(match["day1"] or match["day2"])
         found.setdefault((month, day), match.group())
     return found
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTH = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
-    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
-)
+from bot.clock import MONTH_NAME, month_of
+
+_MONTH = rf"(?P<month>{MONTH_NAME})\.?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _WRITTEN = tuple(
@@ -82,7 +80,7 @@ def _near(wanted: Named, day: date) -> float:
 def _valid(match: re.Match[str]) -> Iterator[Named]:
     parts = match.groupdict()
     number = parts.get("number")
-    month = int(number) if number else _MONTHS.index(parts["month"][:3].lower()) + 1
+    month = int(number) if number else month_of(parts["month"])
     value = Named(int(parts["year"]), month, int(parts.get("day") or 0))
     try:
         date(value.year, value.month, value.day or 1)

@@ -9,6 +9,8 @@ from fractions import Fraction
 from functools import cache
 from typing import Final, Literal, TypeVar
 
+from bot.clock import MONTH_NAME, month_of
+
 LEAD = 160  # characters at the beginning of a text in which a time is looked for
 TAIL = 64  # and at its end
 
@@ -99,50 +101,13 @@ _UNITS: Final = {
     **dict.fromkeys(("month", "months", "月"), "month"),
     **dict.fromkeys(("y", "year", "years", "年"), "year"),
 }
-_WORDS: Final = dict(
-    zip(
-        [
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "fifteen",
-            "twenty",
-            "thirty",
-            "forty-five",
-            "sixty",
-            "ninety",
-        ],
-        (*range(1, 13), 15, 20, 30, 45, 60, 90),
-        strict=True,
-    )
-)
+_NUMBERS: Final = """one two three four five six seven eight nine ten eleven twelve
+    fifteen twenty thirty forty-five sixty ninety""".split()  # noqa: SIM905
+_WORDS: Final = dict(zip(_NUMBERS, (*range(1, 13), 15, 20, 30, 45, 60, 90), strict=True))
 _DIGITS: Final = dict(
     zip("零〇一二两兩三四五六七八九", (0, 0, 1, 2, 2, 2, *range(3, 10)), strict=True)
 )
 _TENS: Final = {"十": 10, "百": 100}
-_MONTHS: Final = [
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-]
 _WEEKDAYS: Final = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 _PARTS: Final[dict[str, Part]] = {
     "morning": "morning",
@@ -201,10 +166,7 @@ _NUMERAL = "[零〇一二两兩三四五六七八九十百]"
 _DATE_NUMBER = f"([0-9]{{1,2}}|{_NUMERAL}{{1,3}})"
 _ASCII_UNITS = _any_of(name for name in _UNITS if name.isascii())
 _CHINESE_UNITS = _any_of(name for name in _UNITS if not name.isascii() and name != "月")
-_MONTH = (
-    "(jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
-    r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)(?![a-z])\.?"
-)
+_MONTH = rf"({MONTH_NAME})(?![a-z])\.?"
 _DAY_OF_MONTH = r"([0-9]{1,2})(?:st|nd|rd|th)?(?![0-9a-z:])"
 _YEAR = r"(?:,?\s+([0-9]{4})(?![0-9:]))?"
 
@@ -421,9 +383,9 @@ def _day(reader: _Reader) -> Day | None:
     if match := reader.take(_ISO_DATE):
         return Day(date=(int(match[1]), int(match[2]), int(match[3])))
     if match := reader.take(_DAY_MONTH):
-        return Day(date=(_year(match[3]), _month(match[2]), int(match[1])))
+        return Day(date=(_year(match[3]), month_of(match[2]), int(match[1])))
     if match := reader.take(_MONTH_DAY):
-        return Day(date=(_year(match[3]), _month(match[1]), int(match[2])))
+        return Day(date=(_year(match[3]), month_of(match[1]), int(match[2])))
     return _chinese_day(reader)
 
 
@@ -489,10 +451,6 @@ def _half(letter: str | None) -> Literal["", "am", "pm"]:
 
 def _part(name: str | None) -> Part:
     return _PARTS[name.lower()] if name else ""
-
-
-def _month(name: str) -> int:
-    return _MONTHS.index(name[:3].lower()) + 1
 
 
 def _year(digits: str | None) -> int | None:
