@@ -16,8 +16,8 @@ from yarl import URL
 
 from adapters.discord.limits import Limits
 from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
-from adapters.discord.shapes import Json, integer, node, text
 from bot.channel import Attachment
+from bot.channel.kit.shapes import Json, integer, mapping, text
 
 CONNECT_TIMEOUT = 10.0  # seconds
 READ_TIMEOUT = 15.0  # seconds without a byte from the server
@@ -156,14 +156,14 @@ class Rest(HTTPClient):
     def _failure(
         self, route: Route, response: aiohttp.ClientResponse, answer: object
     ) -> discord.DiscordException:
-        said = node(answer) or {}
+        said = mapping(answer)
         if response.status == 429:
             wait = _seconds(said.get("retry_after"), response.headers.get("Retry-After"))
             everywhere = said.get("global") is True or "X-RateLimit-Global" in response.headers
             self._limits.refused(route, wait, everywhere=everywhere)
             return discord.RateLimited(wait)
         words = text(said, "message")[:MAX_REASON]
-        at_fault = node(said.get("errors")) or {}
+        at_fault = mapping(said.get("errors"))
         if at_fault:
             words = f"{words} ({', '.join(sorted(at_fault)[:5])})"
         kinds = {403: discord.Forbidden, 404: discord.NotFound}
@@ -226,4 +226,4 @@ def _proxy_for(target: URL) -> tuple[URL | None, dict[str, str] | None]:
 
 def as_json(answer: object) -> Json:
     """A mapping Discord answered with, or an empty one."""
-    return node(answer) or {}
+    return mapping(answer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from adapters.accounts import Accounts
 from adapters.discord import DiscordConfig
 from adapters.discord.account import Account
 from adapters.discord.doctor import examine
@@ -23,6 +22,7 @@ from bot.channel import (
     Outbound,
     reveal,
 )
+from bot.channel.kit.supervisor import Accounts
 
 
 class Discord:
@@ -80,8 +80,8 @@ class Discord:
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply while it is being written; an empty text takes it away."""
         account = self._accounts.at(address)
-        if account is not None and is_id(address.chat) and not account.stopping.is_set():
-            answers = number_in(account.intake.triggers.get(address.chat, ""))
+        if account is not None and is_id(address.chat) and not account.supervisor.stopping.is_set():
+            answers = number_in(account.events.triggers.get(address.chat, ""))
             await account.drafts.show(address.chat, draft_id, text, answers)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:

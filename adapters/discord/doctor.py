@@ -9,8 +9,9 @@ from pydantic import SecretStr
 from adapters.discord import DiscordConfig
 from adapters.discord.api import Rest, as_json, new_session, reason
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import children, identity, integer, label, text
+from adapters.discord.shapes import identity
 from bot.channel import Finding, reveal
+from bot.channel.kit.shapes import children, integer, label, text
 
 _CONTENT = (1 << 18) | (1 << 19)  # flags of an application that may read what messages say
 _PORTAL = "https://discord.com/developers/applications"

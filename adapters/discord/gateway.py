@@ -15,7 +15,7 @@ from yarl import URL
 from adapters.discord import PUBLIC_GATEWAY
 from adapters.discord.api import Rest
 from adapters.discord.sdk import DiscordWebSocket, ReconnectWebSocket, discord
-from adapters.discord.shapes import Json, node
+from bot.channel.kit.shapes import Json, mapping
 
 CONNECT_TIMEOUT = 60.0  # seconds until a connection has said hello and was answered
 
@@ -67,7 +67,7 @@ class _Client(discord.Client):
 
 
 def _hand_on(listen: Listener, name: str, data: object) -> None:
-    listen(name, node(data) or {})
+    listen(name, mapping(data))
 
 
 class Connection:

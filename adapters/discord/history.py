@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
@@ -21,13 +20,13 @@ from adapters.discord.inbound import (
     number_in,
     sent_at,
 )
-from adapters.discord.pace import Pace
 from adapters.discord.places import Place, Places
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import Json, child, children, identity, text
-from adapters.missed import AT_ONCE, MAX_AGE, MAX_MISSED, listens, newest_chats
-from adapters.waits import Backoff, Stopped, pause
+from adapters.discord.shapes import identity
 from bot.channel import Inbound
+from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, listens, newest_chats
+from bot.channel.kit.shapes import Json, child, children, text
+from bot.channel.kit.supervisor import Supervisor
 
 PAGE = 100
 
@@ -40,23 +39,19 @@ class History:
 
     def __init__(
         self,
+        supervisor: Supervisor,
         *,
         rest: Rest,
-        account: str,
         config: DiscordConfig,
         places: Places,
         drafts: Drafts,
-        pace: Pace,
-        stopping: asyncio.Event,
     ) -> None:
+        self._supervisor = supervisor
         self._rest = rest
-        self._account = account
+        self._account = supervisor.account
         self._config = config
         self._places = places
         self._drafts = drafts
-        self._pace = pace
-        self._stopping = stopping
-        self._room = asyncio.Semaphore(AT_ONCE)
 
     async def place(self, chat: str) -> Place | None:
         """Where a chat is; None when the bot may not know.
@@ -171,11 +166,10 @@ class History:
             HTTPException: Discord says no.
             Stopped: the account stops first.
         """
-        backoff = Backoff(self._pace.first, self._pace.longest)
+        backoff = self._supervisor.backoff()
         while True:
             try:
-                async with self._room:
-                    return await call()
+                return await call()
             except discord.RateLimited as error:
                 delay = error.retry_after
             except discord.HTTPException as error:
@@ -184,8 +178,7 @@ class History:
                 delay = backoff.next()
             except discord.DiscordException:
                 delay = backoff.next()
-            if await pause(delay, self._stopping):
-                raise Stopped
+            await self._supervisor.pause(delay)
 
 
 def _new(message: Json, after: int, since: int) -> tuple[int, str, Json] | None:

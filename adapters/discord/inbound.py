@@ -12,21 +12,19 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from adapters.discord.places import Room
-from adapters.discord.shapes import (
-    EPOCH,
+from adapters.discord.shapes import EPOCH, identity, ids, moment
+from bot.channel import Foreign, Inbound, Media, ReplyTo
+from bot.channel.kit.shapes import (
     Json,
     child,
     children,
-    identity,
-    ids,
     integer,
     is_blank,
     label,
-    moment,
+    mapping,
     node,
     text,
 )
-from bot.channel import Foreign, Inbound, Media, ReplyTo
 
 CHANNEL = "discord"
 CREATED: Final = "MESSAGE_CREATE"
@@ -95,9 +93,7 @@ def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -
     Each text of a message has an id of its own. A created one that was edited before it was read
     has that of its edit, so that what is read of it later is known to be a copy.
     """
-    message = node(data)
-    if message is None:
-        return Ignored("malformed")
+    message = mapping(data)
     number, chat = identity(message, "id"), identity(message, "channel_id")
     author = child(message, "author")
     sender = identity(author, "id")
@@ -179,7 +175,7 @@ def _foreign(message: Json, me: Identity, room: Room) -> tuple[Foreign, ...]:
 def _described(message: Json, said: str) -> list[Foreign]:
     """A poll, and each embed of a message without words."""
     found: list[Foreign] = []
-    poll = node(message.get("poll"))
+    poll = node(message, "poll")
     if poll is not None:
         answers = " / ".join(
             label(text(child(answer, "poll_media"), "text")) for answer in children(poll, "answers")
@@ -312,7 +308,7 @@ def _reply(message: Json, me: Identity, room: Room) -> ReplyTo | None:
     number = identity(reference, "message_id")
     if not number or integer(reference, "type") == _FORWARD:
         return None
-    answered = node(message.get("referenced_message"))
+    answered = node(message, "referenced_message")
     if answered is None:
         return ReplyTo(number)  # it is gone, or Discord did not look
     author = child(answered, "author")

@@ -9,8 +9,8 @@ import structlog
 
 from adapters.discord.api import Rest
 from adapters.discord.presses import OPTION
-from adapters.discord.shapes import Json, child, children, integer, node, text
 from bot.channel import Command
+from bot.channel.kit.shapes import Json, child, children, integer, mapping, text
 
 MAX_COMMANDS = 100  # Discord's limits
 MAX_DESCRIPTION = 100
@@ -96,7 +96,7 @@ def _entry(command: Json) -> object:
                 integer(option, "type"),
                 text(option, "name"),
                 text(option, "description"),
-                sorted((node(option.get("description_localizations")) or {}).items()),
+                sorted(mapping(option.get("description_localizations")).items()),
                 option.get("required") is True,
             )
             for option in children(command, "options")

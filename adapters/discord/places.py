@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from adapters.discord.shapes import Json, child, children, identity, integer, label, moment, text
+from adapters.discord.shapes import identity, moment
 from bot.channel import ChatType
+from bot.channel.kit.shapes import Json, child, children, integer, label, text
 
 MAX_UNLISTED = 10_000  # direct chats and channels learnt one by one
 

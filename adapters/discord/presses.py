@@ -7,8 +7,9 @@ from typing import Final, Literal
 
 from adapters.discord.inbound import CHANNEL, Identity, name_of, sent_at
 from adapters.discord.places import DM, Place, place_of
-from adapters.discord.shapes import Json, child, children, identity, integer, is_id, node, text
+from adapters.discord.shapes import identity, is_id
 from bot.channel import Inbound
+from bot.channel.kit.shapes import Json, child, children, integer, mapping, text
 
 EVENT: Final = "INTERACTION_CREATE"
 OPTION = "text"  # the one option of a command, for all that is typed after its name
@@ -55,9 +56,7 @@ def private_to(message_id: str) -> str:
 
 def interaction_of(data: object) -> Interaction | None:
     """What an event is to be answered by; None when it is no command and no press."""
-    event = node(data)
-    if event is None:
-        return None
+    event = mapping(data)
     kind = integer(event, "type")
     number, application = identity(event, "id"), identity(event, "application_id")
     token, chat, person = text(event, "token"), _chat(event), identity(_user(event), "id")
@@ -94,8 +93,8 @@ def pressable(command: str) -> bool:
 
 def normalise(data: object, account: str, me: Identity) -> Inbound | None:
     """What a person chose or pressed, as if they had typed it; None when it makes no sense."""
-    event, interaction = node(data), interaction_of(data)
-    if event is None or interaction is None:
+    event, interaction = mapping(data), interaction_of(data)
+    if interaction is None:
         return None
     user, sender = _user(event), interaction.person
     is_command = interaction.kind == "command"
@@ -127,7 +126,7 @@ def _chat(event: Json) -> str:
 
 
 def _user(event: Json) -> Json:
-    return node(event.get("user")) or child(child(event, "member"), "user")
+    return mapping(event.get("user")) or child(child(event, "member"), "user")
 
 
 def _typed(data: Json) -> str:

@@ -14,8 +14,8 @@ from adapters.discord.api import Rest, reason
 from adapters.discord.pace import Pace
 from adapters.discord.presses import Interaction
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import Json
 from bot.channel import Outbound
+from bot.channel.kit.shapes import Json
 
 REMEMBERED = 1024  # interactions and pressed messages kept in mind
 ACK_WAIT = 5.0  # seconds an answer waits for the acknowledgement before it

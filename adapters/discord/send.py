@@ -17,8 +17,9 @@ from adapters.discord.presses import pressable, private_to
 from adapters.discord.render import rendered
 from adapters.discord.replies import Replies, Waiting
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import Json, identity, is_blank, is_id
+from adapters.discord.shapes import identity, is_id
 from bot.channel import Attachment, Button, Outbound
+from bot.channel.kit.shapes import Json, is_blank
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
 REMEMBERED = 1024  # half-sent messages to know the place in

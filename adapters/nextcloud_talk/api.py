@@ -10,9 +10,9 @@ import orjson
 from yarl import URL
 
 from adapters.nextcloud_talk import Seat
-from adapters.nextcloud_talk.shapes import Json, child, node, parse_json
 from adapters.nextcloud_talk.signing import new_random, sign
 from bot.channel import reveal
+from bot.channel.kit.shapes import Json, child, mapping, parse_json
 
 SEND_TIMEOUT = 20.0  # seconds until a server answers
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -49,7 +49,7 @@ class Answer:
     def data(self) -> object:
         """What an OCS answer holds, or None."""
         try:
-            return child(node(parse_json(self.body)), "ocs").get("data")
+            return child(mapping(parse_json(self.body)), "ocs").get("data")
         except ValueError:
             return None
 

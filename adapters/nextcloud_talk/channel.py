@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from adapters.accounts import Accounts
 from adapters.nextcloud_talk import NextcloudTalkConfig
 from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
@@ -14,8 +13,9 @@ from adapters.nextcloud_talk.doctor import examine
 from adapters.nextcloud_talk.inbound import CHANNEL
 from adapters.nextcloud_talk.pace import Pace
 from adapters.nextcloud_talk.send import LIMIT
-from adapters.nextcloud_talk.webhook import WebhookServer
-from bot.channel import Address, Capabilities, Engine, Finding, Health, Media, Outbound
+from adapters.nextcloud_talk.webhook import TalkWebhook
+from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound
+from bot.channel.kit.supervisor import Accounts
 
 
 class NextcloudTalk:
@@ -29,7 +29,7 @@ class NextcloudTalk:
         self._seats = config.seats()
         self._accounts: Accounts[Account] = Accounts(CHANNEL, "Nextcloud Talk")
         self._session: aiohttp.ClientSession | None = None
-        self._server: WebhookServer | None = None
+        self._server: TalkWebhook | None = None
         # Bots can neither fetch nor show files; the accounts beside them can.
         users = [bool(seat.api_user) for seat in self._seats.values()]
         self.capabilities = Capabilities(
@@ -49,11 +49,11 @@ class NextcloudTalk:
             section = self._config.account(name)
             account = Account(seat, section, engine, self._session, self._pace)
             self._accounts[name] = account
-            account.trouble("listening", Health.STARTING, "")
             await account.start()
-        host, port = self._config.webhook_host, self._config.webhook_port
-        self._server = WebhookServer(self._accounts, engine, host, port, self._pace)
-        self._server.start()
+        if self._accounts:
+            host, port = self._config.webhook_host, self._config.webhook_port
+            self._server = TalkWebhook([*self._accounts.values()], host, port)
+            self._server.start()
 
     async def send(self, outbound: Outbound) -> str:
         """Send one piece of text; see `Channel.send`."""
@@ -72,7 +72,7 @@ class NextcloudTalk:
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person looks after a room; Talk tells with what they write."""
         account = self._accounts.at(address)
-        return account is not None and account.is_admin(address, sender)
+        return account is not None and account.incoming.is_admin(address, sender)
 
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with the set-up of every account."""
@@ -81,11 +81,11 @@ class NextcloudTalk:
     async def stop(self) -> None:
         """Stop listening, wait for what is being stored, close the connections."""
         for account in self._accounts.values():
-            account.close()
+            account.supervisor.close()
         if self._server is not None:
             await self._server.stop()
         for account in self._accounts.values():
-            await account.stop()
+            await account.supervisor.stop()
         if self._session is not None:
             await self._session.close()
         self._accounts.take()

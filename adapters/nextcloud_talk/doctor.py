@@ -9,10 +9,11 @@ import aiohttp
 
 from adapters.nextcloud_talk import NextcloudTalkConfig, Seat
 from adapters.nextcloud_talk.api import TalkApi, TooLarge, Unreachable, new_session
-from adapters.nextcloud_talk.shapes import child, node, number, text
+from adapters.nextcloud_talk.shapes import number
 from adapters.nextcloud_talk.signing import new_random, sign
 from adapters.nextcloud_talk.webhook import BACKEND_HEADER, RANDOM_HEADER, SIGNATURE_HEADER
 from bot.channel import Finding, reveal
+from bot.channel.kit.shapes import child, mapping, text
 
 SECRET_LENGTHS = range(40, 129)  # characters, a rule of Talk's
 MOST_ROOMS = 3  # to try the bot in: Talk slows down whoever is refused often
@@ -94,7 +95,7 @@ class _Visit:
         if answer.status == 503:
             self.reached = self._say("error", f"{base} is in maintenance mode", "Try again later.")
             return None
-        data = node(answer.data)
+        data = mapping(answer.data)
         if answer.status != 200 or not data:
             problem = f"{base} does not answer like a Nextcloud (HTTP {answer.status})"
             self.reached = self._say("error", problem, fix)
@@ -137,7 +138,7 @@ class _Visit:
             )
             return
         listed = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
-        seen = [token for each in listed if (token := text(node(each), "token"))]
+        seen = [token for each in listed if (token := text(mapping(each), "token"))]
         rooms += seen
         yield self._say("ok", f"api_user {user} is let in and sees {len(listed)} conversations")
         missing = ", ".join(room for room in self._seat.rooms if room not in seen)
@@ -183,7 +184,7 @@ class _Visit:
         try:
             if askable:
                 answer = await self._api.features(room)
-                return number(node(answer.data), "features") if answer.status == 200 else None
+                return number(mapping(answer.data), "features") if answer.status == 200 else None
             answer = await self._api.touch(room)
         except (Unreachable, TooLarge):
             return None

@@ -6,7 +6,6 @@ minutes, an answer that makes no sense a few times.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,13 +13,13 @@ from typing import cast
 
 import structlog
 
-from adapters.missed import MAX_AGE
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
-from adapters.nextcloud_talk.pace import Pace
 from adapters.nextcloud_talk.record import OVERLAP, Entry, Missed
 from adapters.nextcloud_talk.rooms import Rooms
-from adapters.nextcloud_talk.shapes import node, number
-from adapters.waits import Backoff, Stopped, pause
+from adapters.nextcloud_talk.shapes import number
+from bot.channel.kit.intake import MAX_AGE
+from bot.channel.kit.shapes import mapping
+from bot.channel.kit.supervisor import Supervisor
 
 MAX_PAGES = 20  # of one room, before only the newest is looked at
 PATIENCE = 10.0  # seconds for one answer
@@ -45,14 +44,11 @@ class Unreadable(Exception):
 class History:
     """Reads what one account missed."""
 
-    def __init__(
-        self, *, account: str, api: TalkApi, rooms: Rooms, pace: Pace, stopping: asyncio.Event
-    ) -> None:
-        self._account = account
+    def __init__(self, supervisor: Supervisor, api: TalkApi, rooms: Rooms) -> None:
+        self._supervisor = supervisor
+        self._account = supervisor.account
         self._api = api
         self._rooms = rooms
-        self._pace = pace
-        self._stopping = stopping
         self._closed_until = 0.0
 
     async def kind(self, room: str) -> int:
@@ -101,7 +97,7 @@ class History:
             partial(self._api.features, room), lambda answer: answer.status in {200, 401, 404, 405}
         )
         if known.status == 200:
-            return bool(number(node(known.data), "features") & WEBHOOK)
+            return bool(number(mapping(known.data), "features") & WEBHOOK)
         if known.status == 401:
             return False
         tried = await self._ask(  # before Talk 25
@@ -119,7 +115,7 @@ class History:
             except TooLarge:
                 continue
             page = cast("list[object]", answer.data) if answer.status == 200 else []
-            newest = max((number(node(message), "id") for message in page[:limit]), default=0)
+            newest = max((number(mapping(message), "id") for message in page[:limit]), default=0)
             return page[:limit], answer.last or newest
         raise Unreadable("TooLarge")
 
@@ -133,11 +129,9 @@ class History:
             TooLarge: the answer is longer than what can be read.
             Stopped: the account stops first.
         """
-        backoff = Backoff(self._pace.first, self._pace.longest)
+        backoff = self._supervisor.backoff()
         tries, why = 0, ""
         while tries < MAX_TRIES:
-            if self._stopping.is_set():
-                raise Stopped
             if self._closed_until > time.monotonic():
                 raise Unreadable("closed")
             answer: Answer | None = None
@@ -156,9 +150,8 @@ class History:
             if tries >= MAX_TRIES and busy:
                 self._close(why)
             if tries < MAX_TRIES:
-                delay = min(asked_to_wait, self._pace.longest) or backoff.next()
-                if await pause(delay, self._stopping):
-                    raise Stopped
+                delay = min(asked_to_wait, self._supervisor.longest) or backoff.next()
+                await self._supervisor.pause(delay)
         raise Unreadable(why)
 
     def _give_up_if_refused(self, status: int) -> None:
@@ -182,7 +175,7 @@ class History:
 
 
 def _kind(answer: Answer) -> int:
-    return number(node(answer.data), "type") if answer.status == 200 else 0
+    return number(mapping(answer.data), "type") if answer.status == 200 else 0
 
 
 def _is_page(answer: Answer) -> bool:

@@ -14,18 +14,9 @@ from functools import lru_cache
 from typing import Literal
 
 from adapters.nextcloud_talk.rich import files, is_shared_object, parts, render
-from adapters.nextcloud_talk.shapes import (
-    Json,
-    blank,
-    child,
-    identifier,
-    label,
-    node,
-    number,
-    parse_json,
-    text,
-)
+from adapters.nextcloud_talk.shapes import identifier, number
 from bot.channel import Inbound, ReplyTo
+from bot.channel.kit.shapes import Json, child, is_blank, label, mapping, parse_json, text
 
 CHANNEL = "nextcloud_talk"
 MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
@@ -82,7 +73,7 @@ def normalise(payload: object, me: Identity, now: int) -> Inbound | Membership |
     `now` (ms since the epoch) is the time of the message. The chat is a group: only its server
     knows better.
     """
-    activity = node(payload)
+    activity = mapping(payload)
     kind = text(activity, "type")
     if kind in {"Create", "Activity"}:
         return _message(activity, me, now, said=kind == "Create")
@@ -108,7 +99,7 @@ def moderates(payload: object) -> bool | None:
 
     Talk tells it with what people write, not with what they share.
     """
-    actor = child(node(payload), "actor")
+    actor = child(mapping(payload), "actor")
     if "talkParticipantType" not in actor:
         return None
     return number(actor, "talkParticipantType") in _MODERATORS
@@ -139,7 +130,7 @@ def _message(activity: Json, me: Identity, now: int, *, said: bool) -> Inbound |
     media = files(child(content, "parameters"))
     shown = said or bool(media) or is_shared_object(content)
     is_service = text(note, "name") not in _MESSAGE_NAMES or not shown
-    if is_service or (blank(words) and not media and not foreign):
+    if is_service or (is_blank(words) and not media and not foreign):
         return Ignored("service" if is_service else "blank")
     answered = _reply(child(note, "inReplyTo"), me)
     mentioned = _named(me.name, words) or (answered is not None and answered.from_bot)
@@ -172,7 +163,7 @@ def _room(target: Json) -> str:
 def _sender(author: str, me: Identity) -> str:
     """The id of a person: "ada" for a user of this server, "guests/…" and so on for others."""
     kind, slash, name = author.partition("/")
-    if not slash or not kind or blank(name) or len(author) > MAX_SENDER:
+    if not slash or not kind or is_blank(name) or len(author) > MAX_SENDER:
         return ""
     if author.startswith(_OWN_TYPE) and "/" not in name:
         author = name  # no type of actor can look like that, for it has a slash
@@ -184,7 +175,7 @@ def _content(note: Json) -> Json | None:
     found = child(note, "content")
     if not found:
         try:
-            found = node(parse_json(text(note, "content")))
+            found = mapping(parse_json(text(note, "content")))
         except ValueError:
             return None
     return found if isinstance(found.get("message"), str) else None
@@ -198,7 +189,7 @@ def _reply(answered: Json, me: Identity) -> ReplyTo | None:
     content = _content(note) or {}
     parameters = child(content, "parameters")
     words = render(text(content, "message"), parameters)
-    if blank(words):
+    if is_blank(words):
         words = " ".join(f"[file: {each.name}]" for each in files(parameters))
     return ReplyTo(
         message_id=message_id,

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from adapters.missed import MAX_MISSED
 from adapters.nextcloud_talk.inbound import Identity, Ignored, Membership, normalise
-from adapters.nextcloud_talk.shapes import Json, child, identifier, node, number, text
+from adapters.nextcloud_talk.shapes import identifier, number
 from bot.channel import Inbound
+from bot.channel.kit.intake import MAX_MISSED
+from bot.channel.kit.shapes import Json, child, mapping, text
 
 # Talk's calls do not come in order, so what was said shortly before the newest message that was
 # stored may not have arrived.
@@ -35,7 +36,7 @@ class Entry:
 
 def read(message: object, room: str, me: Identity, now: int) -> Entry:
     """Read one entry of a room's record; total over any JSON."""
-    said = node(message)
+    said = mapping(message)
     sent_at = min(number(said, "timestamp") * 1000, now)
     return Entry(number(said, "id"), sent_at, _content(said, room, me, sent_at))
 

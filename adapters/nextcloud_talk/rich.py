@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from adapters.nextcloud_talk.shapes import MAX_NAME, Json, child, identifier, label, number, text
+from adapters.nextcloud_talk.shapes import identifier, number
 from bot.channel import Foreign, ForeignKind, Media
+from bot.channel.kit.shapes import MAX_LABEL, Json, child, label, text
 
 MAX_FILES = 20  # of one message
 MAX_LINK = 2000  # characters
@@ -108,7 +109,7 @@ def _shown(found: re.Match[str], parameters: Json) -> str:
 
 
 def _name(parameter: Json) -> str:
-    limit = MAX_QUESTION if text(parameter, "type") == "talk-poll" else MAX_NAME
+    limit = MAX_QUESTION if text(parameter, "type") == "talk-poll" else MAX_LABEL
     return label(text(parameter, "name"), limit) or label(text(parameter, "id"))
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import structlog
 
 from adapters.nextcloud_talk.api import TalkApi, TooLarge, Unreachable
-from adapters.nextcloud_talk.shapes import node, number
+from adapters.nextcloud_talk.shapes import number
+from bot.channel.kit.shapes import mapping
 
 PATIENCE = 1.5  # seconds for an answer; Talk itself waits 5 for ours
 KEPT = 600.0  # seconds an answer counts
@@ -94,7 +95,7 @@ class Rooms:
         if answer.status != 200:
             self._unknown(f"HTTP {answer.status}")
             return 0
-        return number(node(answer.data), "type")
+        return number(mapping(answer.data), "type")
 
     def _unknown(self, reason: str) -> None:
         _log.info("nextcloud_talk.room.unknown", account=self._account, reason=reason)

@@ -11,10 +11,10 @@ import structlog
 
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
 from adapters.nextcloud_talk.inbound import room_token
-from adapters.nextcloud_talk.shapes import Json, blank, clean, node
 from adapters.nextcloud_talk.share import Sharer
 from adapters.visible import seen
 from bot.channel import Address, Outbound
+from bot.channel.kit.shapes import Json, is_blank, mapping, storable
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
 LIMIT = 32_000  # characters of one message
@@ -72,7 +72,7 @@ class Sender:
         room = room_token(outbound.address.chat)
         if not _TOKEN.fullmatch(room):
             raise SendRefused("this is no conversation of Nextcloud Talk")
-        if blank(outbound.text) and not outbound.attachments:
+        if is_blank(outbound.text) and not outbound.attachments:
             raise SendRefused("there is nothing to show in this message")
         reference = reference_id(outbound.id)
         done = self._done.pop(reference, 0)
@@ -92,7 +92,7 @@ class Sender:
     async def _say(self, room: str, outbound: Outbound) -> None:
         message = body_of(outbound)
         reference = str(message["referenceId"])
-        if blank(outbound.text) or (
+        if is_blank(outbound.text) or (
             reference in self._unsure and await self._arrived(room, reference)
         ):
             return
@@ -111,7 +111,7 @@ class Sender:
         room = room_token(address.chat)
         if not _TOKEN.fullmatch(room) or not message_id.isdecimal():
             return False
-        before, emoji = self._reactions.pop((room, message_id), ""), clean(emoji)
+        before, emoji = self._reactions.pop((room, message_id), ""), storable(emoji)
         shown = emoji or before
         if not shown:
             return False
@@ -137,7 +137,7 @@ class Sender:
         except (Unreachable, TooLarge) as error:
             raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
         said = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
-        found = any(node(each).get("referenceId") == reference for each in said)
+        found = any(mapping(each).get("referenceId") == reference for each in said)
         if found:
             _log.info("nextcloud_talk.send.had_arrived", account=self._account)
             self._unsure.pop(reference, None)
@@ -163,7 +163,7 @@ def _remember(kept: OrderedDict[K, V], key: K, value: V) -> None:
 def body_of(outbound: Outbound) -> Json:
     """What is posted for one piece of text."""
     message: Json = {
-        "message": _CALLS_EVERYBODY.sub("＠", clean(seen(outbound.text))),
+        "message": _CALLS_EVERYBODY.sub("＠", storable(seen(outbound.text))),
         "referenceId": reference_id(outbound.id),
         "silent": outbound.kind in _SILENT,
     }

@@ -9,8 +9,8 @@ import orjson
 import structlog
 
 from adapters.nextcloud_talk.api import Answer, TalkApi, TooLarge, Unreachable, escaped
-from adapters.nextcloud_talk.shapes import child, label, node, parse_json, text
 from bot.channel import Attachment
+from bot.channel.kit.shapes import child, label, mapping, parse_json, text
 from bot.errors import SendLater, SendTransient
 
 FOLDER = "Confidant"  # in the API user's files
@@ -108,7 +108,7 @@ def _shared_before(answer: Answer) -> bool:
     if answer.status != 403:
         return False
     try:
-        meta = child(child(node(parse_json(answer.body)), "ocs"), "meta")
+        meta = child(child(mapping(parse_json(answer.body)), "ocs"), "meta")
     except ValueError:
         return False
     return "already shared" in text(meta, "message").lower()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -12,17 +10,14 @@ from aiohttp import web
 
 from adapters.nextcloud_talk import normal_url
 from adapters.nextcloud_talk.account import Account
-from adapters.nextcloud_talk.inbound import CHANNEL
-from adapters.nextcloud_talk.pace import Pace
 from adapters.nextcloud_talk.replay import Seen
-from adapters.nextcloud_talk.shapes import parse_json
 from adapters.nextcloud_talk.signing import verify, well_formed
-from adapters.waits import Stopped
-from bot.channel import Engine, Health, reveal
-from bot.channel.http import HttpServer, Limits, Refusals
+from bot.channel import reveal
+from bot.channel.kit.shapes import parse_json
+from bot.channel.kit.supervisor import Stopped
+from bot.channel.kit.webhook import MAX_BODY, WebhookServer
 from bot.errors import StorageError
 
-MAX_BODY = 1 << 20  # bytes of one call
 MAX_BACKEND = 2048  # characters of a server's address
 RANDOM_HEADER = "X-Nextcloud-Talk-Random"
 SIGNATURE_HEADER = "X-Nextcloud-Talk-Signature"
@@ -32,59 +27,20 @@ READ_TIMEOUT = 5.0  # seconds for the body of a call; Talk gives up then too
 _log = structlog.get_logger()
 
 
-class WebhookServer:
-    """The one HTTP server of all accounts.
+class TalkWebhook(WebhookServer):
+    """The webhook of all accounts.
 
     The secret that fits says whose a call is; the server it names has to be that account's.
     """
 
-    def __init__(
-        self, accounts: Mapping[str, Account], engine: Engine, host: str, port: int, pace: Pace
-    ) -> None:
+    def __init__(self, accounts: Sequence[Account], host: str, port: int) -> None:
         self._paths: dict[str, list[Account]] = {}
-        for account in accounts.values():
+        for account in accounts:
             self._paths.setdefault(account.seat.webhook_path, []).append(account)
-        self._accounts = accounts
-        self._host = host
-        self._port = port
-        self._pace = pace
         self._seen = Seen()
-        self._task: asyncio.Task[None] | None = None
-        self._refusals = Refusals(
-            "nextcloud_talk.webhook.rejected", lambda reason: engine.dropped(CHANNEL, reason)
-        )
-        app = web.Application(client_max_size=MAX_BODY)
-        for path in self._paths:
-            app.router.add_post(path, self._answer)
-        self._server = HttpServer(app, Limits(body=READ_TIMEOUT), self._refusals.add)
-
-    def start(self) -> None:
-        """Begin listening in a task of its own, as soon as the port is free."""
-        self._task = asyncio.get_running_loop().create_task(self._listen())
-
-    async def stop(self) -> None:
-        """Stop listening after the calls that are being stored."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        await self._server.stop()
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._server.start(self._host, self._port)
-            except OSError as error:
-                name = type(error).__name__
-                _log.error("nextcloud_talk.webhook.port", port=self._port, error=name)
-                for account in self._accounts.values():
-                    detail = f"Port {self._port} of {self._host} cannot be opened."
-                    account.trouble("listening", Health.DOWN, detail)
-                await asyncio.sleep(self._pace.port)
-            else:
-                for account in self._accounts.values():
-                    account.well("listening")
-                return
+        supervisors = [account.supervisor for account in accounts]
+        routes = dict.fromkeys(self._paths, self._answer)
+        super().__init__(supervisors, host, port, routes, body_timeout=READ_TIMEOUT)
 
     async def _answer(self, request: web.Request) -> web.Response:
         try:
@@ -95,11 +51,11 @@ class WebhookServer:
         if account is None:
             return self._refuse(Refused(401, "bad_signature"))
         if normal_url(call.backend) != account.seat.base_url:
-            account.drop("backend")
+            account.incoming.drop("backend")
             account.wrong_backend(call.backend)
             return web.Response(status=401)
         if not self._seen.add(call.random):
-            account.drop("replayed")
+            account.incoming.drop("replayed")
             return web.Response(status=409)
         return await self._take(account, call)
 
@@ -107,10 +63,10 @@ class WebhookServer:
         try:
             payload = parse_json(call.body)
         except ValueError:
-            account.drop("malformed")
+            account.incoming.drop("malformed")
             return web.Response(status=400)
         try:
-            understood = await account.take(payload)
+            understood = await account.incoming.take(payload)
         except StorageError:
             self._seen.forget(call.random)  # it may be brought again
             return web.Response(status=500)
@@ -118,15 +74,15 @@ class WebhookServer:
             return web.Response(status=503)  # it is found the next time
         except Exception:  # noqa: BLE001  # a fault of ours must not silence the next call
             self._seen.forget(call.random)
-            account.drop("fault")
+            account.incoming.drop("fault")
             _log.exception("nextcloud_talk.fault", account=account.seat.account)
             return web.Response(status=500)
-        account.well("receiving")
+        account.supervisor.well("receiving")
         return web.Response(status=200 if understood else 400)
 
     def _refuse(self, refused: Refused) -> web.Response:
         """Answer a call that proves nothing."""
-        self._refusals.add(refused.reason)
+        self.refusals.add(refused.reason)
         return web.Response(status=refused.status)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import aiohttp
 import structlog
@@ -23,8 +22,8 @@ from adapters.telegram.members import Members
 from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.presses import Presses
 from adapters.telegram.send import Sender, failure
-from adapters.waits import Backoff, Stopped, pause
 from bot.channel import Command, Engine, Health, Outbound
+from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import SendLater, StorageError
 
 MAX_COMMANDS = 100  # Telegram's limits of a menu
@@ -37,7 +36,6 @@ _COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _LANGUAGE = re.compile(r"[a-z]{2}")
 
 _log = structlog.get_logger()
-T = TypeVar("T")
 
 
 class Account(ABC):
@@ -52,9 +50,19 @@ class Account(ABC):
         engine: Engine,
         session: aiohttp.ClientSession,
         pace: Pace,
+        listening: asyncio.Event,
     ) -> None:
         self.name = name
         self.config = config
+        self.listening = listening  # set once webhooks can come
+        self.supervisor = Supervisor(
+            CHANNEL,
+            name,
+            engine,
+            waiting="they wait at Telegram",
+            first=pace.first,
+            longest=pace.longest,
+        )
         self.bot = LeanBot(token, config.api_root, session)
         allowance = Allowance()
         self.sender = Sender(self.bot, allowance)
@@ -64,57 +72,44 @@ class Account(ABC):
             account=name,
             engine=engine,
             call=self._call,
-            spawn=self._spawn,
+            spawn=self.supervisor.spawn,
             allowance=allowance,
             pace=pace,
         )
-        self.stopping = asyncio.Event()
         # A token begins with the bot's id; the username comes with the first answer.
         own = token.partition(":")[0]
         me = Identity(int(own) if own.isdecimal() else 0)
         self.intake = Intake(
-            account=name,
+            self.supervisor,
             me=me,
-            engine=engine,
-            presses=Presses(name, self._courtesy, self._spawn),
-            report=self.report,
+            presses=Presses(name, self._call, self.supervisor.spawn),
             hear=self.drafts.hear,
             member=self._member,
-            spawn=self._spawn,
             pace=pace,
-            stopping=self.stopping,
         )
-        self.backoff = Backoff(pace.first, pace.longest)
+        self.backoff = self.supervisor.backoff()
         self.pace = pace
-        self._engine = engine
         self._menus: dict[str, Sequence[Command]] = {}
         self._published = True
         self._online = False
-        self._hint = ""  # what is not as good as it could be while the bot is up
-        self._calls: set[asyncio.Future[Any]] = set()
-        self._health: tuple[Health, str] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin in a task of its own."""
-        self.report(Health.STARTING)
-        self._spawn(self._run())
+        self.supervisor.trouble("receiving", Health.STARTING)
+        self.supervisor.spawn(self.supervisor.supervise(self._serve, self._failed))
 
     async def stop(self) -> None:
         """Give up what waits for Telegram, and wait for what is being stored."""
-        self.stopping.set()
+        self.supervisor.close()
         self.drafts.close()
-        self.intake.close()
-        for call in tuple(self._calls):
-            call.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.supervisor.stop()
 
     def publish(self, menus: dict[str, Sequence[Command]]) -> None:
         """Register the commands as soon as there is a connection."""
         self._menus = menus
         self._published = False
         if self._online:
-            self._spawn(self._publish())
+            self.supervisor.spawn(self._publish())
 
     async def send(self, outbound: Outbound) -> str:
         """Send one piece; a reply takes the place of what showed of it. See `Channel.send`."""
@@ -122,14 +117,6 @@ class Account(ABC):
         if outbound.draft and not self.sender.knows(outbound.id):
             standing = await self.drafts.take(outbound.address, outbound.draft)
         return await self.sender.send(outbound, standing)
-
-    def report(self, health: Health, detail: str = "") -> None:
-        """Tell the engine how this bot is doing, when that changed."""
-        if health is Health.UP:
-            detail = detail or self._hint
-        if (health, detail) != self._health:
-            self._health = (health, detail)
-            self._engine.report(CHANNEL, self.name, health, detail)
 
     # --- for the two ways of receiving -----------------------------------------------------------
 
@@ -150,94 +137,65 @@ class Account(ABC):
             Stopped: the channel stops.
         """
 
-    async def outcome(self, call: Coroutine[Any, Any, T]) -> T:
-        """The result of a call to Telegram.
-
-        Raises:
-            Stopped: the channel stops before Telegram answers.
-            TelegramError: as the call.
-        """
-        if self.stopping.is_set():
-            call.close()
-            raise Stopped
-        task = asyncio.ensure_future(call)
-        self._calls.add(task)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self.stopping.is_set():
-                raise Stopped from None
-            raise
-        finally:
-            self._calls.discard(task)
-
     # --- connecting ------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._connect()
-                await self.receive_updates()
-            except Stopped:
-                return
-            except TelegramError as error:
-                delay = self._failed(error)
-            except StorageError as error:
-                delay = self.backoff.next()
-                _log.error("telegram.resume.failed", error=type(error).__name__, retry_in=delay)
-                again = f"Trying again in {delay:g} s."
-                self.report(Health.DEGRADED, f"What is stored cannot be read. {again}")
-            except Exception as error:  # noqa: BLE001
-                # A fault of ours; without this the bot would go deaf and nobody would know.
-                _log.exception("telegram.fault", account=self.name)
-                delay = self.backoff.next()
-                self.report(Health.DOWN, f"An unexpected fault ({type(error).__name__}).")
-            else:
-                return
-            if await pause(delay, self.stopping):
-                return
+    async def _serve(self) -> None:
+        await self._connect()
+        await self.receive_updates()
 
     async def _connect(self) -> None:
-        await self.outcome(self.prepare())
-        me = await self.outcome(self.bot.get_me())
+        await self.supervisor.unless_stopped(self.prepare())
+        me = await self.supervisor.unless_stopped(self.bot.get_me())
         self.intake.me = Identity(me.id, me.username or "")
         _log.info("telegram.connected", account=self.name, mode=self.config.mode)
         # Who talks to it in direct chats only has no use for this.
         has_rooms = self.config.group_policy == "open" or bool(self.config.groups)
         is_deaf = has_rooms and me.can_read_all_group_messages is False
-        self._hint = PRIVACY if is_deaf and self.config.group_policy != "disabled" else ""
-        if self._hint:
+        if is_deaf and self.config.group_policy != "disabled":
             _log.info("telegram.privacy_mode.on", account=self.name)
+            self.supervisor.trouble("rights", Health.UP, PRIVACY)
+        else:
+            self.supervisor.well("rights")
         await self.intake.resume()
         self._online = True
         if not self._published:
-            self._spawn(self._publish())
+            self.supervisor.spawn(self._publish())
 
-    def _failed(self, error: TelegramError) -> float:
-        """Log and report a failed call; how long to wait, in seconds."""
+    def _failed(self, error: Exception) -> float | None:
+        """Log and report what failed; how long to wait, in seconds."""
+        if not isinstance(error, TelegramError | StorageError):
+            return None
         delay = self.backoff.next()
         again = f"Trying again in {delay:g} s."
         log = _log.bind(account=self.name)
-        if isinstance(error, InvalidToken):
+        if isinstance(error, StorageError):
+            log.error("telegram.resume.failed", error=type(error).__name__, retry_in=delay)
+            self._report(Health.DEGRADED, f"What is stored cannot be read. {again}")
+        elif isinstance(error, InvalidToken):
             delay = self.pace.rejected
             log.error("telegram.token.rejected", retry_in=delay)
-            self.report(
+            self._report(
                 Health.DOWN,
                 "Telegram does not accept this bot's token. Check it with @BotFather.",
             )
         elif isinstance(error, Conflict):
             log.warning("telegram.poll.conflict", retry_in=delay)
-            self.report(Health.DEGRADED, f"Another program receives with this bot's token. {again}")
+            self._report(
+                Health.DEGRADED, f"Another program receives with this bot's token. {again}"
+            )
         elif isinstance(error, RetryAfter):
             later = failure(error)
             delay = max(delay, later.seconds) if isinstance(later, SendLater) else delay
             log.warning("telegram.poll.limited", retry_in=delay)
-            self.report(Health.DEGRADED, f"Telegram asks to wait {delay:g} s.")
+            self._report(Health.DEGRADED, f"Telegram asks to wait {delay:g} s.")
         else:
             said = reason(error, self.bot.token)
             log.warning("telegram.connection.failed", error=said, retry_in=delay)
-            self.report(Health.DOWN, f"Telegram cannot be reached. {again}")
+            self._report(Health.DOWN, f"Telegram cannot be reached. {again}")
         return delay
+
+    def _report(self, health: Health, detail: str) -> None:
+        self.supervisor.trouble("receiving", health, detail)
 
     def _member(self, change: Membership) -> None:
         """The bot was added to a chat, taken out of it, or blocked."""
@@ -255,25 +213,14 @@ class Account(ABC):
         menus, self._published = self._menus, True
         for language, commands in menu_pages(menus).items():
             try:
-                await self.outcome(
+                await self.supervisor.unless_stopped(
                     self.bot.set_my_commands(commands, language_code=language or None)
                 )
-            except Stopped:
-                return
             except TelegramError as error:
                 self._published = False  # the next connect tries again
                 said = reason(error, self.bot.token)
                 _log.warning("telegram.menu.failed", account=self.name, error=said)
                 return
-
-    async def _courtesy(self, method: str, parameters: Json) -> None:
-        """Call a method whose outcome changes nothing, unless the channel stops.
-
-        Raises:
-            TelegramError: as the call.
-        """
-        with contextlib.suppress(Stopped):
-            await self.outcome(self.bot.call(method, parameters))
 
     async def _call(self, method: str, parameters: Json) -> Any:
         """Call a method of the Bot API, unless the channel stops.
@@ -282,15 +229,9 @@ class Account(ABC):
             TelegramError: as the call, or the channel stops.
         """
         try:
-            return await self.outcome(self.bot.call(method, parameters))
+            return await self.supervisor.unless_stopped(self.bot.call(method, parameters))
         except Stopped:
             raise TelegramError("the channel stops") from None
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def menu_pages(menus: dict[str, Sequence[Command]]) -> dict[str, list[tuple[str, str]]]:

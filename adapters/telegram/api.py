@@ -21,6 +21,8 @@ from telegram.error import NetworkError, TelegramError, TimedOut
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
+from bot.channel.kit.shapes import Json, parse_json
+
 # At debug level the SDK logs addresses with the token in them, and whole messages.
 logging.getLogger("telegram").setLevel(logging.INFO)
 
@@ -33,8 +35,6 @@ MAX_REASON = 200  # characters of Telegram's words that are passed on
 _PAYLOAD = ". Parsing the server response"  # before the SDK quotes an answer it cannot read
 _TOKEN = re.compile(r"\d{3,20}:[A-Za-z0-9_-]{20,}")
 
-Json = dict[str, Any]
-
 
 def redact(text: str, token: str = "") -> str:
     """The text without bot tokens: this one, and whatever looks like one."""
@@ -46,22 +46,6 @@ def redact(text: str, token: str = "") -> str:
 def reason(error: TelegramError, token: str) -> str:
     """What an SDK error says, fit for a log: no token, and no page some proxy answered with."""
     return redact(error.message.partition(_PAYLOAD)[0], token)[:MAX_REASON]
-
-
-def parse_json(payload: bytes) -> object:
-    """The value of a JSON text, even of one with broken UTF-8 or half a surrogate pair.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
-    try:
-        return orjson.loads(payload)
-    except ValueError:
-        # One odd message must not cost the batch it came in, so try the tolerant parser too.
-        try:
-            return json.loads(payload.decode("utf-8", "replace"))
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
 
 
 def new_session() -> aiohttp.ClientSession:

@@ -11,7 +11,6 @@ import structlog
 from telegram.constants import ReactionEmoji
 from telegram.error import TelegramError
 
-from adapters.accounts import Accounts
 from adapters.telegram import TelegramConfig
 from adapters.telegram.account import Account
 from adapters.telegram.api import new_session
@@ -29,9 +28,10 @@ from bot.channel import (
     Outbound,
     reveal,
 )
+from bot.channel.kit.supervisor import Accounts
 
 if TYPE_CHECKING:
-    from adapters.telegram.webhook import WebhookServer
+    from adapters.telegram.webhook import TelegramWebhook
 
 # What may stand below a message; some of these signs people also write with a selector.
 _SELECTOR = "\ufe0f"
@@ -62,7 +62,8 @@ class Telegram:
         self._accounts: Accounts[Account] = Accounts(CHANNEL, "Telegram")
         self._menus: dict[str, Sequence[Command]] = {}
         self._session: aiohttp.ClientSession | None = None
-        self._webhooks: WebhookServer | None = None
+        self._listening = asyncio.Event()
+        self._webhooks: TelegramWebhook | None = None
 
     async def start(self, engine: Engine) -> None:
         """Begin to receive with every account that has a token."""
@@ -72,7 +73,7 @@ class Telegram:
         self._accounts.lack(engine, missing, "This account has no token.")
         for name, token in tokens.items():
             self._accounts[name] = self._account(name, reveal(token), engine)
-        self._serve(engine)
+        self._serve()
         for account in self._accounts.values():
             await account.drafts.recall()
             account.publish(self._menus)
@@ -95,7 +96,7 @@ class Telegram:
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply that is being written, as far as it has come; see `Drafts.draft`."""
         account = self._accounts.at(address)
-        if account is not None and not account.stopping.is_set():
+        if account is not None and not account.supervisor.stopping.is_set():
             await account.drafts.show(address, draft_id, text)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
@@ -155,18 +156,19 @@ class Telegram:
             engine=engine,
             session=self._session,
             pace=self._pace,
+            listening=self._listening,
         )
 
-    def _serve(self, engine: Engine) -> None:
+    def _serve(self) -> None:
         """Start the webhook server, if an account wants one."""
         if all(account.config.mode == "polling" for account in self._accounts.values()):
             return
         from adapters.telegram.webhook import (  # noqa: PLC0415  # aiohttp.web takes 0.2 s
+            TelegramWebhook,
             WebhookAccount,
-            WebhookServer,
         )
 
         served = {n: a for n, a in self._accounts.items() if isinstance(a, WebhookAccount)}
         host, port = self._config.webhook_host, self._config.webhook_port
-        self._webhooks = WebhookServer(served, engine, host, port, self._pace)
+        self._webhooks = TelegramWebhook(served, host, port, self._listening)
         self._webhooks.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from adapters.telegram.shapes import Json, integer, label, name_of, node, nodes, number, text
 from bot.channel import Foreign, ForeignKind, Media, ReplyTo
+from bot.channel.kit.shapes import Json, child, children, integer, label, node, text
 
 MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_OPTIONS = 30  # of a poll or a checklist
@@ -82,12 +82,12 @@ def _shown(message: Json) -> tuple[Foreign, ...]:
 
 
 def _is_from(origin: Json, sender: int) -> bool:
-    return integer(node(origin, "sender_user") or {}, "id") == sender
+    return integer(child(origin, "sender_user"), "id") == sender
 
 
 def media_of(message: Json) -> tuple[Media, ...]:
     """What came with a message, described, with the handle it can be fetched by."""
-    photos = nodes(message, "photo")
+    photos = children(message, "photo", 100)
     if photos:
         best = photos[-1]  # Telegram lists sizes from small to large
         return (Media("photo", mime="image/jpeg", size=_size(best), ref=_ref(best)),)
@@ -108,12 +108,12 @@ def media_of(message: Json) -> tuple[Media, ...]:
 
 def reply_of(message: Json, me: int) -> ReplyTo | None:
     """The message this one answers; `me` is the bot's id."""
-    quote = text(node(message, "quote") or {}, "text")[:MAX_REPLY_TEXT]
+    quote = text(child(message, "quote"), "text")[:MAX_REPLY_TEXT]
     answered = node(message, "reply_to_message")
     if answered is not None:
         if "forum_topic_created" in answered:
             return None  # every first-level message of a topic points at the topic's start
-        sender = node(answered, "from") or {}
+        sender = child(answered, "from")
         return ReplyTo(
             message_id=str(integer(answered, "message_id") or ""),
             sender_name=name_of(node(answered, "sender_chat") or sender),
@@ -128,7 +128,7 @@ def reply_of(message: Json, me: int) -> ReplyTo | None:
         return None
     return ReplyTo(
         message_id=str(integer(elsewhere, "message_id") or ""),
-        sender_name=_origin(node(elsewhere, "origin") or {}),
+        sender_name=_origin(child(elsewhere, "origin")),
         quote=quote,
     )
 
@@ -136,7 +136,7 @@ def reply_of(message: Json, me: int) -> ReplyTo | None:
 def _origin(origin: Json) -> str:
     hidden = label(text(origin, "sender_user_name"))
     return hidden or name_of(
-        node(origin, "sender_user") or node(origin, "sender_chat") or node(origin, "chat") or {}
+        node(origin, "sender_user") or node(origin, "sender_chat") or child(origin, "chat")
     )
 
 
@@ -153,7 +153,7 @@ def _ref(found: Json) -> str:
 
 def _venue(found: Json) -> str:
     name, street = label(text(found, "title")), label(text(found, "address"))
-    return f"venue: {name}, {street} ({_place(node(found, 'location') or {})})"
+    return f"venue: {name}, {street} ({_place(child(found, 'location'))})"
 
 
 def _location(found: Json) -> str:
@@ -165,7 +165,7 @@ def _contact(found: Json) -> str:
 
 
 def _poll(found: Json) -> str:
-    options = nodes(found, "options", MAX_OPTIONS)
+    options = children(found, "options", MAX_OPTIONS)
     listed = " / ".join(label(text(option, "text")) for option in options)
     return f"poll: {label(text(found, 'question'), 300)} — {listed}"
 
@@ -175,13 +175,13 @@ def _dice(found: Json) -> str:
 
 
 def _checklist(found: Json) -> str:
-    tasks = nodes(found, "tasks", MAX_OPTIONS)
+    tasks = children(found, "tasks", MAX_OPTIONS)
     listed = " / ".join(label(text(task, "text")) for task in tasks)
     return f"checklist: {label(text(found, 'title'))} — {listed}"
 
 
 def _story(found: Json) -> str:
-    return f"story from {name_of(node(found, 'chat') or {})}"
+    return f"story from {name_of(child(found, 'chat'))}"
 
 
 def _game(found: Json) -> str:
@@ -212,4 +212,15 @@ _DESCRIBED: dict[str, tuple[ForeignKind, Callable[[Json], str]]] = {
 
 
 def _place(found: Json) -> str:
-    return f"{number(found, 'latitude')}, {number(found, 'longitude')}"
+    return f"{_number(found, 'latitude')}, {_number(found, 'longitude')}"
+
+
+def name_of(who: Json) -> str:
+    """The display name of a person or chat, on one line; a deleted account has none."""
+    full = f"{text(who, 'first_name')} {text(who, 'last_name')}"
+    return label(full) or label(text(who, "title")) or label(text(who, "username"))
+
+
+def _number(parent: Json, key: str) -> float:
+    value: object = parent.get(key)
+    return value if isinstance(value, float) else integer(parent, key) or 0

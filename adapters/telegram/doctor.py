@@ -10,8 +10,8 @@ from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
 from adapters.telegram import TelegramConfig, webhook_url
 from adapters.telegram.api import LeanBot, new_session, reason, redact
-from adapters.telegram.shapes import integer, label, mapping, text
 from bot.channel import Finding, reveal
+from bot.channel.kit.shapes import integer, label, mapping, text
 
 PRIVACY = (
     "To let it read along: in @BotFather, /setprivacy, choose the bot, Disable; then take the bot "
@@ -40,7 +40,7 @@ async def _account(
     section = section if isinstance(section, TelegramConfig) else config
     bot = LeanBot(token, section.api_root, session)
     try:
-        me = mapping(await bot.call("getMe", {})) or {}
+        me = mapping(await bot.call("getMe", {}))
     except InvalidToken:
         fix = "Copy it from @BotFather again."
         return [Finding("error", "Telegram does not accept this bot's token", fix, name)]
@@ -74,7 +74,7 @@ async def _room(bot: LeanBot, name: str, chat: str, me: int) -> Finding:
         return Finding("error", f"groups.{label(chat)} is no id", fix, name)
     try:
         asked = {"chat_id": int(chat), "user_id": me}
-        member = mapping(await bot.call("getChatMember", asked)) or {}
+        member = mapping(await bot.call("getChatMember", asked))
     except ChatMigrated as error:
         words = f"the group {chat} has another id now: {error.new_chat_id}"
         return Finding("warning", words, f"Write groups.{error.new_chat_id} instead.", name)
@@ -91,7 +91,7 @@ async def _room(bot: LeanBot, name: str, chat: str, me: int) -> Finding:
 async def _webhook(bot: LeanBot, name: str, section: TelegramConfig) -> Sequence[Finding]:
     """Whether Telegram's calls arrive, as Telegram sees it."""
     try:
-        info = mapping(await bot.call("getWebhookInfo", {})) or {}
+        info = mapping(await bot.call("getWebhookInfo", {}))
     except TelegramError as error:
         return [Finding("warning", f"its webhook is unknown: {reason(error, bot.token)}", "", name)]
     wanted = webhook_url(section, name)

@@ -24,9 +24,9 @@ from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.markup import LIMIT, pieces
 from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.send import Standing, failure, place
-from adapters.telegram.shapes import integer, mapping
-from adapters.waits import pause
 from bot.channel import Address, Engine, Inbound
+from bot.channel.kit.shapes import integer, mapping
+from bot.channel.kit.supervisor import pause
 from bot.errors import SendLater, StorageError
 
 MARK = " ▍"  # ends a reply in a group that is being written
@@ -221,7 +221,7 @@ class Drafts:
                 "allow_sending_without_reply": True,
             }
         sent = await self._call("sendMessage", parameters)
-        draft.message = integer(mapping(sent) or {}, "message_id") or 0
+        draft.message = integer(mapping(sent), "message_id") or 0
         await self._keep(draft)
 
     async def _keep(self, draft: _Draft) -> None:

@@ -9,8 +9,8 @@ from telegram.error import TelegramError
 
 from adapters.telegram.api import AiohttpRequest, LeanBot
 from adapters.telegram.send import failure
-from adapters.telegram.shapes import integer, mapping, text
 from bot.channel import Media
+from bot.channel.kit.shapes import integer, mapping, text
 from bot.errors import SendRefused, SendTransient
 
 MAX_DOWNLOAD = 20_000_000  # bytes; Telegram's limit for bots
@@ -38,7 +38,7 @@ class Fetcher:
         if media.size > most:
             raise SendRefused("this file is too large")
         try:
-            found = mapping(await self._bot.call("getFile", {"file_id": media.ref})) or {}
+            found = mapping(await self._bot.call("getFile", {"file_id": media.ref}))
         except TelegramError as error:
             raise failure(error, self._bot.token) from None
         path = text(found, "file_path")

@@ -9,10 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from adapters.telegram.content import SERVICE, foreign_of, is_own, media_of, reply_of, words_of
+from adapters.telegram.content import (
+    SERVICE,
+    foreign_of,
+    is_own,
+    media_of,
+    name_of,
+    reply_of,
+    words_of,
+)
 from adapters.telegram.mentions import addressed, addressee, own_command
-from adapters.telegram.shapes import Json, integer, label, mapping, name_of, node, text
 from bot.channel import ChatType, Inbound
+from bot.channel.kit.shapes import Json, child, integer, label, mapping, node, text
 
 CHANNEL = "telegram"
 MESSAGES = ("message", "edited_message", "channel_post", "edited_channel_post")
@@ -96,25 +104,24 @@ def pressable(command: str) -> bool:
 
 def update_id(update: object) -> int | None:
     """The number of an update, or None when it has none."""
-    found = mapping(update)
-    return integer(found, "update_id") if found is not None else None
+    return integer(mapping(update), "update_id")
 
 
 def press_of(update: object) -> Press | None:
     """The press an update tells of, whoever pressed whatever; None when it is something else."""
-    query = node(mapping(update) or {}, PRESS)
+    query = node(mapping(update), PRESS)
     number = text(query, "id") if query is not None else ""
     if query is None or not number:
         return None
-    message = node(query, "message") or {}
-    chat = integer(node(message, "chat") or {}, "id")
+    message = child(query, "message")
+    chat = integer(child(message, "chat"), "id")
     return Press(number, "" if chat is None else str(chat), integer(message, "message_id") or 0)
 
 
 def album_of(update: object) -> str:
     """The album a message is a part of, or empty."""
-    found = mapping(update) or {}
-    message = node(found, "message") or node(found, "channel_post") or {}
+    found = mapping(update)
+    message = node(found, "message") or child(found, "channel_post")
     return text(message, "media_group_id")[:MAX_QUERY]
 
 
@@ -124,19 +131,16 @@ def normalise(update: object, account: str, me: Identity, now: int = 0) -> Readi
     `now` (ms since the epoch) is the time of a press: Telegram tells none.
     """
     found = mapping(update)
-    if found is None:
-        return Ignored("malformed")
     for kind in MESSAGES:
         if kind in found:
-            message = node(found, kind)
-            if message is None:
-                return Ignored("malformed")
-            return _message(message, account, me, is_edit=kind.startswith("edited"))
+            return _message(child(found, kind), account, me, is_edit=kind.startswith("edited"))
     if PRESS in found:
-        return _press(node(found, PRESS) or {}, account, me, now)
+        return _press(child(found, PRESS), account, me, now)
     if MEMBERSHIP in found:
-        return _membership(node(found, MEMBERSHIP) or {})
-    return Ignored("reaction" if any(kind in found for kind in _REACTIONS) else "unsupported")
+        return _membership(child(found, MEMBERSHIP))
+    if any(kind in found for kind in _REACTIONS):
+        return Ignored("reaction")
+    return Ignored("unsupported" if isinstance(update, dict) else "malformed")
 
 
 def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
@@ -145,8 +149,8 @@ def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
     The message below which the button stands may be too old for Telegram to tell more of it than
     its number and its chat.
     """
-    message, sender = node(query, "message") or {}, node(query, "from") or {}
-    chat = node(message, "chat") or {}
+    message, sender = child(query, "message"), child(query, "from")
+    chat = child(message, "chat")
     number, chat_id, sender_id = text(query, "id"), integer(chat, "id"), integer(sender, "id")
     if chat_id is None or sender_id is None or not 0 < len(number) <= MAX_QUERY:
         return Ignored("malformed")
@@ -178,15 +182,15 @@ def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
 
 
 def _membership(change: Json) -> Reading:
-    chat = node(change, "chat") or {}
-    chat_id, status = integer(chat, "id"), text(node(change, "new_chat_member") or {}, "status")
+    chat = child(change, "chat")
+    chat_id, status = integer(chat, "id"), text(child(change, "new_chat_member"), "status")
     if chat_id is None or not status:
         return Ignored("malformed")
     return Membership(str(chat_id), _kind(chat), label(status, 32))
 
 
 def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Reading:
-    chat = node(message, "chat") or {}
+    chat = child(message, "chat")
     here, kind = integer(chat, "id"), _kind(chat)
     if here is None:
         return Ignored("malformed")
@@ -228,7 +232,7 @@ def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Rea
         reply_to=reply,
         mentions_bot=is_for_us,
         thread=_thread(message, chat),
-        locale=text(node(message, "from") or {}, "language_code")[:MAX_LOCALE],
+        locale=text(child(message, "from"), "language_code")[:MAX_LOCALE],
         sent_at=sent_at * 1000,
     )
 
@@ -253,7 +257,7 @@ def _sender(message: Json, chat: Json, kind: ChatType) -> _Sender | None:
     if mask is None and kind == "channel":
         mask = chat
     if mask is None:
-        person = node(message, "from") or {}
+        person = child(message, "from")
         number = integer(person, "id")
         return (
             None

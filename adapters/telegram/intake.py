@@ -8,34 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
-from adapters.telegram.bundles import Bundle, put
-from adapters.telegram.holding import Holding
 from adapters.telegram.inbound import (
     CHANNEL,
     Identity,
     Ignored,
     Membership,
     Moved,
+    Press,
     album_of,
     normalise,
     press_of,
     update_id,
 )
-from adapters.telegram.joining import Part
 from adapters.telegram.pace import Pace
 from adapters.telegram.presses import Presses
-from adapters.waits import Backoff, pause
-from bot.channel import Address, Engine, Health, Inbound
+from bot.channel import Address, Inbound
+from bot.channel.kit import reassembly
+from bot.channel.kit.reassembly import Part, Reassembly, put
+from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import StorageError
 
-# Tries of a message that fails for another reason than storage: a fault of ours must not block
-# the chat for ever.
-MAX_FAULTS = 5
+Pending = reassembly.Pending[Press | Moved]
 
 _log = structlog.get_logger()
 
@@ -54,43 +53,30 @@ class Intake:
     Args:
         hear: hears of every message before the engine does.
         member: hears that the bot's place in a chat changed.
-        spawn: runs something in a task that ends with the channel.
     """
 
     def __init__(
         self,
+        supervisor: Supervisor,
         *,
-        account: str,
         me: Identity,
-        engine: Engine,
         presses: Presses,
-        report: Callable[[Health, str], None],
         hear: Callable[[Inbound], None],
         member: Callable[[Membership], None],
-        spawn: Callable[[Coroutine[object, object, None]], object],
         pace: Pace,
-        stopping: asyncio.Event,
     ) -> None:
         self.me = me
-        self._account = account
-        self._engine = engine
+        self._supervisor = supervisor
+        self._account = supervisor.account
+        self._engine = supervisor.engine
         self._presses = presses
-        self._report = report
         self._hear = hear
         self._member = member
         self._pace = pace
-        self._stopping = stopping
         # Of the updates Telegram still keeps: those that are stored, and when the others came.
         self._done: set[int] = set()
         self._seen: dict[int, float] = {}
-        self._holding = Holding(
-            account=account,
-            engine=engine,
-            store=self._insist,
-            spawn=spawn,
-            pace=pace,
-            stopping=stopping,
-        )
+        self._held = Reassembly[Press | Moved](supervisor, self._insist, pace)
 
     async def offer(self, update: object) -> None:
         """Take one update that was brought; when this returns its words are on disk.
@@ -99,14 +85,14 @@ class Intake:
             StorageError: it could not be stored; offer it again later.
         """
         number = update_id(update)
-        bundle = self._read(update, number or 0, time.monotonic())
-        if bundle is None:
+        pending = self._read(update, number or 0, time.monotonic())
+        if pending is None:
             return
-        if number is not None and self._holding.wants(bundle):
-            await self._holding.hold(update, bundle)
+        if number is not None and self._held.wants(pending):
+            await self._held.hold(update, pending)
             return
         try:
-            await self._perform(bundle)
+            await self._perform(pending)
         except StorageError:
             raise
         except Exception:
@@ -114,7 +100,7 @@ class Intake:
                 raise
             # Telegram would bring nothing else of this chat meanwhile; see MAX_FAULTS.
             _log.exception("telegram.store.fault", account=self._account, tries=0)
-            await self._holding.hold(update, bundle)
+            await self._held.hold(update, pending)
 
     async def resume(self) -> None:
         """Go on with what an earlier run of the program was brought and could not store whole.
@@ -123,28 +109,24 @@ class Intake:
             StorageError: it cannot be read.
         """
         now = time.monotonic()
-        for number, update in (await self._holding.kept()).items():
-            bundle = self._read(update, number, now)
-            if bundle is None:
-                await self._holding.forget([number])
+        for number, update in (await self._held.kept()).items():
+            pending = self._read(update, number, now)
+            if pending is None:
+                await self._held.forget([number])
             else:
-                self._holding.resume(bundle)
+                self._held.resume(pending)
 
-    def close(self) -> None:
-        """The channel stops."""
-        self._holding.close()
-
-    async def take(self, updates: Iterable[object]) -> Taken | None:
+    async def take(self, updates: Iterable[object]) -> Taken:
         """Store a batch: in order within a chat, side by side across chats.
 
         The last messages of a chat are held while more of them may come; they have to be in the
         next batch again.
 
-        Returns:
-            None if the channel stopped before everything was stored.
+        Raises:
+            Stopped: the account stops before everything is stored.
         """
         now = time.monotonic()
-        lanes: dict[str, list[Bundle]] = {}
+        lanes: dict[str, list[Pending]] = {}
         numbers: list[int] = []
         is_moving = False
         for update in updates:
@@ -155,13 +137,13 @@ class Intake:
             numbers.append(number)
             if number in self._done:
                 continue
-            bundle = self._read(update, number, self._seen.get(number, now))
-            if bundle is None:
+            pending = self._read(update, number, self._seen.get(number, now))
+            if pending is None:
                 self._done.add(number)
                 continue
-            self._seen[number] = bundle.began
-            is_moving |= bundle.moved is not None
-            put(lanes.setdefault(bundle.chat, []), bundle)
+            self._seen[number] = pending.began
+            is_moving |= isinstance(pending.extra, Moved)
+            put(lanes.setdefault(pending.chat, []), pending)
         todo = list(lanes.values())
         if is_moving:  # two chats are becoming one, so their order counts as well
             todo = [sorted((b for lane in todo for b in lane), key=lambda b: b.numbers[0])]
@@ -170,7 +152,7 @@ class Intake:
         else:
             waits = await asyncio.gather(*(self._store(lane, now) for lane in todo))
         if None in waits:
-            return None
+            raise Stopped
         return self._settle(numbers, min((wait for wait in waits if wait), default=0.0))
 
     def _settle(self, numbers: Sequence[int], wait: float) -> Taken:
@@ -180,77 +162,56 @@ class Intake:
         self._seen = {number: self._seen[number] for number in kept if number in self._seen}
         return Taken(offset, wait)
 
-    async def _store(self, bundles: Sequence[Bundle], now: float) -> float | None:
+    async def _store(self, lane: Sequence[Pending], now: float) -> float | None:
         """Store the messages of one chat in order, up to the first that may not be whole.
 
         Returns:
             How long that one may take in seconds, or None if the channel stopped before the end.
         """
-        for bundle in bundles:
-            wait = bundle.waits(now, self._pace)
+        for pending in lane:
+            wait = pending.waits(now, self._pace)
             if wait > 0:
                 return wait
-            if not await self._insist(bundle):
+            try:
+                await self._insist(pending)
+            except Stopped:
                 return None
-            self._done.update(bundle.numbers)
+            self._done.update(pending.numbers)
         return 0.0
 
-    async def _insist(self, bundle: Bundle) -> bool:
-        """Store one message, however long that takes; False if the channel stopped before."""
-        backoff, faults, delay = Backoff(self._pace.first, self._pace.longest), 0, 0.0
-        while True:
-            try:
-                await self._perform(bundle)
-            except StorageError as error:
-                delay = backoff.next()
-                self._unstored(error, delay)
-            except Exception:  # noqa: BLE001  # see MAX_FAULTS
-                faults += 1
-                _log.exception("telegram.store.fault", account=self._account, tries=faults)
-                if faults >= MAX_FAULTS:
-                    self._drop("fault")
-                    return True
-                delay = backoff.next()
-            else:
-                if delay:
-                    self._report(Health.UP, "")
-                return True
-            if await pause(delay, self._stopping):
-                return False
+    async def _insist(self, pending: Pending) -> None:
+        """Store one message, however often that takes.
 
-    async def _perform(self, bundle: Bundle) -> None:
+        Raises:
+            Stopped: the account stops before that.
+        """
+        await self._supervisor.store(partial(self._perform, pending))
+
+    async def _perform(self, pending: Pending) -> None:
         """Store one message; what a press needs besides is done once it is stored."""
-        if bundle.moved is not None:
-            old = Address(CHANNEL, self._account, bundle.moved.chat)
-            await self._engine.chat_moved(old, bundle.moved.to)
-            moved = bundle.moved
-            _log.info("telegram.chat.moved", account=self._account, chat=moved.chat, to=moved.to)
+        extra = pending.extra
+        if isinstance(extra, Moved):
+            await self._engine.chat_moved(Address(CHANNEL, self._account, extra.chat), extra.to)
+            account = self._account
+            _log.info("telegram.chat.moved", account=account, chat=extra.chat, to=extra.to)
             return
-        inbound, press = bundle.message, bundle.press
-        if press is not None and self._presses.repeated(press):
-            self._drop("repeated_press")
-            self._presses.answer(press)
+        inbound = pending.message
+        if extra is not None and self._presses.repeated(extra):
+            self._supervisor.drop("repeated_press")
+            self._presses.answer(extra)
             return
         self._hear(inbound)
         await self._engine.receive(inbound)
-        if press is not None:
-            self._presses.stored(press)
+        if extra is not None:
+            self._presses.stored(extra)
 
-    def _unstored(self, error: StorageError, delay: float) -> None:
-        name = type(error).__name__
-        _log.error("telegram.store.failed", account=self._account, error=name, retry_in=delay)
-        detail = (
-            f"New messages cannot be stored; they wait at Telegram. Trying again in {delay:g} s."
-        )
-        self._report(Health.DEGRADED, detail)
-
-    def _read(self, update: object, number: int, came: float) -> Bundle | None:
+    def _read(self, update: object, number: int, came: float) -> Pending | None:
         """The message in an update, or None after saying in the log why there is none."""
         try:
             press = press_of(update)
             result = normalise(update, self._account, self.me, time.time_ns() // 1_000_000)
         except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
-            self._drop("unreadable")
+            self._supervisor.drop("unreadable")
             _log.warning(
                 "telegram.update.unreadable",
                 account=self._account,
@@ -261,12 +222,12 @@ class Intake:
         match result:
             case Inbound():
                 album = album_of(update) if press is None else ""
-                part, is_press = Part(result, album), press is not None
-                return Bundle([number], [part], came, came, press, is_closed=is_press)
+                parts, is_closed = [Part(result, album)], press is not None
+                return Pending(result.chat, [number], parts, came, came, press, is_closed)
             case Moved():
-                return Bundle([number], [], came, came, moved=result)
+                return Pending(result.chat, [number], [], came, came, result)
             case Membership():
-                self._drop("membership")
+                self._supervisor.drop("membership")
                 self._member(result)
             case Ignored():
                 self._leave_out(result, update)
@@ -274,11 +235,8 @@ class Intake:
                     self._presses.answer(press)
         return None
 
-    def _drop(self, reason: str) -> None:
-        self._engine.dropped(CHANNEL, reason)
-
     def _leave_out(self, ignored: Ignored, update: object) -> None:
-        self._drop(ignored.reason)
+        self._supervisor.drop(ignored.reason)
         # What groups are full of is counted, and shown only to whoever looks closely.
         log = _log.debug if ignored.chat.startswith("-") else _log.info
         log(

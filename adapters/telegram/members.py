@@ -12,8 +12,8 @@ from telegram.error import TelegramError
 
 from adapters.telegram.api import Json, reason
 from adapters.telegram.send import chat_id
-from adapters.telegram.shapes import mapping, text
 from bot.channel import Address
+from bot.channel.kit.shapes import mapping, text
 
 KEPT = 300.0  # seconds an answer counts
 REMEMBERED = 4096  # answers
@@ -45,7 +45,7 @@ class Members:
             return answer
         try:
             asked: Json = {"chat_id": chat_id(address.chat), "user_id": int(sender)}
-            member = mapping(await self._call("getChatMember", asked)) or {}
+            member = mapping(await self._call("getChatMember", asked))
         except TelegramError as error:
             said = reason(error, "")
             _log.info("telegram.admins.unknown", account=self._account, error=said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from adapters.telegram.shapes import Json, integer, node, nodes, storable, text
+from bot.channel.kit.shapes import Json, child, children, integer, storable, text
 
 MAX_ENTITIES = 100  # of one message; Telegram's own limit
 
@@ -35,7 +35,7 @@ def addressed(message: Json, me: int, username: str) -> tuple[bool, str | None]:
     key = "text" if isinstance(message.get("text"), str) else "caption"
     if not isinstance(message.get(key), str):
         return False, None
-    entities = nodes(message, f"{'caption_' if key == 'caption' else ''}entities", MAX_ENTITIES)
+    entities = children(message, f"{'caption_' if key == 'caption' else ''}entities", MAX_ENTITIES)
     if not any(text(entity, "type") in {"mention", "text_mention"} for entity in entities):
         return False, None
     # Entities count in UTF-16 units. What cannot be stored has to go only after that.
@@ -65,7 +65,7 @@ def _own(entity: Json, raw: bytes, me: int, username: str) -> tuple[int, int] | 
             name = _decoded(raw[start:stop]).lower()
             return (start, stop) if name == f"@{username.lower()}" else None
         case "text_mention":
-            who = integer(node(entity, "user") or {}, "id")
+            who = integer(child(entity, "user"), "id")
             return (start, stop) if who == me else None
         case _:
             return None

@@ -6,22 +6,21 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+from bot.channel.kit.reassembly import Patience
+
 MOST_A_MINUTE = 20  # messages in one group; Telegram refuses more
 MINUTE = 60.0  # seconds
 REMEMBERED = 1024  # groups that were written to a moment ago
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Patience):
     """Waits in seconds; tests make them short."""
 
     first: float = 2.0  # after the first failure, doubled after each further one
     longest: float = 30.0
     rejected: float = 60.0  # after a rejected token, which only a person can mend
     probe: int = 1  # the long poll after a failure, to know soon whether it is over
-    album: float = 0.5  # after a part of an album, in which the next one may come …
-    paste: float = 1.5  # … and after a part of a long paste
-    together: float = 10.0  # from the first part on, at most
     look: float = 0.15  # between two looks for further parts
     draft_first: float = 1.0  # before a reply shows while it is being written
     draft: float = 1.0  # between two changes of it

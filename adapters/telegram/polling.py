@@ -9,8 +9,6 @@ from telegram.error import TelegramError
 from adapters.telegram.account import Account
 from adapters.telegram.api import READ_TIMEOUT, Json
 from adapters.telegram.inbound import ALLOWED_UPDATES, update_id
-from adapters.waits import pause
-from bot.channel import Health
 
 BATCH = 100  # updates one poll may bring; Telegram's maximum
 
@@ -29,11 +27,11 @@ class PollingAccount(Account):
     async def receive_updates(self) -> None:
         """Poll until the channel stops."""
         if not self._probing:
-            self.report(Health.UP)
-        while not self.stopping.is_set():
+            self.supervisor.well("receiving")
+        while True:
             held = self._held > 0
-            if held and await pause(min(self._held, self.pace.look), self.stopping):
-                return
+            if held:
+                await self.supervisor.pause(min(self._held, self.pace.look))
             probing, self._probing = self._probing, True
             wait = self.pace.probe if probing else self.config.poll_timeout
             updates = await self._poll(0 if held else wait)
@@ -41,10 +39,10 @@ class PollingAccount(Account):
             if not probing or updates:
                 self.backoff.reset()
             self._held = 0.0
-            if updates and not await self._take(updates):
-                return
+            if updates:
+                await self._take(updates)
             if probing or updates:
-                self.report(Health.UP)
+                self.supervisor.well("receiving")
 
     async def _poll(self, wait: int) -> list[object]:
         parameters: Json = {
@@ -55,19 +53,20 @@ class PollingAccount(Account):
         if self._offset > 0:
             parameters["offset"] = self._offset
         # The raw answer: the SDK's own method loses the whole batch over one update it can't read.
-        result: Any = await self.outcome(
+        result: Any = await self.supervisor.unless_stopped(
             self.bot.call("getUpdates", parameters, read_timeout=wait + READ_TIMEOUT)
         )
         if not isinstance(result, list):
             raise TelegramError("Invalid server response")
         return cast("list[object]", result)
 
-    async def _take(self, updates: list[object]) -> bool:
-        """Store a batch and move the offset past it; False if the channel stopped before."""
+    async def _take(self, updates: list[object]) -> None:
+        """Store a batch and move the offset past it.
+
+        Raises:
+            Stopped: the account stops before that.
+        """
         if all(update_id(update) is None for update in updates):
             raise TelegramError("Invalid server response")
         taken = await self.intake.take(updates)
-        if taken is None:
-            return False
         self._offset, self._held = taken.offset, taken.wait
-        return True

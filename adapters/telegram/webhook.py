@@ -11,15 +11,12 @@ from aiohttp import web
 
 from adapters.telegram import webhook_url
 from adapters.telegram.account import Account
-from adapters.telegram.api import parse_json
 from adapters.telegram.inbound import ALLOWED_UPDATES
-from adapters.telegram.pace import Pace
-from adapters.waits import Backoff, pause
-from bot.channel import Engine, Health, reveal
-from bot.channel.http import HttpServer, Limits, Refusals
+from bot.channel import Health, reveal
+from bot.channel.kit.shapes import parse_json
+from bot.channel.kit.webhook import WebhookServer
 from bot.errors import StorageError
 
-MAX_BODY = 1 << 20  # bytes of one update
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  # the header's name
 BODY_TIMEOUT = 10.0  # seconds for the body of a call
 
@@ -30,7 +27,6 @@ class WebhookAccount(Account):
     """A bot whose messages Telegram brings."""
 
     ready = False  # whether the bot knows who it is, so updates can be read
-    listening: asyncio.Event  # the server's
 
     async def prepare(self) -> None:
         """Tell Telegram where to bring updates, once somebody is there to take them."""
@@ -45,8 +41,8 @@ class WebhookAccount(Account):
         """Let updates in until the channel stops."""
         self.ready = True
         self.backoff.reset()
-        self.report(Health.UP)
-        await self.stopping.wait()
+        self.supervisor.well("receiving")
+        await self.supervisor.stopping.wait()
 
     def knows(self, secret: str) -> bool:
         """True when a call with this secret is Telegram's."""
@@ -55,7 +51,7 @@ class WebhookAccount(Account):
 
     async def answer(self, request: web.Request) -> web.Response:
         """Store the update of one call; anything but 200 makes Telegram bring it again."""
-        if not self.ready or self.stopping.is_set():
+        if not self.ready or self.supervisor.stopping.is_set():
             return web.Response(status=503)
         body = await request.read()
         try:
@@ -66,76 +62,36 @@ class WebhookAccount(Account):
             await self.intake.offer(update)
         except StorageError as error:
             _log.error("telegram.store.failed", account=self.name, error=type(error).__name__)
-            self.report(
-                Health.DEGRADED, "New messages cannot be stored; Telegram will bring them again."
-            )
+            detail = "New messages cannot be stored; Telegram will bring them again."
+            self.supervisor.trouble("storing", Health.DEGRADED, detail)
             return web.Response(status=500)
-        self.report(Health.UP)
+        self.supervisor.well("storing")
         return web.Response()
 
 
-class WebhookServer:
-    """The one HTTP server all webhook accounts share."""
+class TelegramWebhook(WebhookServer):
+    """The webhook of all accounts that have one."""
 
     def __init__(
-        self,
-        accounts: Mapping[str, WebhookAccount],
-        engine: Engine,
-        host: str,
-        port: int,
-        pace: Pace,
+        self, accounts: Mapping[str, WebhookAccount], host: str, port: int, listening: asyncio.Event
     ) -> None:
         self._accounts = accounts
-        self._host = host
-        self._port = port
-        self._pace = pace
-        self._stopping = asyncio.Event()
-        self._listening = asyncio.Event()
-        for account in accounts.values():
-            account.listening = self._listening
-        self._refusals = Refusals(
-            "telegram.webhook.rejected", lambda reason: engine.dropped("telegram", reason)
+        supervisors = [account.supervisor for account in accounts.values()]
+        super().__init__(
+            supervisors,
+            host,
+            port,
+            {"/telegram/{account}": self._answer},
+            body_timeout=BODY_TIMEOUT,
+            listening=listening,
         )
-        app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_post("/telegram/{account}", self._answer)
-        self._server = HttpServer(app, Limits(body=BODY_TIMEOUT), self._refusals.add)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin listening in a task of its own, as soon as the port is free."""
-        self._task = asyncio.get_running_loop().create_task(self._listen())
-
-    async def stop(self) -> None:
-        """Stop listening after the calls that are being stored."""
-        self._stopping.set()
-        if self._task is not None:
-            await self._task
-        await self._server.stop()
-
-    async def _listen(self) -> None:
-        backoff = Backoff(self._pace.first, self._pace.longest)
-        while True:
-            try:
-                await self._server.start(self._host, self._port)
-            except OSError as error:
-                delay = backoff.next()
-                _log.error("telegram.webhook.port", port=self._port, error=type(error).__name__)
-                for account in self._accounts.values():
-                    account.report(
-                        Health.DOWN, f"Port {self._port} of {self._host} cannot be opened."
-                    )
-                if await pause(delay, self._stopping):
-                    return
-            else:
-                self._listening.set()
-                return
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         account = self._accounts.get(request.match_info["account"])
         if account is None:
-            self._refusals.add("no_such_account")
+            self.refusals.add("no_such_account")
             return web.Response(status=404)
         if not account.knows(request.headers.get(SECRET_HEADER, "")):
-            self._refusals.add("bad_secret")
+            self.refusals.add("bad_secret")
             return web.Response(status=403)
         return await account.answer(request)

@@ -35,7 +35,7 @@ WEBHOOK, RESPONSE, REACTION = 1, 2, 8
 ALL_FEATURES = WEBHOOK | RESPONSE  # all that is needed
 MAX_LENGTH = 32_000
 API_USER, API_PASSWORD = "confidant", "app-password-1"
-QUICK = Pace(store=(0.01, 0.01), port=0.02, first=0.01, longest=0.02, hold=4.0)
+QUICK = Pace(store=(0.01, 0.01), first=0.01, longest=0.02, hold=4.0)
 
 
 def signed(secret: str, random: str, text: str | bytes) -> str:

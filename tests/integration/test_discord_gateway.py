@@ -286,7 +286,7 @@ async def test_what_cannot_be_stored_waits_in_order(fake, engine, channel):
 
 
 async def test_what_finds_no_room_to_wait_is_read_again(fake, engine, channel, monkeypatch):
-    monkeypatch.setattr("adapters.discord.intake.MAX_LANE", 3)
+    monkeypatch.setattr("bot.channel.kit.intake.MAX_LANE", 3)
     engine.failures = 1_000_000
     for number in range(9):
         await fake.say("7", str(number))

@@ -8,8 +8,9 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from adapters.nextcloud_talk import catchup, history
+from adapters.nextcloud_talk import history
 from bot.channel import Health
+from bot.channel.kit import intake
 from bot.errors import StorageError
 from bot.testing import RecordingEngine, ScriptedModel
 from tests.fakes.nextcloud import (
@@ -72,8 +73,7 @@ async def read_all(fake, engine, config, pace=QUICK):
 async def settled(channel):
     async with asyncio.timeout(10):
         for account in channel._accounts.values():
-            reader = account._catch_up
-            await until(lambda reader=reader: reader._known.is_set() and not reader._rooms)
+            await until(lambda incoming=account.incoming: incoming.is_idle)
 
 
 # --- a whole program -----------------------------------------------------------------------------
@@ -330,7 +330,7 @@ async def test_a_stop_lets_go_of_a_message_that_waits(fake, engine, known):
         await until(lambda: channel._server._seen)
         await channel.stop()
         assert await saying == [503]
-    left = [t for t in asyncio.all_tasks() - before if "adapters" in repr(t.get_coro())]
+    left = [t for t in asyncio.all_tasks() - before if "Supervisor" in repr(t.get_coro())]
     assert not left
     fake._faults.clear()
     await read_all(fake, engine, known)
@@ -446,7 +446,7 @@ async def test_patience_has_an_end(fake, engine, known, fault, asked):
 async def test_a_server_that_refuses_or_is_not_there_is_left_alone(
     fake, engine, config, fault, monkeypatch
 ):
-    monkeypatch.setattr(catchup, "AT_ONCE", 1)
+    monkeypatch.setattr(intake, "AT_ONCE", 1)
     async with running(engine, config):
         for number in range(20):
             room = f"room{number}"

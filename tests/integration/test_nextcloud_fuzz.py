@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from adapters.nextcloud_talk import account, replay
+from adapters.nextcloud_talk import incoming, replay
 from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
@@ -104,14 +104,16 @@ async def test_thousands_of_broken_calls_are_answered_and_counted():
 
 
 async def test_what_is_remembered_has_an_end(monkeypatch):
-    monkeypatch.setattr(account, "REMEMBERED", 50)
+    monkeypatch.setattr(incoming, "REMEMBERED", 50)
     monkeypatch.setattr(replay, "MOST", 50)
     async with FakeNextcloud() as fake, new_session() as session:
         config = settings(fake, free_port())
         subject = Account(config.seats()["default"], config, RecordingEngine(), session, QUICK)
         for number in range(500):
             room = f"room{number}"
-            assert await subject.take(payload("hi", room=room, sender=f"users/u{number}", rank=1))
+            assert await subject.incoming.take(
+                payload("hi", room=room, sender=f"users/u{number}", rank=1)
+            )
             leave = {"type": "Leave", "actor": {"id": "bots/b"}, "object": {"id": f"x{number}"}}
-            assert await subject.take(leave)
-    assert len(subject._present) == len(subject._moderators) == 50
+            assert await subject.incoming.take(leave)
+    assert len(subject.incoming._present) == len(subject.incoming._moderators) == 50

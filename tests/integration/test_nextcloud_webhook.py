@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.nextcloud_talk.webhook import MAX_BODY
 from bot.channel import Address, Foreign, Health, Outbound
+from bot.channel.kit.webhook import MAX_BODY
 from bot.errors import SendRefused, StorageError
 from bot.testing import RecordingEngine
 from tests.fakes.nextcloud import (

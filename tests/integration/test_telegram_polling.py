@@ -8,8 +8,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from adapters.telegram import plugin
-from adapters.telegram.intake import MAX_FAULTS
 from bot.channel import Channel, CommandMenu, Health, Inbound, Typing
+from bot.channel.kit.supervisor import MAX_FAULTS
 from bot.errors import StorageError
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings

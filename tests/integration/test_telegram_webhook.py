@@ -10,8 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.telegram.inbound import ALLOWED_UPDATES
-from adapters.telegram.webhook import MAX_BODY, SECRET_HEADER
+from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Address, Button, Health, Outbound
+from bot.channel.kit.webhook import MAX_BODY
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
 from tests.support import changed_anywhere

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.accounts import Accounts
 from bot.channel import Address, Health
+from bot.channel.kit.supervisor import Accounts
 from bot.errors import SendRefused, SendTransient
 from bot.testing import RecordingEngine
 

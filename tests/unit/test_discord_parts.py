@@ -15,8 +15,8 @@ from adapters.discord.pace import Pace
 from adapters.discord.render import rendered, units
 from adapters.discord.sdk import Route, discord
 from adapters.discord.send import failure, parcels, rows
-from adapters.waits import Backoff
 from bot.channel import Address, Attachment, Button, Command, Outbound
+from bot.channel.kit.supervisor import Backoff
 from bot.errors import SendLater, SendRefused, SendTransient
 
 

@@ -6,7 +6,8 @@ import pytest
 from telegram.error import TelegramError
 from yarl import URL
 
-from adapters.telegram.api import AiohttpRequest, LeanBot, _proxy_for, new_session, parse_json
+from adapters.telegram.api import AiohttpRequest, LeanBot, _proxy_for, new_session
+from bot.channel.kit.shapes import parse_json
 
 TOKEN = "123456:AAbbccddeeffgghhiijjkkllmmnn"
 

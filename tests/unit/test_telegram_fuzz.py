@@ -1,6 +1,5 @@
 """100 000 mutated updates: every one becomes a message or is left out and counted."""
 
-import asyncio
 import copy
 import random
 from collections import Counter
@@ -9,10 +8,11 @@ import pytest
 
 from adapters.telegram.inbound import Identity, Ignored, album_of, normalise, press_of
 from adapters.telegram.intake import Intake
-from adapters.telegram.joining import Part, goes_on, patience, whole
 from adapters.telegram.pace import Pace
 from adapters.telegram.presses import Presses
 from bot.channel import Inbound
+from bot.channel.kit.reassembly import Part, goes_on, patience, whole
+from bot.channel.kit.supervisor import Supervisor
 from bot.testing import RecordingEngine
 from tests.fakes.telegram_rooms import mentions_in
 
@@ -123,23 +123,18 @@ async def test_the_whole_intake_takes_any_batch_and_counts_what_it_drops(seed):
     chance = random.Random(100 + seed)  # noqa: S311  # repeatable is what counts
     engine, heard = RecordingEngine(), list[Inbound]()
     intake = Intake(
-        account="default",
+        Supervisor("telegram", "default", engine, waiting="they wait", first=0),
         me=ME,
-        engine=engine,
         presses=Presses("default", call, lambda work: work.close()),
-        report=lambda *_: None,
         hear=heard.append,
         member=lambda *_: None,
-        spawn=lambda work: work.close(),
-        pace=Pace(album=0, paste=0, first=0),
-        stopping=asyncio.Event(),
+        pace=Pace(album=0, paste=0),
     )
     pushed = 0
     for batch in range(100):
         updates = [mutated(chance, pushed + n) for n in range(50)]
         pushed += len(updates)
         taken = await intake.take(updates)
-        assert taken is not None
         assert (taken.offset, taken.wait) == (pushed, 0), batch
         assert len(intake._done) == len(intake._seen) == 0
     assert heard == engine.received

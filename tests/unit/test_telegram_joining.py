@@ -2,9 +2,9 @@
 
 import pytest
 
-from adapters.telegram.joining import MAX_PARTS, Part, goes_on, patience, whole
 from adapters.telegram.pace import Allowance, Pace
 from bot.channel import Inbound, Media, ReplyTo
+from bot.channel.kit.reassembly import MAX_PARTS, Part, goes_on, patience, whole
 
 PACE = Pace()
 

@@ -1,0 +1,129 @@
+"""One event of the gateway → a stored message: its place, its reading, what else it needs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+
+import structlog
+
+from adapters.discord import presses
+from adapters.discord.history import History
+from adapters.discord.inbound import Identity, Ignored, normalise
+from adapters.discord.places import Place, Places, Room
+from adapters.discord.presses import Interaction, interaction_of
+from adapters.discord.replies import Replies
+from adapters.discord.shapes import identity
+from bot.channel import Inbound
+from bot.channel.kit.shapes import Json, integer
+from bot.channel.kit.supervisor import Stopped, Supervisor
+
+REMEMBERED_TRIGGERS = 1024  # rooms whose newest message to the bot is kept in mind
+
+_log = structlog.get_logger()
+
+Event = tuple[str, Json]  # its name, and what it holds
+
+
+class Events:
+    """What one account does with the messages and interactions it gets."""
+
+    def __init__(
+        self, supervisor: Supervisor, *, places: Places, history: History, replies: Replies
+    ) -> None:
+        self.me = Identity("")
+        self.triggers: OrderedDict[str, str] = OrderedDict()  # rooms → what the bot answers there
+        self._supervisor = supervisor
+        self._places = places
+        self._history = history
+        self._replies = replies
+
+    async def read(self, chat: str, after: int) -> Collection[int]:
+        """Store what was missed in a chat after a message; the numbers of what is there.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        missed = await self._history.missed(chat, after)
+        if missed:
+            account = self._supervisor.account
+            _log.info("discord.history.read", account=account, messages=len(missed))
+        for kind, message in missed:
+            await self.store(chat, (kind, {**message, "channel_id": chat}))
+        return {int(identity(message, "id")) for _, message in missed}
+
+    async def store(self, chat: str, event: Event) -> None:
+        """Store the message in an event, however often it takes, or count why there is none.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        try:
+            read = await self._read(chat, *event)
+        except Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
+            self.leave_out("unreadable")
+            name, account = type(error).__name__, self._supervisor.account
+            _log.warning("discord.event.unreadable", account=account, error=name)
+            return
+        if read is None:
+            return
+        found, interaction = read
+        if interaction is not None:
+            self._replies.opened(interaction)
+        else:
+            self._remember(found)
+        if await self._supervisor.receive(found) and interaction is not None:
+            self._replies.stored(interaction)
+
+    async def _read(
+        self, chat: str, kind: str, data: Json
+    ) -> tuple[Inbound, Interaction | None] | None:
+        """The message in an event, or None after counting why there is none."""
+        if kind == presses.EVENT:
+            interaction = interaction_of(data)
+            found = presses.normalise(data, self._supervisor.account, self.me)
+            if interaction is None or found is None:
+                self.leave_out("interaction")
+            elif self._replies.repeated(interaction):
+                self.leave_out("repeated")
+            else:
+                self._places.keep(chat, presses.place_in(data))
+                return found, interaction
+            if interaction is not None:
+                self._replies.dismiss(interaction)
+            return None
+        # Most of what is left out can be told without knowing the place.
+        first = normalise(kind, data, self._supervisor.account, self.me, Room(Place("group")))
+        if isinstance(first, Ignored):
+            self.leave_out(first.reason)
+            return None
+        room = self._places.room(await self._place(chat, data))
+        result = normalise(kind, data, self._supervisor.account, self.me, room)
+        return None if isinstance(result, Ignored) else (result, None)
+
+    async def _place(self, chat: str, data: Json) -> Place:
+        known = self._places.place(chat)
+        if known is not None:
+            return known
+        server = identity(data, "guild_id")
+        if integer(data, "channel_type") == 1 and not server:
+            return self._places.learn({"id": chat, "type": 1})
+        found = await self._history.place(chat)
+        # Who may not know where this is takes it for a room: there nothing private shows.
+        return found or Place("channel" if server else "group", "", server)
+
+    def _remember(self, found: Inbound) -> None:
+        """What the bot answers next in a room, so that a reply is one from its first word."""
+        if found.chat_type == "direct" or not found.mentions_bot:
+            return
+        self.triggers[found.chat] = found.message_id
+        self.triggers.move_to_end(found.chat)
+        if len(self.triggers) > REMEMBERED_TRIGGERS:
+            self.triggers.popitem(last=False)
+
+    def leave_out(self, why: str) -> None:
+        """Count something that becomes no message."""
+        self._supervisor.drop(why)
+        _log.debug("discord.event.ignored", account=self._supervisor.account, reason=why)

@@ -1,0 +1,308 @@
+"""What one bot does with what Talk brings it, and with what was said while nobody listened."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from adapters.nextcloud_talk import Seat
+from adapters.nextcloud_talk.history import History, Unreadable
+from adapters.nextcloud_talk.inbound import (
+    CHANNEL,
+    Identity,
+    Membership,
+    actor_of,
+    chat_id,
+    moderates,
+    normalise,
+    room_token,
+)
+from adapters.nextcloud_talk.pace import Pace
+from adapters.nextcloud_talk.record import Entry, read
+from adapters.nextcloud_talk.rich import file_ref
+from adapters.nextcloud_talk.rooms import DIRECT, Rooms
+from adapters.nextcloud_talk.shapes import number
+from adapters.nextcloud_talk.share import Sharer
+from bot.channel import Address, ChannelConfig, Health, Inbound
+from bot.channel.kit.intake import Intake, listens, newest_chats
+from bot.channel.kit.supervisor import Supervisor
+from bot.errors import StorageError
+
+REMEMBERED = 10_000  # rooms, and people in rooms
+ACTOR = "actor"  # what the engine keeps the bot's own id under
+
+_log = structlog.get_logger()
+K = TypeVar("K")
+
+
+class Incoming:
+    """Stores what is said to one bot.
+
+    Args:
+        history: reads what was missed, if there is an account that can.
+        sharer: knows the files that are our own.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        seat: Seat,
+        config: ChannelConfig,
+        rooms: Rooms,
+        history: History | None,
+        sharer: Sharer,
+        pace: Pace,
+    ) -> None:
+        own = {actor_of(seat.webhook_url), f"users/{seat.api_user}" if seat.api_user else ""}
+        self.me = Identity(
+            seat.account, seat.bot_name, place=seat.place, also=frozenset(own - {""})
+        )
+        self._supervisor = supervisor
+        self._engine = supervisor.engine
+        self._seat = seat
+        self._config = config
+        self._rooms = rooms
+        self._history = history
+        self._sharer = sharer
+        self._pace = pace
+        self._intake = Intake[Inbound](supervisor, read=self._read_back, store=self._keep)
+        self._dropped: Counter[str] = Counter()
+        self._present: OrderedDict[str, bool] = OrderedDict()  # False once the bot was removed
+        self._moderators: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._is_recalled = False
+
+    async def start(self) -> None:
+        """Begin to look for what was missed."""
+        await self._recall()
+        if self._history is not None:
+            self._supervisor.spawn(self._begin())
+
+    @property
+    def is_idle(self) -> bool:
+        """True when everything that was missed is stored."""
+        return self._history is None or self._intake.is_idle
+
+    def is_here(self, chat: str) -> bool:
+        """True when a chat is one of this account's server."""
+        return chat == chat_id(self.me, room_token(chat))
+
+    def was_removed(self, chat: str) -> bool:
+        """True when Talk said that the bot is no longer in a room."""
+        return self._present.get(room_token(chat)) is False
+
+    def is_admin(self, address: Address, sender: str) -> bool:
+        """True when Talk said that this person looks after the room."""
+        return self._moderators.get((address.chat, sender), False)
+
+    def drop(self, reason: str) -> None:
+        """Count something that becomes no message; the log hears of it ever more rarely."""
+        self._supervisor.drop(reason)
+        self._dropped[reason] += 1
+        count = self._dropped[reason]
+        if count == 10 ** (len(str(count)) - 1):
+            account = self._seat.account
+            _log.info("nextcloud_talk.dropped", account=account, reason=reason, count=count)
+
+    # --- what a call brings ----------------------------------------------------------------------
+
+    async def take(self, payload: object) -> bool:
+        """Store what one verified call brings; False when it is nothing Talk would send.
+
+        Raises:
+            StorageError: it could not be stored.
+            Stopped: the account stops before that.
+        """
+        await self._recall()
+        result = normalise(payload, self.me, _now())
+        if isinstance(result, Membership):
+            await self._moved(result)
+        elif isinstance(result, Inbound):
+            if self._is_echo(result):
+                self.drop("from_bot")
+                return True
+            await self._arrived(result, is_moderator=moderates(payload))
+        else:
+            self.drop(result.reason)
+            return result.reason != "malformed"
+        return True
+
+    def _is_echo(self, inbound: Inbound) -> bool:
+        """Whether this is a file we showed ourselves, as the API user."""
+        return any(self._sharer.is_own(file_ref(media.ref)[0]) for media in inbound.media)
+
+    async def _arrived(self, inbound: Inbound, *, is_moderator: bool | None) -> None:
+        """Store a message that a call brought, after what was missed before it."""
+        room = room_token(inbound.chat)
+        _remember(self._present, room, value=True)
+        if is_moderator is not None:
+            _remember(self._moderators, (inbound.chat, inbound.sender), value=is_moderator)
+        if self._history is not None:
+            try:
+                async with asyncio.timeout(self._pace.hold):
+                    await self._intake.settled(room)
+            except TimeoutError:
+                _log.warning("nextcloud_talk.history.slow", account=self._seat.account)
+        try:
+            await self._briefly(partial(self._store, inbound))
+        except StorageError as error:
+            self._unstored(error)
+            if self._history is not None:
+                self._intake.read_back(room, int(inbound.message_id) - 1, self._pace.first)
+            raise
+
+    async def _store(self, inbound: Inbound) -> None:
+        """Store a message with what only its server knows."""
+        if await self._rooms.is_direct(room_token(inbound.chat), self._user(inbound)):
+            inbound = replace(inbound, chat_type="direct")
+        await self._engine.receive(inbound)
+        self._supervisor.well("storing")
+
+    def _user(self, inbound: Inbound) -> str:
+        """The sender's id as their own server has it."""
+        return inbound.sender.removeprefix(f"{self._seat.place}/" if self._seat.place else "")
+
+    async def _briefly(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Store something, tried for as long as Talk waits.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        for delay in self._pace.store:
+            try:
+                await work()
+            except StorageError as error:
+                name = type(error).__name__
+                _log.error("nextcloud_talk.store.failed", account=self._seat.account, error=name)
+                await asyncio.sleep(delay)
+            else:
+                return
+        await work()
+
+    def _unstored(self, error: StorageError) -> None:
+        name, account = type(error).__name__, self._seat.account
+        if self._history is not None:
+            _log.error("nextcloud_talk.message.late", account=account, error=name)
+            then = "it is read from its conversation once that works."
+        else:
+            _log.error("nextcloud_talk.message.lost", account=account, error=name)
+            then = "Talk brings it only once, so its writer has to send it again."
+        detail = f"A new message could not be stored; {then}"
+        self._supervisor.trouble("storing", Health.DEGRADED, detail)
+
+    # --- what was missed -------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        """Read every known room back, from the newest message seen in it."""
+        account = self._seat.account
+        seen = await self._supervisor.insist(
+            "last_seen.failed", lambda: self._engine.last_seen(CHANNEL, account)
+        )
+        known = dict(seen)
+        here = {room_token(chat): number(known, chat) for chat in known if self.is_here(chat)}
+        here = {room: after for room, after in here.items() if after}
+        found = newest_chats(here)
+        if len(found) < len(here):
+            _log.warning("nextcloud_talk.history.rooms_cut", account=account, rooms=len(here))
+        self._intake.release(found)
+
+    async def _read_back(self, room: str, after: int) -> Collection[int]:
+        """Store what was said in a room after a message."""
+        history, account = self._history, self._seat.account
+        if history is None:
+            return ()
+        try:
+            if not self._listens(room, await history.kind(room)):
+                return ()
+            missed = await history.missed(room, after, partial(self._entry, room))
+            messages = missed.messages()
+            if messages and not await history.is_told(room):
+                self.drop("switched_off")
+                return ()
+        except Unreadable as error:
+            self.drop(error.reason)
+            _log.info("nextcloud_talk.history.unread", account=account, error=str(error))
+            return ()
+        for reason in missed.ignored.elements():
+            self.drop(reason)
+        if missed.cut:
+            _log.warning("nextcloud_talk.history.cut", account=account, kept=len(messages))
+        for message in messages:
+            await self._keep(room, message)
+        if messages:
+            _log.info("nextcloud_talk.history.read", account=account, messages=len(messages))
+        return ()
+
+    def _entry(self, room: str, said: object) -> Entry:
+        return read(said, room, self.me, _now())
+
+    def _listens(self, room: str, kind: int) -> bool:
+        somewhere = Inbound(
+            channel=CHANNEL,
+            account=self._seat.account,
+            chat=chat_id(self.me, room),
+            chat_type="direct" if kind in DIRECT else "group",
+            sender="",
+            message_id="",
+            text="",
+            sent_at=0,
+        )
+        return listens(self._config, somewhere)
+
+    async def _keep(self, _room: str, inbound: Inbound) -> None:
+        """Store a message that was found in its room's record, however often it takes."""
+        # Which files we showed ourselves is not known any more, but who did that for us.
+        if self._is_echo(inbound) or (inbound.media and self._user(inbound) == self._seat.api_user):
+            self.drop("from_bot")
+            return
+        await self._supervisor.store(partial(self._store, inbound))
+
+    # --- who the bot is, and where ---------------------------------------------------------------
+
+    async def _recall(self) -> None:
+        """Know the bot's own id again, if Talk told an earlier run of the program."""
+        if self._is_recalled:
+            return
+        try:
+            kept = await self._engine.kept(CHANNEL, self._seat.account)
+        except StorageError as error:  # until it works, its name has to do
+            name = type(error).__name__
+            _log.error("nextcloud_talk.actor.unread", account=self._seat.account, error=name)
+            return
+        self._is_recalled = True
+        if not self.me.actor:
+            self.me = replace(self.me, actor=kept.get(ACTOR, ""))
+
+    async def _moved(self, change: Membership) -> None:
+        """The bot came into a room or left it.
+
+        Raises:
+            StorageError: its id is known, but not after a restart.
+        """
+        _remember(self._present, change.room, value=change.joined)
+        self._rooms.forget(change.room)
+        # Without the room's token: whoever knows that of a public room may come in.
+        event = "nextcloud_talk.room.joined" if change.joined else "nextcloud_talk.room.left"
+        _log.info(event, account=self._seat.account)
+        actor, account = change.actor, self._seat.account
+        if actor.startswith("bots/"):
+            self.me = replace(self.me, actor=actor)
+            await self._briefly(lambda: self._engine.keep(CHANNEL, account, ACTOR, actor))
+
+
+def _remember(kept: OrderedDict[K, bool], key: K, *, value: bool) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > REMEMBERED:
+        kept.popitem(last=False)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

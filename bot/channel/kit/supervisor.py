@@ -1,0 +1,334 @@
+"""One account of a channel at work: its tasks, its waits, its health, and storing until stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import UserDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Literal, TypeVar, get_args
+
+import structlog
+
+from bot.channel import Address, Engine, Health, Inbound
+from bot.errors import SendRefused, SendTransient, StorageError
+
+FIRST, LONGEST = 2.0, 30.0  # seconds between tries: doubled after each further failure
+GRACE = 5.0  # seconds for what is being stored or sent when an account stops
+# Tries of a message that fails for another reason than storage: a fault of ours must not block
+# the chat for ever.
+MAX_FAULTS = 5
+
+# What can be in trouble, the worst first; "rights" are what the platform does not let the bot do.
+Part = Literal["listening", "receiving", "storing", "sending", "rights"]
+
+_log = structlog.get_logger()
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """What waits is given up: its account stops."""
+
+
+class Backoff:
+    """Doubling waits in seconds, from `first` to `longest`, until something succeeds."""
+
+    def __init__(self, first: float = FIRST, longest: float = LONGEST) -> None:
+        self._first = first
+        self._longest = longest
+        self._next = first
+
+    def next(self) -> float:
+        """The wait after one more failure, in seconds."""
+        delay = self._next
+        self._next = min(self._next * 2, self._longest)
+        return delay
+
+    def reset(self) -> None:
+        """Begin again with the shortest wait."""
+        self._next = self._first
+
+
+async def pause(seconds: float, event: asyncio.Event) -> bool:
+    """Wait, but not past an event; True when it happened."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+class Supervisor:
+    """Runs one account: its tasks and waits end with it, its health is told when it changes.
+
+    Its log events and metrics are named after the channel: "telegram.store.failed".
+
+    Args:
+        waiting: where a message waits that cannot be stored yet, for the sentence about it:
+            "New messages cannot be stored; {waiting}."
+        first, longest: the waits between tries, in seconds.
+    """
+
+    def __init__(
+        self,
+        channel: str,
+        account: str,
+        engine: Engine,
+        *,
+        waiting: str,
+        first: float = FIRST,
+        longest: float = LONGEST,
+    ) -> None:
+        self.channel, self.account, self.engine = channel, account, engine
+        self.stopping = asyncio.Event()
+        self._waiting = waiting
+        self.first, self.longest = first, longest
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waited_for: set[asyncio.Future[Any]] = set()
+        self._troubles: dict[Part, tuple[Health, str]] = {}
+        self._health: tuple[Health, str] | None = None
+        self._unstored = 0  # messages that cannot be stored now
+
+    # --- tasks and waits -------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something in a task that ends with the account."""
+        task = asyncio.get_running_loop().create_task(self._until_stopped(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Stopped:
+            return
+
+    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a call comes to; it is cancelled when the account stops.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        if self.stopping.is_set():
+            work.close()
+            raise Stopped
+        task = asyncio.ensure_future(work)
+        self._waited_for.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.stopping.is_set():
+                raise Stopped from None
+            raise
+        finally:
+            task.cancel()
+            self._waited_for.discard(task)
+
+    async def happened(self, event: asyncio.Event) -> None:
+        """Wait for something.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        if self.stopping.is_set():
+            raise Stopped
+        if not event.is_set():
+            await self.unless_stopped(event.wait())
+
+    async def pause(self, seconds: float) -> None:
+        """Wait.
+
+        Raises:
+            Stopped: the account stops before that.
+        """
+        if await pause(seconds, self.stopping):
+            raise Stopped
+
+    def backoff(self) -> Backoff:
+        """Waits between the tries of one thing."""
+        return Backoff(self.first, self.longest)
+
+    def close(self) -> None:
+        """Let every wait end; what is being stored goes on."""
+        self.stopping.set()
+        for task in tuple(self._waited_for):
+            task.cancel()
+
+    async def stop(self) -> None:
+        """End every task, after what is being stored; at the latest after `GRACE`."""
+        self.close()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=GRACE)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    async def supervise(
+        self, serve: Callable[[], Awaitable[None]], failed: Callable[[Exception], float | None]
+    ) -> None:
+        """Run `serve`, a connection and what it brings, again after each failure.
+
+        Args:
+            serve: returns or raises `Stopped` when the account stops.
+            failed: says what is wrong, with `trouble`, and how long to wait in seconds; None when
+                it does not know the error.
+        """
+        faults = self.backoff()
+        while True:
+            try:
+                await serve()
+            except Stopped:
+                return
+            except Exception as error:  # noqa: BLE001
+                delay = failed(error)
+                if delay is None:
+                    # A fault of ours; without this the bot would go deaf and nobody would know.
+                    _log.exception(f"{self.channel}.fault", account=self.account)
+                    name = type(error).__name__
+                    self.trouble("receiving", Health.DOWN, f"An unexpected fault ({name}).")
+                    delay = faults.next()
+            else:
+                return
+            if await pause(delay, self.stopping):
+                return
+
+    # --- storing ---------------------------------------------------------------------------------
+
+    async def receive(self, inbound: Inbound) -> bool:
+        """Give a message to the engine, until it is stored; see `store`."""
+        return await self.store(lambda: self.engine.receive(inbound))
+
+    async def store(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do what stores one message, however often that takes; meanwhile the account is degraded.
+
+        Returns:
+            False when it failed `MAX_FAULTS` times for another reason than storage: it is counted
+            as dropped, so that what follows is stored.
+
+        Raises:
+            Stopped: the account stops before it is stored.
+        """
+        backoff, faults, is_failing = self.backoff(), 0, False
+        while True:
+            try:
+                await work()
+            except Stopped:
+                raise
+            except StorageError as error:
+                delay = backoff.next()
+                self._unstored += not is_failing
+                is_failing = True
+                self._failed("store.failed", error, retry_in=delay)
+                detail = f"New messages cannot be stored; {self._waiting}."
+                again = f"Trying again in {delay:g} s."
+                self.trouble("storing", Health.DEGRADED, f"{detail} {again}")
+            except Exception:  # noqa: BLE001  # see MAX_FAULTS
+                faults += 1
+                name = f"{self.channel}.store.fault"
+                _log.exception(name, account=self.account, tries=faults)
+                if faults >= MAX_FAULTS:
+                    self.drop("fault")
+                    break
+                delay = backoff.next()
+            else:
+                break
+            await self.pause(delay)
+        if is_failing:
+            self._unstored -= 1
+            if not self._unstored:
+                self.well("storing")
+        return faults < MAX_FAULTS
+
+    async def insist(self, event: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Read or write something of the account's own, until the storage does it.
+
+        Args:
+            event: what the log calls a failure, after the channel's name: "last_seen.failed".
+            work: what reads or writes.
+
+        Raises:
+            Stopped: the account stops before that.
+        """
+        backoff = self.backoff()
+        while True:
+            try:
+                return await work()
+            except StorageError as error:
+                self._failed(event, error)
+                await self.pause(backoff.next())
+
+    def _failed(self, event: str, error: StorageError, **fields: float) -> None:
+        name = type(error).__name__
+        _log.error(f"{self.channel}.{event}", account=self.account, error=name, **fields)
+
+    def drop(self, reason: str) -> None:
+        """Count something that becomes no message; `reason` is a fixed word of the channel's."""
+        self.engine.dropped(self.channel, reason)
+
+    # --- health ----------------------------------------------------------------------------------
+
+    def trouble(self, part: Part, health: Health, detail: str = "") -> None:
+        """Something does not work; `detail` says what, and what to do, without secrets."""
+        self._troubles[part] = (health, detail)
+        self._tell()
+
+    def well(self, part: Part) -> None:
+        """That works, or works again."""
+        self._troubles.pop(part, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the engine how the account is doing, when that changed: the worst first."""
+        found = (self._troubles[part] for part in get_args(Part) if part in self._troubles)
+        health = next(found, (Health.UP, ""))
+        if health != self._health:
+            self._health = health
+            self.engine.report(self.channel, self.account, *health)
+
+
+class Accounts(UserDict[str, A]):
+    """The accounts of a channel that run, by name; none before the start and after the stop.
+
+    Args:
+        channel: the channel's name.
+        title: what people call the platform.
+    """
+
+    def __init__(self, channel: str, title: str) -> None:
+        super().__init__()
+        self._channel = channel
+        self._title = title
+
+    def lack(self, engine: Engine, names: Iterable[str], detail: str) -> None:
+        """Say that these accounts cannot run, and what they lack."""
+        for name in sorted(names):
+            _log.error(f"{self._channel}.account.incomplete", account=name)
+            engine.report(self._channel, name, Health.DOWN, detail)
+
+    def at(self, address: Address) -> A | None:
+        """The account of an address, if it runs."""
+        return self.get(address.account)
+
+    def named(self, address: Address) -> A:
+        """The account of an address.
+
+        Raises:
+            SendTransient: the channel does not run.
+            SendRefused: there is no such account.
+        """
+        account = self.get(address.account)
+        if account is not None:
+            return account
+        if not self:
+            raise SendTransient(f"{self._title} is not connected")
+        raise SendRefused(f"this {self._title} account is not configured")
+
+    def take(self) -> list[A]:
+        """All of them, for the channel to stop; it has none from now on."""
+        accounts = list(self.values())
+        self.clear()
+        return accounts

@@ -1,0 +1,258 @@
+"""One account at work: what waits ends with it, what is to be stored is stored, health is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bot.channel import Health, Inbound
+from bot.channel.kit.supervisor import MAX_FAULTS, Backoff, Stopped, Supervisor
+from bot.errors import StorageError
+from bot.testing import RecordingEngine
+
+SAID = Inbound("pigeon", "default", "7", "direct", "7", "1", "hello", 5)
+KEY = ("pigeon", "default")
+
+
+class Watched(RecordingEngine):
+    """An engine that keeps every report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports: list[tuple[Health, str]] = []
+
+    def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
+        """Keep it."""
+        super().report(channel, account, health, detail)
+        self.reports.append((health, detail))
+
+
+@pytest.fixture
+def engine() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+async def supervisor(engine: Watched) -> AsyncIterator[Supervisor]:
+    found = Supervisor(
+        "pigeon", "default", engine, waiting="they wait in the loft", first=0.001, longest=0.002
+    )
+    yield found
+    await found.stop()
+
+
+def test_waits_grow_until_something_succeeds() -> None:
+    backoff = Backoff(1.0, 5.0)
+    assert [backoff.next() for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
+    backoff.reset()
+    assert backoff.next() == 1.0
+
+
+# --- storing -------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_offered_until_it_is_stored(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    engine.failures = 3
+    assert await supervisor.receive(SAID)
+    assert engine.received == [SAID]
+    assert engine.attempts == 4
+    first = "New messages cannot be stored; they wait in the loft. Trying again in 0.001 s."
+    assert engine.reports[0] == (Health.DEGRADED, first)
+    assert engine.reports[-1] == (Health.UP, "")
+
+
+async def test_it_is_well_again_only_when_nothing_waits(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    stuck, tried = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        tried.set()
+        if not stuck.is_set():
+            raise StorageError("the disk is full")
+
+    waiting = asyncio.create_task(supervisor.store(work))
+    await tried.wait()
+    engine.failures = 1
+    await supervisor.receive(SAID)
+    assert engine.health[KEY][0] is Health.DEGRADED
+    stuck.set()
+    assert await waiting
+    assert engine.health[KEY] == (Health.UP, "")
+
+
+async def test_a_message_that_is_too_much_for_us_is_dropped_and_counted(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    tries: list[int] = []
+
+    async def fault() -> None:
+        tries.append(1)
+        raise ValueError("secret words")
+
+    assert not await supervisor.store(fault)
+    assert len(tries) == MAX_FAULTS
+    assert engine.drops == {"fault": 1}
+
+
+async def test_a_stop_ends_a_message_that_cannot_be_stored(engine: Watched) -> None:
+    patient = Supervisor("pigeon", "default", engine, waiting="they wait", first=60.0)
+    engine.failures = 1_000
+    waiting = asyncio.create_task(patient.receive(SAID))
+    await engine.wait_until(lambda e: e.attempts == 1)
+    await patient.stop()
+    with pytest.raises(Stopped):
+        await waiting
+    assert engine.health[KEY][0] is Health.DEGRADED
+
+
+async def test_what_is_its_own_is_read_until_the_storage_gives_it(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    tries: list[int] = []
+
+    async def read() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise StorageError("the disk is full")
+        return "found"
+
+    assert await supervisor.insist("last_seen.failed", read) == "found"
+    assert engine.reports == []
+
+
+# --- tasks and waits -----------------------------------------------------------------------------
+
+
+async def test_a_stop_waits_for_what_is_being_stored(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    begun, may = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await may.wait()
+        await engine.receive(SAID)
+
+    supervisor.spawn(work())
+    await begun.wait()
+    stop = asyncio.create_task(supervisor.stop())
+    await asyncio.sleep(0)
+    assert not stop.done()
+    may.set()
+    await stop
+    assert engine.received == [SAID]
+
+
+async def test_nothing_outlives_a_stop(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.channel.kit.supervisor.GRACE", 0.001)
+    never, ended = asyncio.Event(), list[str]()
+
+    async def waits(how: str) -> None:
+        try:
+            if how == "pause":
+                await supervisor.pause(60)
+            elif how == "happened":
+                await supervisor.happened(never)
+            elif how == "call":
+                await supervisor.unless_stopped(never.wait())
+            else:
+                await never.wait()
+        finally:
+            ended.append(how)
+
+    hows = ["pause", "happened", "call", "stubborn"]
+    tasks = [supervisor.spawn(waits(how)) for how in hows]
+    await asyncio.sleep(0)
+    await supervisor.stop()
+    assert sorted(ended) == sorted(hows)
+    assert all(task.done() for task in tasks)
+    for late in (
+        supervisor.pause(60),
+        supervisor.happened(never),
+        supervisor.unless_stopped(never.wait()),
+    ):
+        with pytest.raises(Stopped):
+            await late
+
+
+async def test_a_call_ends_with_whoever_waits_for_it(supervisor: Supervisor) -> None:
+    never = asyncio.Event()
+    task = asyncio.create_task(supervisor.unless_stopped(never.wait()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# --- connecting ----------------------------------------------------------------------------------
+
+
+async def test_a_connection_is_made_again_after_each_failure(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    errors: list[Exception] = [OSError("down"), ValueError("secret"), OSError("down")]
+    seen: list[str] = []
+
+    async def serve() -> None:
+        if errors:
+            raise errors.pop(0)
+        supervisor.well("receiving")
+
+    def failed(error: Exception) -> float | None:
+        seen.append(type(error).__name__)
+        if not isinstance(error, OSError):
+            return None
+        supervisor.trouble("receiving", Health.DOWN, "It cannot be reached.")
+        return 0.0
+
+    await supervisor.supervise(serve, failed)
+    assert seen == ["OSError", "ValueError", "OSError"]
+    assert engine.reports == [
+        (Health.DOWN, "It cannot be reached."),
+        (Health.DOWN, "An unexpected fault (ValueError)."),
+        (Health.DOWN, "It cannot be reached."),
+        (Health.UP, ""),
+    ]
+
+
+async def test_a_connection_is_not_made_again_after_the_stop(supervisor: Supervisor) -> None:
+    tries: list[int] = []
+
+    async def serve() -> None:
+        tries.append(1)
+        supervisor.close()
+        await supervisor.pause(60)
+
+    await supervisor.supervise(serve, lambda _error: 0.0)
+    assert tries == [1]
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+async def test_the_worst_is_told_and_only_when_it_changes(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    supervisor.trouble("rights", Health.UP, "It may not read along.")
+    supervisor.trouble("sending", Health.DEGRADED, "It is slow.")
+    supervisor.trouble("receiving", Health.DOWN, "It is gone.")
+    supervisor.trouble("sending", Health.DEGRADED, "It is slower.")
+    supervisor.well("receiving")
+    supervisor.well("receiving")
+    supervisor.well("sending")
+    supervisor.well("rights")
+    assert engine.reports == [
+        (Health.UP, "It may not read along."),
+        (Health.DEGRADED, "It is slow."),
+        (Health.DOWN, "It is gone."),
+        (Health.DEGRADED, "It is slower."),
+        (Health.UP, "It may not read along."),
+        (Health.UP, ""),
+    ]
