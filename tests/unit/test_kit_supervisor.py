@@ -222,6 +222,22 @@ async def test_a_connection_is_made_again_after_each_failure(
     ]
 
 
+async def test_a_platform_that_is_not_there_is_told_of_without_a_word_of_the_channel(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    errors = [ConnectionRefusedError("secret"), TimeoutError("secret")]
+
+    async def serve() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    await supervisor.supervise(serve)
+    assert engine.reports == [
+        (Health.DEGRADED, f"It cannot be reached ({name}). Trying again in {delay} s.")
+        for name, delay in (("ConnectionRefusedError", "0.001"), ("TimeoutError", "0.002"))
+    ]
+
+
 async def test_a_connection_is_not_made_again_after_the_stop(supervisor: Supervisor) -> None:
     tries: list[int] = []
 

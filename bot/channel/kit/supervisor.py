@@ -168,7 +168,9 @@ class Supervisor:
     # --- connecting ------------------------------------------------------------------------------
 
     async def supervise(
-        self, serve: Callable[[], Awaitable[None]], failed: Callable[[Exception], float | None]
+        self,
+        serve: Callable[[], Awaitable[None]],
+        failed: Callable[[Exception], float | None] = lambda _error: None,
     ) -> None:
         """Run `serve`, a connection and what it brings, again after each failure.
 
@@ -177,7 +179,7 @@ class Supervisor:
             failed: says what is wrong, with `trouble`, and how long to wait in seconds; None when
                 it does not know the error.
         """
-        faults = self.backoff()
+        backoff = self.backoff()
         while True:
             try:
                 await serve()
@@ -186,15 +188,25 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001
                 delay = failed(error)
                 if delay is None:
-                    # A fault of ours; without this the bot would go deaf and nobody would know.
-                    _log.exception(f"{self.channel}.fault", account=self.account)
-                    name = type(error).__name__
-                    self.trouble("receiving", Health.DOWN, f"An unexpected fault ({name}).")
-                    delay = faults.next()
+                    delay = backoff.next()
+                    self._broken(error, delay)
             else:
                 return
             if await pause(delay, self.stopping):
                 return
+
+    def _broken(self, error: Exception, delay: float) -> None:
+        """Say that a connection ended in a way the channel knows nothing of."""
+        name = type(error).__name__
+        if isinstance(error, OSError):
+            event = f"{self.channel}.connection.failed"
+            _log.warning(event, account=self.account, error=name, retry_in=delay)
+            detail = f"It cannot be reached ({name}). Trying again in {delay:g} s."
+            self.trouble("receiving", Health.DEGRADED, detail)
+        else:
+            # A fault of ours; without this the bot would go deaf and nobody would know.
+            _log.error(f"{self.channel}.fault", account=self.account, exc_info=error)
+            self.trouble("receiving", Health.DOWN, f"An unexpected fault ({name}).")
 
     # --- storing ---------------------------------------------------------------------------------
 
