@@ -25,7 +25,7 @@ from adapters.nextcloud_talk.inbound import (
     room_token,
 )
 from adapters.nextcloud_talk.pace import Pace
-from adapters.nextcloud_talk.record import Entry, read
+from adapters.nextcloud_talk.record import read
 from adapters.nextcloud_talk.rich import file_ref
 from adapters.nextcloud_talk.rooms import DIRECT, Rooms
 from adapters.nextcloud_talk.shapes import number
@@ -84,11 +84,6 @@ class Incoming:
         await self._recall()
         if self._history is not None:
             self._supervisor.spawn(self._begin())
-
-    @property
-    def is_idle(self) -> bool:
-        """True when everything that was missed is stored."""
-        return self._history is None or self._intake.is_idle
 
     def is_here(self, chat: str) -> bool:
         """True when a chat is one of this account's server."""
@@ -151,7 +146,7 @@ class Incoming:
             except TimeoutError:
                 _log.warning("nextcloud_talk.history.slow", account=self._seat.account)
         try:
-            await self._briefly(partial(self._store, inbound))
+            await _briefly(self._supervisor, self._pace, partial(self._store, inbound))
         except StorageError as error:
             self._unstored(error)
             if self._history is not None:
@@ -160,31 +155,10 @@ class Incoming:
 
     async def _store(self, inbound: Inbound) -> None:
         """Store a message with what only its server knows."""
-        if await self._rooms.is_direct(room_token(inbound.chat), self._user(inbound)):
+        if await self._rooms.is_direct(room_token(inbound.chat), _user(self._seat, inbound)):
             inbound = replace(inbound, chat_type="direct")
         await self._engine.receive(inbound)
         self._supervisor.well("storing")
-
-    def _user(self, inbound: Inbound) -> str:
-        """The sender's id as their own server has it."""
-        return inbound.sender.removeprefix(f"{self._seat.place}/" if self._seat.place else "")
-
-    async def _briefly(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Store something, tried for as long as Talk waits.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        for delay in self._pace.store:
-            try:
-                await work()
-            except StorageError as error:
-                name = type(error).__name__
-                _log.error("nextcloud_talk.store.failed", account=self._seat.account, error=name)
-                await asyncio.sleep(delay)
-            else:
-                return
-        await work()
 
     def _unstored(self, error: StorageError) -> None:
         name, account = type(error).__name__, self._seat.account
@@ -219,9 +193,12 @@ class Incoming:
         if history is None:
             return ()
         try:
-            if not self._listens(room, await history.kind(room)):
+            place = _place(self.me, room, await history.kind(room))
+            if not listens(self._config, place):
                 return ()
-            missed = await history.missed(room, after, partial(self._entry, room))
+            missed = await history.missed(
+                room, after, lambda said: read(said, room, self.me, _now())
+            )
             messages = missed.messages()
             if messages and not await history.is_told(room):
                 self.drop("switched_off")
@@ -240,26 +217,12 @@ class Incoming:
             _log.info("nextcloud_talk.history.read", account=account, messages=len(messages))
         return ()
 
-    def _entry(self, room: str, said: object) -> Entry:
-        return read(said, room, self.me, _now())
-
-    def _listens(self, room: str, kind: int) -> bool:
-        somewhere = Inbound(
-            channel=CHANNEL,
-            account=self._seat.account,
-            chat=chat_id(self.me, room),
-            chat_type="direct" if kind in DIRECT else "group",
-            sender="",
-            message_id="",
-            text="",
-            sent_at=0,
-        )
-        return listens(self._config, somewhere)
-
     async def _keep(self, _room: str, inbound: Inbound) -> None:
         """Store a message that was found in its room's record, however often it takes."""
         # Which files we showed ourselves is not known any more, but who did that for us.
-        if self._is_echo(inbound) or (inbound.media and self._user(inbound) == self._seat.api_user):
+        if self._is_echo(inbound) or (
+            inbound.media and _user(self._seat, inbound) == self._seat.api_user
+        ):
             self.drop("from_bot")
             return
         await self._supervisor.store(partial(self._store, inbound))
@@ -294,7 +257,48 @@ class Incoming:
         actor, account = change.actor, self._seat.account
         if actor.startswith("bots/"):
             self.me = replace(self.me, actor=actor)
-            await self._briefly(lambda: self._engine.keep(CHANNEL, account, ACTOR, actor))
+            await _briefly(
+                self._supervisor,
+                self._pace,
+                lambda: self._engine.keep(CHANNEL, account, ACTOR, actor),
+            )
+
+
+async def _briefly(supervisor: Supervisor, pace: Pace, work: Callable[[], Awaitable[None]]) -> None:
+    """Store something, tried for as long as Talk waits.
+
+    Raises:
+        StorageError: it could not be stored.
+    """
+    for delay in pace.store:
+        try:
+            await work()
+        except StorageError as error:
+            name, account = type(error).__name__, supervisor.account
+            _log.error("nextcloud_talk.store.failed", account=account, error=name)
+            await asyncio.sleep(delay)
+        else:
+            return
+    await work()
+
+
+def _user(seat: Seat, inbound: Inbound) -> str:
+    """The sender's id as their own server has it."""
+    return inbound.sender.removeprefix(f"{seat.place}/" if seat.place else "")
+
+
+def _place(me: Identity, room: str, kind: int) -> Inbound:
+    """Nothing, said in a room of a kind, which is Talk's own number."""
+    return Inbound(
+        channel=CHANNEL,
+        account=me.account,
+        chat=chat_id(me, room),
+        chat_type="direct" if kind in DIRECT else "group",
+        sender="",
+        message_id="",
+        text="",
+        sent_at=0,
+    )
 
 
 def _remember(kept: OrderedDict[K, bool], key: K, *, value: bool) -> None:

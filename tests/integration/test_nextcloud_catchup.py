@@ -73,7 +73,9 @@ async def read_all(fake, engine, config, pace=QUICK):
 async def settled(channel):
     async with asyncio.timeout(10):
         for account in channel._accounts.values():
-            await until(lambda incoming=account.incoming: incoming.is_idle)
+            incoming = account.incoming
+            if incoming._history is not None:
+                await until(lambda intake=incoming._intake: intake.is_idle)
 
 
 # --- a whole program -----------------------------------------------------------------------------

@@ -59,38 +59,13 @@ async def pause(seconds: float, event: asyncio.Event) -> bool:
     return True
 
 
-class Supervisor:
-    """Runs one account: its tasks and waits end with it, its health is told when it changes.
+class Lifetime:
+    """The time from a start to a stop: tasks and waits that end with it."""
 
-    Its log events and metrics are named after the channel: "telegram.store.failed".
-
-    Args:
-        waiting: where a message waits that cannot be stored yet, for the sentence about it:
-            "New messages cannot be stored; {waiting}."
-        first, longest: the waits between tries, in seconds.
-    """
-
-    def __init__(
-        self,
-        channel: str,
-        account: str,
-        engine: Engine,
-        *,
-        waiting: str,
-        first: float = FIRST,
-        longest: float = LONGEST,
-    ) -> None:
-        self.channel, self.account, self.engine = channel, account, engine
+    def __init__(self) -> None:
         self.stopping = asyncio.Event()
-        self._waiting = waiting
-        self.first, self.longest = first, longest
         self._tasks: set[asyncio.Task[None]] = set()
         self._waited_for: set[asyncio.Future[Any]] = set()
-        self._troubles: dict[Part, tuple[Health, str]] = {}
-        self._health: tuple[Health, str] | None = None
-        self._unstored = 0  # messages that cannot be stored now
-
-    # --- tasks and waits -------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in a task that ends with the account."""
@@ -146,10 +121,6 @@ class Supervisor:
         if await pause(seconds, self.stopping):
             raise Stopped
 
-    def backoff(self) -> Backoff:
-        """Waits between the tries of one thing."""
-        return Backoff(self.first, self.longest)
-
     def close(self) -> None:
         """Let every wait end; what is being stored goes on."""
         self.stopping.set()
@@ -164,6 +135,40 @@ class Supervisor:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+
+class Supervisor(Lifetime):
+    """Runs one account: connects again, stores until stored, tells its health when it changes.
+
+    Its log events and metrics are named after the channel: "telegram.store.failed".
+
+    Args:
+        waiting: where a message waits that cannot be stored yet, for the sentence about it:
+            "New messages cannot be stored; {waiting}."
+        first, longest: the waits between tries, in seconds.
+    """
+
+    def __init__(
+        self,
+        channel: str,
+        account: str,
+        engine: Engine,
+        *,
+        waiting: str,
+        first: float = FIRST,
+        longest: float = LONGEST,
+    ) -> None:
+        super().__init__()
+        self.channel, self.account, self.engine = channel, account, engine
+        self._waiting = waiting
+        self.first, self.longest = first, longest
+        self._troubles: dict[Part, tuple[Health, str]] = {}
+        self._health: tuple[Health, str] | None = None
+        self._unstored = 0  # messages that cannot be stored now
+
+    def backoff(self) -> Backoff:
+        """Waits between the tries of one thing."""
+        return Backoff(self.first, self.longest)
 
     # --- connecting ------------------------------------------------------------------------------
 
