@@ -57,7 +57,7 @@ class Replaced:
     """Where the new words stand, and where the old ones are kept; None when there were none."""
 
     new: Place
-    old: Place | None
+    old: Place | None = None
 
 
 class Notes:

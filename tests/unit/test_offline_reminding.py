@@ -14,7 +14,7 @@ from bot import i18n
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.models.intent import Recall, Remember, Remind, Reminders, understand
 from bot.agent.models.offline import OfflineModel
-from bot.agent.tools.schedule_message import SPEC
+from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.context import compaction
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import when
@@ -219,7 +219,9 @@ async def test_a_wish_to_be_reminded_is_no_memory():
 
 async def answered(text: str, *more: Message, now: datetime | None = FRIDAY, **also: Any) -> Reply:
     messages = (Message("user", (Text(text),)), *more)
-    request = Request("offline", "", messages, also.pop("tools", (SPEC,)), now=now, **also)
+    request = Request(
+        "offline", "", messages, also.pop("tools", (ScheduleMessage.spec,)), now=now, **also
+    )
     events = [event async for event in OfflineModel().stream(request)]
     assert isinstance(events[-1], Reply)
     return events[-1]

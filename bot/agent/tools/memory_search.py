@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from bot.agent.models import ToolSpec
-from bot.agent.tools import Recalled, ToolContext, arguments
+from pydantic import Field
+
+from bot.agent.tools import Recalled, ToolContext
 from bot.agent.tools.elsewhere import Elsewhere
+from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.tools.quotes import Quote, rated, render
 from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
@@ -23,34 +25,20 @@ from bot.sessions.entries import Entry
 MAX_QUERY = 500  # characters
 MAX_LIMIT = 20
 
-SPEC: Final = ToolSpec(
-    name="memory_search",
-    description=(
-        "Search what is remembered about this person or room, by meaning and by words, in any "
-        "language: notes, lasting facts, shared knowledge and past conversations. Use it before "
-        "you answer about people, dates, preferences, decisions or anything said before. Answers "
-        "quote passages with their file and lines, and how well they match, from 0 to 1; "
-        "memory_get shows more of a file."
-    ),
-    schema={
-        "type": "object",
-        "properties": {
-            "query": {
-                "type": "string",
-                "description": f"What to look for, at most {MAX_QUERY} characters.",
-            },
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_LIMIT,
-                "description": "Most passages to quote; leave it out for the usual number.",
-            },
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    },
-    tells_origins=True,
-)
+
+class Search(Parameters):
+    """What to look for."""
+
+    query: Words = Field(
+        max_length=MAX_QUERY,
+        description=f"What to look for, at most {MAX_QUERY} characters.",
+    )
+    limit: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_LIMIT,
+        description="Most passages to quote; leave it out for the usual number.",
+    )
 
 
 class Transcripts(Protocol):
@@ -64,6 +52,16 @@ class Transcripts(Protocol):
 class MemorySearch:
     """Searches the partitions of the view, and no others."""
 
+    spec = Search.spec(
+        "memory_search",
+        "Search what is remembered about this person or room, by meaning and by words, in any "
+        "language: notes, lasting facts, shared knowledge and past conversations. Use it before "
+        "you answer about people, dates, preferences, decisions or anything said before. Answers "
+        "quote passages with their file and lines, and how well they match, from 0 to 1; "
+        "memory_get shows more of a file.",
+        tells_origins=True,
+    )
+
     def __init__(
         self,
         searcher: Searcher,
@@ -76,25 +74,17 @@ class MemorySearch:
         self._transcripts = transcripts
         self._elsewhere = elsewhere or Elsewhere()
 
-    @property
-    def spec(self) -> ToolSpec:
-        """How the model sees it."""
-        return SPEC
-
-    async def run(self, arguments_: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Search, and quote what was found.
 
         Raises:
             ToolError: wrong arguments, or the view has no memory.
         """
-        arguments.only(arguments_, "query", "limit")
-        query = arguments.text(arguments_, "query", longest=MAX_QUERY)
-        limit = None
-        if "limit" in arguments_:
-            limit = arguments.integer(arguments_, "limit", default=1, low=1, high=MAX_LIMIT)
+        asked = Search.of(arguments)
         if not context.view.partitions:
             raise NotVisible
-        found = await self._searcher.search(query, context.view.partitions, limit)
+        partitions, limit = context.view.partitions, asked.limit
+        found = await self._searcher.search(asked.query, partitions, limit)
         seen = (hit for hit in found.hits if may_see(context.view, hit))
         hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)][:limit]
         mode = f"Searched by {how(found)}."

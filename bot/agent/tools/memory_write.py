@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Self
 
-from bot.agent.models import ToolSpec
-from bot.agent.tools import Recalled, ToolContext, arguments
+from pydantic import Field, model_validator
+
+from bot.agent.tools import Recalled, ToolContext
+from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of
 from bot.errors import ToolError
 from bot.memory import paths
@@ -21,123 +23,106 @@ MAX_TEXT = 4_000  # characters
 MAX_NAME = 500
 MAX_TITLE = 100
 
-SPEC: Final = ToolSpec(
-    name="memory_write",
-    description=(
-        "Keep something worth remembering in a Markdown file the person can read and edit. Use it "
-        "when the person asks you to remember something, and for lasting facts, decisions and "
-        "preferences. Write one self-contained statement. Without a path it goes to today's note; "
-        "MEMORY.md (in a room: ROOM.md) is for the few facts every conversation needs. When a fact "
-        "has changed, give the old one in `replaces`. Say that something is remembered only after "
-        "this tool answered that it is stored."
-    ),
-    schema={
-        "type": "object",
-        "properties": {
-            "text": {
-                "type": "string",
-                "description": f"What to keep, at most {MAX_TEXT} characters.",
-            },
-            "path": {
-                "type": "string",
-                "description": "MEMORY.md, USER.md, ROOM.md or a topic such as memory/travel.md.",
-            },
-            "section": {
-                "type": "string",
-                "description": "A heading of that file: the text takes the place of what stands "
-                "below it.",
-            },
-            "replaces": {
-                "type": "string",
-                "description": "The entry that is no longer true, word for word; the text takes "
-                "its place and the old entry moves to today's note.",
-            },
-            "untrusted": {
-                "type": "boolean",
-                "description": "True for what neither the person said nor you concluded: quoted "
-                "messages, files, pages.",
-            },
-        },
-        "required": ["text"],
-        "additionalProperties": False,
-    },
-    tells_origins=True,
-)
+
+class Statement(Parameters):
+    """What to keep, and where."""
+
+    text: Words = Field(
+        max_length=MAX_TEXT, description=f"What to keep, at most {MAX_TEXT} characters."
+    )
+    path: Stripped = Field(
+        "",
+        max_length=MAX_NAME,
+        description="MEMORY.md, USER.md, ROOM.md or a topic such as memory/travel.md.",
+    )
+    section: Stripped = Field(
+        "",
+        max_length=MAX_TITLE,
+        description="A heading of that file: the text takes the place of what stands below it.",
+    )
+    replaces: Stripped = Field(
+        "",
+        max_length=MAX_TEXT,
+        description="The entry that is no longer true, word for word; the text takes its place and "
+        "the old entry moves to today's note.",
+    )
+    untrusted: bool = Field(
+        False,
+        description="True for what neither the person said nor you concluded: quoted messages, "
+        "files, pages.",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_place(self) -> Self:
+        if self.section and self.replaces:
+            raise ValueError("give 'section' or 'replaces', not both")
+        return self
+
+    @property
+    def is_change(self) -> bool:
+        """True when it takes the place of what stands somewhere."""
+        return bool(self.section or self.replaces)
 
 
 class MemoryWrite:
     """Writes to the view's own space."""
 
+    spec = Statement.spec(
+        "memory_write",
+        "Keep something worth remembering in a Markdown file the person can read and edit. Use it "
+        "when the person asks you to remember something, and for lasting facts, decisions and "
+        "preferences. Write one self-contained statement. Without a path it goes to today's note; "
+        "MEMORY.md (in a room: ROOM.md) is for the few facts every conversation needs. When a fact "
+        "has changed, give the old one in `replaces`. Say that something is remembered only after "
+        "this tool answered that it is stored.",
+        tells_origins=True,
+    )
+
     def __init__(self, notes: Notes, files: SpaceFiles) -> None:
         self._notes = notes
         self._files = files
 
-    @property
-    def spec(self) -> ToolSpec:
-        """How the model sees it."""
-        return SPEC
-
-    async def run(self, arguments_: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Store the text; answers only when it is on disk.
 
         Raises:
             ToolError: wrong arguments, no space to write to, something was forgotten there
                 meanwhile, or the disk did not take it.
         """
-        arguments.only(arguments_, "text", "path", "section", "replaces", "untrusted")
-        text = arguments.text(arguments_, "text", longest=MAX_TEXT)
-        path = arguments.optional(arguments_, "path", longest=MAX_NAME)
-        section = arguments.optional(arguments_, "section", longest=MAX_TITLE)
-        old = arguments.optional(arguments_, "replaces", longest=MAX_TEXT)
-        if section and old:
-            raise ToolError("give 'section' or 'replaces', not both")
-        doubted = arguments.flag(arguments_, "untrusted", default=False)
-        by = await asyncio.to_thread(provenance_of, text, context, untrusted=doubted, title=section)
-        path = path or self._default_path(context, curated=bool(section or old))
-        paths.resolve(context.view, path, writing=True)
-        _must_be_trusted(by, path, context.view, whole=bool(section or old))
+        asked = Statement.of(arguments)
+        view, now, text = context.view, context.now, asked.text
+        by = await asyncio.to_thread(
+            provenance_of, text, context, untrusted=asked.untrusted, title=asked.section
+        )
+        default = paths.main_file(view) if asked.is_change else day_note(now)
+        path = asked.path or default
+        paths.resolve(view, path, writing=True)
+        _must_be_trusted(by, path, view, whole=asked.is_change)
         # What the person says now is news, also when it was recalled; the bot's echo of it is not.
-        news = by == "owner" or bool(old)
+        news = by == "owner" or bool(asked.replaces)
         known = await self._known(text, path, context, () if news else context.memory.recalled)
         if known is not None:
             return f"already in {known.path} line {known.line}; nothing was written"
-        if section or old:
-            done = await self._change(context, path, section, old, text=text, by=by)
-            context.memory.written.append(done.new)
-            kept = f"; the old words are in {_said(done.old)}" if done.old else ""
-            return f"stored in {_said(done.new)}{kept}"
-        if path == day_note(context.now):
-            place = await self._notes.remember(
-                context.view, text, context.now, by, watch=context.watch
-            )
-        else:
-            place = await self._notes.add(
-                context.view, path, text, context.now.date(), by, watch=context.watch
-            )
-        context.memory.written.append(place)
-        return f"stored in {_said(place)}"
+        done = await self._write(asked, path, by, context)
+        context.memory.written.append(done.new)
+        kept = f"; the old words are in {_said(done.old)}" if done.old else ""
+        return f"stored in {_said(done.new)}{kept}"
 
-    def _default_path(self, context: ToolContext, *, curated: bool) -> str:
-        return paths.main_file(context.view) if curated else day_note(context.now)
-
-    async def _change(
-        self,
-        context: ToolContext,
-        path: str,
-        section: str,
-        old: str,
-        *,
-        text: str,
-        by: Provenance,
+    async def _write(
+        self, asked: Statement, path: str, by: Provenance, context: ToolContext
     ) -> Replaced:
-        view, now, watch = context.view, context.now, context.watch
-        if old:
-            return await self._notes.supersede(
-                view, path, old=old, text=text, now=now, by=by, watch=watch
+        view, now, watch, notes = context.view, context.now, context.watch, self._notes
+        if asked.replaces:
+            return await notes.supersede(
+                view, path, old=asked.replaces, text=asked.text, now=now, by=by, watch=watch
             )
-        return await self._notes.replace_section(
-            view, path, title=section, text=text, now=now, by=by, watch=watch
-        )
+        if asked.section:
+            return await notes.replace_section(
+                view, path, title=asked.section, text=asked.text, now=now, by=by, watch=watch
+            )
+        if path == day_note(now):
+            return Replaced(await notes.remember(view, asked.text, now, by, watch=watch))
+        return Replaced(await notes.add(view, path, asked.text, now.date(), by, watch=watch))
 
     async def _known(
         self, text: str, path: str, context: ToolContext, recalled: Sequence[Recalled]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from bot.agent.models import ToolSpec
-from bot.agent.tools import ToolContext, arguments
+from pydantic import Field
+
+from bot.agent.tools import ToolContext
 from bot.agent.tools.elsewhere import Elsewhere
+from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.tools.quotes import Quote, render, window
 from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
@@ -20,32 +22,19 @@ MAX_QUERY = 500  # characters
 MAX_LIMIT = 20
 DEFAULT_LIMIT = 6
 
-SPEC: Final = ToolSpec(
-    name="transcript_search",
-    description=(
-        "Search what was said in this person's past conversations with you, by words, in any "
-        "language. Use it before you answer a question about the past. Answers quote messages "
-        "with their date."
-    ),
-    schema={
-        "type": "object",
-        "properties": {
-            "query": {
-                "type": "string",
-                "description": f"Words to look for, at most {MAX_QUERY} characters.",
-            },
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_LIMIT,
-                "description": f"Most messages to quote; {DEFAULT_LIMIT} if left out.",
-            },
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    },
-    tells_origins=True,
-)
+
+class Search(Parameters):
+    """Words to look for."""
+
+    query: Words = Field(
+        max_length=MAX_QUERY, description=f"Words to look for, at most {MAX_QUERY} characters."
+    )
+    limit: int = Field(
+        DEFAULT_LIMIT,
+        ge=1,
+        le=MAX_LIMIT,
+        description=f"Most messages to quote; {DEFAULT_LIMIT} if left out.",
+    )
 
 
 class Transcripts(Protocol):
@@ -59,24 +48,26 @@ class Transcripts(Protocol):
 class TranscriptSearch:
     """Searches the conversations the view may see, and no others."""
 
+    spec = Search.spec(
+        "transcript_search",
+        "Search what was said in this person's past conversations with you, by words, in any "
+        "language. Use it before you answer a question about the past. Answers quote messages "
+        "with their date.",
+        tells_origins=True,
+    )
+
     def __init__(self, transcripts: Transcripts, elsewhere: Elsewhere | None = None) -> None:
         self._transcripts = transcripts
         self._elsewhere = elsewhere or Elsewhere()
 
-    @property
-    def spec(self) -> ToolSpec:
-        """How the model sees it."""
-        return SPEC
-
-    async def run(self, arguments_: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Search, and quote what was found.
 
         Raises:
             ToolError: wrong arguments, or the view has no conversations.
         """
-        arguments.only(arguments_, "query", "limit")
-        query = arguments.text(arguments_, "query", longest=MAX_QUERY)
-        limit = arguments.integer(arguments_, "limit", default=DEFAULT_LIMIT, low=1, high=MAX_LIMIT)
+        asked = Search.of(arguments)
+        query, limit = asked.query, asked.limit
         if not context.view.keys:
             raise NotVisible
         hits = await self._transcripts.search(context.view, query, limit)
