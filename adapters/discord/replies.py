@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from cachetools import LRUCache
 
 from adapters.discord.api import Rest, reason
 from adapters.discord.pace import Pace
@@ -58,8 +58,9 @@ class Replies:
         self._account = account
         self._spawn = spawn
         self._pace = pace
-        self._waiting: OrderedDict[str, Waiting] = OrderedDict()
-        self._pressed: OrderedDict[str, str] = OrderedDict()  # messages → the press that counts
+        self._waiting: dict[str, Waiting] = {}
+        # Messages, and the press on them that counts.
+        self._pressed: LRUCache[str, str] = LRUCache(REMEMBERED)
 
     # --- what comes in ---------------------------------------------------------------------------
 
@@ -82,8 +83,6 @@ class Replies:
         if interaction.kind == "press":
             if interaction.message:
                 self._pressed[interaction.message] = interaction.id
-                if len(self._pressed) > REMEMBERED:
-                    self._pressed.popitem(last=False)
             self._spawn(self._take_away(interaction))
             return
         waiting = self._waiting.get(interaction.id)

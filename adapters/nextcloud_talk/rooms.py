@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
+from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import TalkApi, TooLarge, Unreachable
 from adapters.nextcloud_talk.shapes import number
@@ -44,7 +44,7 @@ class Rooms:
         self._api = api
         self._api_user = api_user
         self._clock = clock
-        self._rooms: OrderedDict[str, _Room] = OrderedDict()
+        self._rooms: LRUCache[str, _Room] = LRUCache(MOST)
 
     def __len__(self) -> int:
         return len(self._rooms)
@@ -59,7 +59,7 @@ class Rooms:
 
     def keep(self, token: str, kind: int) -> None:
         """Remember what kind a room is, as Talk's own number."""
-        self._remember(token, _Room(kind, self._clock() + KEPT))
+        self._rooms[token] = _Room(kind, self._clock() + KEPT)
 
     def forget(self, token: str) -> None:
         """Ask again next time."""
@@ -77,14 +77,8 @@ class Rooms:
         else:
             # What was known stays true: Talk does not turn a direct chat into a group.
             found = _Room(known.kind if known is not None else 0, now + RETRY)
-        self._remember(token, found)
-        return found.kind
-
-    def _remember(self, token: str, found: _Room) -> None:
         self._rooms[token] = found
-        self._rooms.move_to_end(token)
-        if len(self._rooms) > MOST:
-            self._rooms.popitem(last=False)
+        return found.kind
 
     async def _ask(self, token: str) -> int:
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 
 import orjson
 import structlog
+from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import Answer, TalkApi, TooLarge, Unreachable, escaped
 from bot.channel import Attachment
@@ -32,7 +32,7 @@ class Sharer:
         self._account = account
         self._api = api
         self._home = f"/remote.php/dav/files/{escaped(api_user)}"
-        self._own: OrderedDict[str, None] = OrderedDict()
+        self._own: LRUCache[str, None] = LRUCache(REMEMBERED)
 
     def is_own(self, number: str) -> bool:
         """Whether a file, by its number, was put there by us a moment ago."""
@@ -74,8 +74,6 @@ class Sharer:
         found = _NUMBER.match(file)
         if found is not None:
             self._own[found[1]] = None
-            if len(self._own) > REMEMBERED:
-                self._own.popitem(last=False)
 
     def _well(self, answer: Answer, good: set[int]) -> bool:
         if answer.status in good:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import structlog
+from cachetools import LRUCache
 from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter, TelegramError
 
 from adapters.telegram.api import Json, reason
@@ -86,7 +86,7 @@ class Drafts:
         self._open: dict[Spot, _Draft] = {}
         # What showed when the program ended, by place and id of the draft.
         self._left: dict[tuple[Spot, str], Standing] = {}
-        self._asked: OrderedDict[Spot, str] = OrderedDict()
+        self._asked: LRUCache[Spot, str] = LRUCache(REMEMBERED)
         self._has_own_place = True  # until Telegram's server says it knows no drafts
 
     def hear(self, inbound: Inbound) -> None:
@@ -95,9 +95,6 @@ class Drafts:
             return
         spot = inbound.chat, inbound.thread
         self._asked[spot] = inbound.message_id
-        self._asked.move_to_end(spot)
-        if len(self._asked) > REMEMBERED:
-            self._asked.popitem(last=False)
 
     async def recall(self) -> None:
         """Know what an earlier run of the program left unfinished."""

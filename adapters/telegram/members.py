@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
+from cachetools import TTLCache
 from telegram.error import TelegramError
 
 from adapters.telegram.api import Json, reason
@@ -31,7 +31,9 @@ class Members:
     def __init__(self, account: str, call: Callable[[str, Json], Awaitable[Any]]) -> None:
         self._account = account
         self._call = call
-        self._known: OrderedDict[tuple[str, str], tuple[float, bool]] = OrderedDict()
+        self._known: TTLCache[tuple[str, str], bool] = TTLCache(
+            REMEMBERED, KEPT, timer=time.monotonic
+        )
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether somebody is an admin of a chat; False when Telegram does not say."""
@@ -40,9 +42,9 @@ class Members:
         if not address.chat.startswith("-") or not sender.isdecimal():
             return False
         key = address.chat, sender
-        until, answer = self._known.get(key, (0.0, False))
-        if until > time.monotonic():
-            return answer
+        known = self._known.get(key)
+        if known is not None:
+            return known
         try:
             asked: Json = {"chat_id": chat_id(address.chat), "user_id": int(sender)}
             member = mapping(await self._call("getChatMember", asked))
@@ -51,8 +53,5 @@ class Members:
             _log.info("telegram.admins.unknown", account=self._account, error=said)
             return False
         answer = text(member, "status") in {"creator", "administrator"}
-        self._known[key] = (time.monotonic() + KEPT, answer)
-        self._known.move_to_end(key)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        self._known[key] = answer
         return answer

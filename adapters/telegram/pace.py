@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 
+from cachetools import LRUCache
 from bot.channel.kit.reassembly import Patience
 
 MOST_A_MINUTE = 20  # messages in one group; Telegram refuses more
@@ -32,7 +33,7 @@ class Allowance:
     def __init__(self, most: int = MOST_A_MINUTE, period: float = MINUTE) -> None:
         self._most = most
         self._period = period
-        self._spent: OrderedDict[str, deque[float]] = OrderedDict()
+        self._spent: LRUCache[str, deque[float]] = LRUCache(REMEMBERED)
 
     def wait(self, chat: str, spare: int = 0) -> float:
         """Seconds until this chat may be written to, with `spare` messages left after that."""
@@ -50,6 +51,3 @@ class Allowance:
         if not chat.startswith("-"):
             return
         self._spent.setdefault(chat, deque(maxlen=self._most)).append(time.monotonic())
-        self._spent.move_to_end(chat)
-        if len(self._spent) > REMEMBERED:
-            self._spent.popitem(last=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import structlog
+from cachetools import LRUCache
 from telegram.error import BadRequest, TelegramError
 
 from adapters.telegram.api import Json, reason
@@ -38,7 +38,7 @@ class Presses:
         self._account = account
         self._call = call
         self._spawn = spawn
-        self._pressed: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._pressed: LRUCache[tuple[str, int], str] = LRUCache(REMEMBERED)
         self._open = 0
 
     def repeated(self, press: Press) -> bool:
@@ -53,8 +53,6 @@ class Presses:
         """End the waiting sign and take the buttons away."""
         if press.message:
             self._pressed[press.chat, press.message] = press.query
-            if len(self._pressed) > REMEMBERED:
-                self._pressed.popitem(last=False)
         self._start(press, take_away=bool(press.message))
 
     def _start(self, press: Press, *, take_away: bool) -> None:

@@ -7,9 +7,10 @@ other. Whoever may talk to the bot is decided elsewhere, and a link changes noth
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
+
+from cachetools import LRUCache
 
 from bot import codes
 from bot.channel import Inbound
@@ -50,7 +51,7 @@ class LinkCommands:
 
     def __init__(self, desk: LinkDesk) -> None:
         self._desk = desk
-        self._tries: OrderedDict[Seat, list[float]] = OrderedDict()
+        self._tries: LRUCache[Seat, list[float]] = LRUCache(MAX_TRIED)
 
     async def link(self, call: Call) -> Apply:
         """Ask for a code, or type the one that another account was given."""
@@ -132,10 +133,8 @@ class LinkCommands:
     def _may_try(self, seat: Seat) -> bool:
         """Count one more try; False when there were too many of late."""
         now = time.monotonic()
-        tried = [at for at in self._tries.pop(seat, []) if now - at < TRIES_SECONDS]
+        tried = [at for at in self._tries.get(seat, []) if now - at < TRIES_SECONDS]
         self._tries[seat] = tried
-        while len(self._tries) > MAX_TRIED:
-            self._tries.popitem(last=False)
         if len(tried) >= MAX_TRIES:
             return False
         tried.append(now)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Protocol
+
+from cachetools import TTLCache
 
 from bot.commands.base import Answer, Apply, Call, Draft, saying
 from bot.commands.info import last_save
@@ -119,7 +120,9 @@ class MemoryCommands:
         self._desk = desk
         self._database = database
         # By conversation and person: in a shared one nobody confirms what another one asked.
-        self._asked: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        self._asked: TTLCache[tuple[str, str], str] = TTLCache(
+            MAX_ASKED, ASKED_SECONDS, timer=time.monotonic
+        )
 
     async def memory(self, call: Call) -> Apply:
         """How memory is doing, or one of the things that can be done with it."""
@@ -215,8 +218,8 @@ class MemoryCommands:
     async def _forget(self, call: Call, rest: str) -> Apply:
         key = (call.place.key, call.person)
         if rest.lower() in YES:
-            words, until = self._asked.pop(key, ("", 0.0))
-            if time.monotonic() > until:
+            words = self._asked.pop(key, "")
+            if not words:
                 return saying(text(call.language, "memory.forget_nothing_asked"))
             return await self._forgotten(call, words)
         if rest.lower() in NO:
@@ -239,7 +242,7 @@ class MemoryCommands:
         answer = Answer("\n".join([*lines, "", text(call.language, "memory.forget_how")]))
 
         def apply(draft: Draft, session: Session) -> Answer:
-            self._ask(key, rest)
+            self._asked[key] = rest
             return answer
 
         return apply
@@ -277,12 +280,6 @@ class MemoryCommands:
             return Answer("\n".join(lines))
 
         return apply
-
-    def _ask(self, key: tuple[str, str], words: str) -> None:
-        self._asked[key] = (words, time.monotonic() + ASKED_SECONDS)
-        self._asked.move_to_end(key)
-        while len(self._asked) > MAX_ASKED:
-            self._asked.popitem(last=False)
 
 
 def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:

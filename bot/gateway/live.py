@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from cachetools import LRUCache
 
 from bot.agent.transcript import lines_of
 from bot.context import tokens
@@ -45,7 +46,7 @@ class LiveSessions:
     def __init__(self, database: Database, count: Count = tokens.estimate) -> None:
         self._database = database
         self._count = count
-        self._live: OrderedDict[str, Live] = OrderedDict()
+        self._live: LRUCache[str, Live] = LRUCache(MAX_LIVE)
         self._loading: dict[str, object] = {}  # a mark for what is being read
 
     def note(self, session: Session) -> None:
@@ -56,7 +57,7 @@ class LiveSessions:
             return
         self._loading.pop(session.id, None)  # it may have been read before this
         if session.entry_count == 0:
-            self._keep(Live(session, Conversation(count=self._count)))
+            self._live[session.id] = Live(session, Conversation(count=self._count))
 
     def forget(self, session_id: str) -> None:
         """Read this session again the next time it is asked for."""
@@ -83,14 +84,8 @@ class LiveSessions:
             live = await self._database.read(lambda tx: _load(tx, session_id, self._count))
             if self._loading.get(session_id) is mark:
                 del self._loading[session_id]
-                self._keep(live)
-        self._live.move_to_end(session_id)
+                self._live[session_id] = live
         return live
-
-    def _keep(self, live: Live) -> None:
-        self._live[live.session.id] = live
-        while len(self._live) > MAX_LIVE:
-            self._live.popitem(last=False)
 
 
 def _load(tx: Transaction, session_id: str, count: Count) -> Live:

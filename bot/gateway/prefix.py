@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import Any, cast
 
 import orjson
+from cachetools import LRUCache
 
 from bot.agent.models import ToolSpec
 from bot.agent.silence import TOKENS
@@ -31,7 +31,7 @@ class Prefixes:
     def __init__(self, config: Config, files: SpaceFiles) -> None:
         self._config = config
         self._files = files
-        self._shared: OrderedDict[str, str] = OrderedDict()
+        self._shared: LRUCache[str, str] = LRUCache(SHARED)
 
     async def of(
         self,
@@ -85,11 +85,7 @@ class Prefixes:
 
     def _share(self, text: str) -> str:
         """The same string for the same text: most sessions begin with the same words."""
-        found = self._shared.setdefault(text, text)
-        self._shared.move_to_end(text)
-        if len(self._shared) > SHARED:
-            self._shared.popitem(last=False)
-        return found
+        return self._shared.setdefault(text, text)
 
 
 def name_of(view: MemoryView) -> str:

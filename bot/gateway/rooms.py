@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+
+from cachetools import LRUCache
 
 from bot.channel import ChannelConfig, Heard, Inbound
 from bot.context.prompt import described
@@ -86,7 +88,7 @@ class Overheard:
     """What was said lately in each room, and not to the bot. In memory only, and bounded."""
 
     def __init__(self) -> None:
-        self._rooms: OrderedDict[str, deque[tuple[str, Heard]]] = OrderedDict()
+        self._rooms: LRUCache[str, deque[tuple[str, Heard]]] = LRUCache(MAX_ROOMS)
 
     def __len__(self) -> int:
         return len(self._rooms)
@@ -96,13 +98,7 @@ class Overheard:
         text = _cut(inbound.shown or described(inbound.media), MAX_TEXT)
         name = _cut(inbound.sender_name or inbound.sender, MAX_NAME)
         said = Heard(name, text, inbound.sent_at)
-        lines = self._rooms.get(key)
-        if lines is None:
-            lines = self._rooms[key] = deque()
-            if len(self._rooms) > MAX_ROOMS:
-                self._rooms.popitem(last=False)
-        else:
-            self._rooms.move_to_end(key)
+        lines = self._rooms.setdefault(key, deque())
         ids = (inbound.message_id, inbound.edit_of)
         for index, (id_, before) in enumerate(lines):
             if id_ and id_ in ids:  # a second copy, or another text for it
@@ -123,8 +119,6 @@ class Overheard:
             before.extend(self._rooms.pop(key, ()))
             _shorten(before)
             self._rooms[key] = before
-            if len(self._rooms) > MAX_ROOMS:
-                self._rooms.popitem(last=False)
 
 
 def _shorten(lines: deque[tuple[str, Heard]]) -> None:
@@ -149,14 +143,15 @@ class RoomBook:
     """
 
     def __init__(self) -> None:
-        self._chosen: OrderedDict[str, Activation] = OrderedDict()
-        self._warned: OrderedDict[str, int] = OrderedDict()
+        self._chosen: LRUCache[str, Activation] = LRUCache(MAX_CHOSEN)
+        self._warned: LRUCache[str, int] = LRUCache(MAX_WARNED)
         self._first: dict[Spot, str] = {}
         self._later: dict[Spot, tuple[str, ...]] = {}
 
     def load(self, chosen: Mapping[str, Activation], moved: Mapping[Spot, str]) -> None:
         """Take up what the database knows; `chosen` newest first."""
-        self._chosen = OrderedDict(reversed([*chosen.items()][:MAX_CHOSEN]))
+        self._chosen.clear()
+        self._chosen.update(reversed([*chosen.items()]))
         self._first = dict(moved)
         self._later = {}
         for spot in moved:
@@ -169,9 +164,6 @@ class RoomBook:
     def activated(self, key: str, activation: Activation) -> None:
         """Something was chosen for a room, and is on disk."""
         self._chosen[key] = activation
-        self._chosen.move_to_end(key)
-        while len(self._chosen) > MAX_CHOSEN:
-            self._chosen.popitem(last=False)
 
     def was_warned(self, key: str, now: int, every: int) -> bool:
         """Whether a room is known to have been told within the last `every` ms."""
@@ -181,9 +173,6 @@ class RoomBook:
     def warned(self, key: str, now: int) -> None:
         """A room was told, or asked in vain: no need to ask the database for a while."""
         self._warned[key] = now
-        self._warned.move_to_end(key)
-        while len(self._warned) > MAX_WARNED:
-            self._warned.popitem(last=False)
 
     def first(self, spot: Spot) -> str:
         """The id a chat had first: what its conversations and its memory are kept under."""

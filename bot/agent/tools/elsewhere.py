@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
+
+from cachetools import LRUCache
 
 from bot.agent.tools import ToolContext
 
@@ -41,7 +42,7 @@ class Elsewhere:
     ) -> None:
         self._places = {channel: _pattern(channel) for channel in channels}
         self._known = known or {}
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._told: LRUCache[str, None] = LRUCache(MAX_TOLD)
 
     def note(self, context: ToolContext) -> str:
         """`NOTE` when it explains why nothing will be found, else empty.
@@ -52,8 +53,6 @@ class Elsewhere:
         if context.session_id in self._told or not self._asked(context):
             return ""
         self._told[context.session_id] = None
-        if len(self._told) > MAX_TOLD:
-            self._told.popitem(last=False)
         return NOTE
 
     def _asked(self, context: ToolContext) -> bool:
