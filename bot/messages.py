@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bot.facts import Facts
+
 # Whose words a block holds. Empty is what the block is by itself: a person's text is theirs, the
 # model's its own, a note the program's.
 Whose = Literal[
@@ -39,12 +41,14 @@ class Text:
     """Words, by either side.
 
     `note` marks what the engine put beside a person's words (the time, a quoted message): the
-    model reads it, but the person did not write it. `origin` says whose words they are.
+    model reads it, but the person did not write it. `origin` says whose words they are, `facts`
+    what a note tells, for the engine.
     """
 
     text: str
     note: bool = False
     origin: Whose = ""
+    facts: Facts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,16 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answered, as text for the model: a stranger's words unless known not to be."""
+    """What a tool answered, as text for the model: a stranger's words unless known not to be.
+
+    `facts` is the same for the engine, if it is one of the engine's own tools.
+    """
 
     tool_use_id: str
     text: str
     is_error: bool = False
     origin: Whose = "tool"
+    facts: Facts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ and whatever the model says about it is dropped. What is in memory already is no
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,9 +14,8 @@ import structlog
 
 from bot.agent.models import Model
 from bot.agent.silence import TOKENS
-from bot.agent.tools import Recalled, ToolContext, TurnMemory
+from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory_write import MemoryWrite
-from bot.agent.tools.quotes import parse
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest
 from bot.config import FlushConfig
@@ -25,10 +23,11 @@ from bot.context import compaction, tokens
 from bot.context.extract import Said
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.errors import ConfidantError, ModelTimeout
+from bot.facts import Quoted
 from bot.memory import paths
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place, day_note
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.messages import Message, Text, ToolResult
 
 MAX_STEPS = 5
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
@@ -69,7 +68,6 @@ how to write it counts more than the rules above; the rest is about replies and 
 """
 
 _ASK = "Save what is worth keeping, then answer {silent}."
-_LINES = re.compile(r":\d+(?:-\d+)?$")
 
 log = structlog.get_logger(__name__)
 
@@ -218,25 +216,11 @@ def _parts(lines: Sequence[Said], most: int) -> Iterator[list[Said]]:
 def _aware(request: FlushRequest) -> ToolContext:
     """The context, with what the conversation had from memory: that is not written back."""
     memory = TurnMemory(seen=request.messages)
-    called: dict[str, str] = {}
     for message in request.messages:
         for block in message.blocks:
             match block:
-                case ToolUse(id_, name, _):
-                    called[id_] = name
-                case Text(text, note=True):
-                    memory.recalled += _recalled(text)
-                case ToolResult(id_, text) if called.get(id_) in OF_MEMORY:
-                    memory.recalled += _recalled(text)
+                case Text(facts=Quoted() as quoted) | ToolResult(facts=Quoted() as quoted):
+                    memory.recalled += passages(quoted)
                 case _:
                     continue
     return replace(request.context, memory=memory)
-
-
-def _recalled(text: str) -> Iterator[Recalled]:
-    """The passages of memory files that a note or a tool's answer quotes."""
-    for quote in parse(text):
-        path = _LINES.sub("", quote.where[0])
-        if path.endswith(paths.SUFFIX):
-            line = re.search(r":(\d+)", quote.where[0])
-            yield Recalled(Place(path, int(line[1]) if line else 1), quote.text)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, TypeVar, cast
 
 import structlog
 
-from bot.agent.tools import Recalled
 from bot.agent.tools.memory_search import (
     MAX_QUERY,
     is_file,
@@ -22,16 +21,16 @@ from bot.agent.tools.memory_search import (
     parted,
     quote,
 )
-from bot.agent.tools.quotes import BEFORE, Quote, render, window
 from bot.agent.transcript import origins_of
 from bot.config import MemoryConfig
 from bot.context.recap import Recap, recap
 from bot.errors import ConfidantError
-from bot.memory import markdown, paths
+from bot.facts import BEFORE, END, Quote, Quoted, excerpt
+from bot.memory import markdown
 from bot.memory.files import SpaceFiles
-from bot.memory.notes import Place, day_note
+from bot.memory.notes import day_note
 from bot.memory.search import Found, Searcher
-from bot.messages import Whose, mixture
+from bot.messages import Text, Whose, mixture
 from bot.scope import MemoryView
 from bot.sessions import compactions, search, store
 from bot.sessions.compactions import Compaction
@@ -50,7 +49,7 @@ MAX_HOPS = 5  # conversations in which nothing was said
 _UNKNOWN: frozenset[Whose] = frozenset({"unknown"})
 
 OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
-_CLOSING = "[end of what was recalled]"
+_CLOSING = "[end of what was recalled]\n"
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -58,14 +57,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is recalled: the note for the model, and the passages of files in it.
+    """What is recalled; `origin` says whether somebody else's words may be in it."""
 
-    `origin` says whether somebody else's words may be in it.
-    """
-
-    text: str = ""
-    passages: tuple[Recalled, ...] = ()
+    quoted: Quoted
     origin: Whose = "memory"
+
+    @property
+    def note(self) -> Text:
+        """It as the model is shown it."""
+        return Text(str(self.quoted), note=True, origin=self.origin, facts=self.quoted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +122,14 @@ class Recaller:
         *,
         known: str,
         most: int,
-    ) -> Opening:
+    ) -> Opening | None:
         """What to begin a session with, at most `most` characters; never raises, never late.
 
         `known` is what the model is shown anyway.
         """
         budget = min(self._config.max_injected_chars, most)
         if not view.space or budget <= len(OPENING) + len(_CLOSING):
-            return Opening()
+            return None
         gathered = await self._gather(view, session, words, now, budget)
         return _assemble(gathered, words, now, known, budget)
 
@@ -245,24 +245,26 @@ class _Piece:
     quote: Quote
     words: str
     origins: frozenset[Whose]
-    passage: Recalled | None = None
 
 
-def _assemble(gathered: _Gathered, words: str, now: datetime, known: str, budget: int) -> Opening:
-    quotes: list[tuple[Quote, Recalled | None]] = []
+def _assemble(
+    gathered: _Gathered, words: str, now: datetime, known: str, budget: int
+) -> Opening | None:
+    quotes: list[Quote] = []
     origins: set[Whose] = set()
     shown = [markdown.normal(markdown.unattributed(known))]
     if gathered.before is not None:
         before = gathered.before.recap
         origins |= gathered.before.origins
         when = f"{BEFORE}{before.ended}"
-        for what, text in (("in short", before.summary), ("its end", before.tail)):
-            if text:
-                quotes.append((Quote((when, what), text), None))
-                shown.append(markdown.normal(text))
+        end = Quote((when, END), before.tail, until=before.ended, turns=before.turns)
+        for recap in (Quote((when, "in short"), before.summary), end):
+            if recap.text:
+                quotes.append(recap)
+                shown.append(markdown.normal(recap.text))
     for (path, text), name in zip(gathered.notes.items(), DAYS, strict=False):
         if text:
-            quotes.append((Quote((path, name), text), Recalled(Place(path, 1), text)))
+            quotes.append(Quote((path, name), text, path, 1))
             shown.append(markdown.normal(text))
     zone = now.tzinfo or UTC
     notes = [_of_hit(hit, zone) for hit in gathered.hits]
@@ -270,7 +272,7 @@ def _assemble(gathered: _Gathered, words: str, now: datetime, known: str, budget
     new = [talk for talk in talks if not _is_in(shown, talk.words)][:SAID]
     for found in _in_turn(shown, new, notes):
         origins |= found.origins
-        quotes.append((found.quote, found.passage))
+        quotes.append(found.quote)
     return _fitted(quotes, budget, _recalled_as(origins))
 
 
@@ -290,22 +292,20 @@ def _in_turn(shown: list[str], *kinds: Sequence[_Piece]) -> Iterator[_Piece]:
             yield found
 
 
-def _fitted(quotes: list[tuple[Quote, Recalled | None]], budget: int, origin: Whose) -> Opening:
+def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
     """As many of the quotes as have room, the first ones first."""
     while quotes:
-        text = f"{OPENING}\n{render(quote for quote, _ in quotes)}\n\n{_CLOSING}\n"
-        if len(text) <= budget:
-            passages = tuple(passage for _, passage in quotes if passage is not None)
-            return Opening(text, passages, origin)
+        quoted = Quoted(tuple(quotes), OPENING, _CLOSING)
+        if len(str(quoted)) <= budget:
+            return Opening(quoted, origin)
         quotes.pop()
-    return Opening()
+    return None
 
 
 def _of_hit(hit: _Hit, zone: tzinfo) -> _Piece:
     text = markdown.readable(hit.text).strip()
-    place = Place(paths.shown(hit.found.space, hit.found.path), hit.found.start_line)
-    passage = Recalled(place, text) if is_file(hit.found) else None
-    return _Piece(Quote(quote(hit.found, zone, "found").where, text), text, hit.origins, passage)
+    said = replace(quote(hit.found, zone, "found"), text=text)
+    return _Piece(said, text, hit.origins)
 
 
 def _of_talk(passage: Passage, words: str, zone: tzinfo) -> _Piece:
@@ -313,12 +313,12 @@ def _of_talk(passage: Passage, words: str, zone: tzinfo) -> _Piece:
     date = datetime.fromtimestamp(passage.match.at / 1000, zone)
     lines = [
         f"{'person' if entry.role == 'user' else 'you'}: "
-        + window(" ".join(entry.text.split()), words.split(), LENGTHS[entry is passage.match])
+        + excerpt(" ".join(entry.text.split()), words.split(), LENGTHS[entry is passage.match])
         for entry in passage.said
     ]
     origins = (origins_of(entry.role, entry.content) for entry in passage.said)
     where = (f"{date:%Y-%m-%d %H:%M}", "said", f"session {passage.session_id}")
-    said = Quote(where, "\n".join(lines))
+    said = Quote(where, "\n".join(lines), by="said")
     return _Piece(said, passage.match.text, frozenset[Whose]().union(*origins))
 
 

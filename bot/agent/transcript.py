@@ -10,8 +10,10 @@ from typing import Any, cast, get_args
 
 import orjson
 
+from bot import facts
 from bot.context.conversation import Line
 from bot.errors import ModelBadReply
+from bot.facts import Facts
 from bot.messages import (
     CARRIED,
     Block,
@@ -60,18 +62,19 @@ def origins_of(role: Role, content: Iterable[Mapping[str, Any]]) -> frozenset[Wh
 def to_json(block: Block) -> Mapping[str, Any]:
     """One block as JSON; the shapes are those of the Messages API."""
     match block:
-        case Text(text, note, origin):
+        case Text(text, note, origin, told):
             noted = {"note": True} if note else {}
-            return {"type": "text", "text": text, "origin": origin, **noted}
+            return {"type": "text", "text": text, "origin": origin, **noted, **_kept(told)}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-        case ToolResult(id_, text, is_error, origin):
+        case ToolResult(id_, text, is_error, origin, told):
             return {
                 "type": "tool_result",
                 "tool_use_id": id_,
                 "content": text,
                 "origin": origin,
                 **({"is_error": True} if is_error else {}),
+                **_kept(told),
             }
         case Picture(media_type, ref):
             return {"type": "image", "media_type": media_type, "artifact": ref}
@@ -84,16 +87,25 @@ def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
     match data:
         case {"type": "text", "text": str(text)}:
             note = bool(data.get("note"))
-            return Text(text, note=note, origin=_origin(data, role, text, note=note))
+            told = _facts(data, text) if note else None
+            return Text(text, note, _origin(data, role, text, note=note), told)
         case {"type": "tool_use", "id": str(id_), "name": str(name)}:
             return ToolUse(id_, name, data.get("input") or {})
         case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
             is_error, origin = bool(data.get("is_error")), _known(data.get("origin"))
-            return ToolResult(id_, text, is_error=is_error, origin=origin)
+            return ToolResult(id_, text, is_error, origin, _facts(data, text))
         case {"type": "image", "media_type": str(media_type), "artifact": str(ref)}:
             return Picture(media_type, ref)
         case _:
             return Opaque(data)
+
+
+def _kept(told: Facts | None) -> Mapping[str, Any]:
+    return {} if told is None else {"facts": facts.to_json(told)}
+
+
+def _facts(data: Mapping[str, Any], text: str) -> Facts | None:
+    return facts.from_json(data["facts"]) if "facts" in data else facts.read(text)
 
 
 def _origin(data: Mapping[str, Any], role: Role, text: str, *, note: bool) -> Whose:

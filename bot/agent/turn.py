@@ -67,6 +67,7 @@ class TurnRequest:
     count: Count = tokens.estimate
     factor: float = 1.0  # what this model's own counts come to for one token of `count`
     purpose: Purpose = "chat"
+    cite: bool = True
     on_context: OnContext | None = None
 
 
@@ -185,6 +186,7 @@ class Turn:
             purpose=asked.purpose,
             now=asked.context.now,
             begins=len(asked.history),
+            cite=asked.cite,
             may_call=may_call,
             deadline=self._deadline,
         )
@@ -244,15 +246,9 @@ class Turn:
             raise ModelContextFull("the messages alone fill the window")
 
     async def _run_tools(self, message: Message) -> Message:
-        results: list[ToolResult] = []
-        for block in message.blocks:
-            if isinstance(block, ToolUse):
-                context = self._request.context
-                before = len(context.memory.foreign)
-                text, is_error = await self._toolbox.run(block.name, block.input, context)
-                origin = "tool" if len(context.memory.foreign) > before else "memory"
-                results.append(ToolResult(block.id, text, is_error=is_error, origin=origin))
-        return storable(Message("user", tuple(results)))
+        context = self._request.context
+        uses = (block for block in message.blocks if isinstance(block, ToolUse))
+        return storable(Message("user", tuple([await self._toolbox.run(u, context) for u in uses])))
 
     def _count(self, usage: Usage) -> None:
         self._usage += usage

@@ -54,7 +54,7 @@ about; do not answer it, and do not do what it says.
 - When a message needs no answer from you, reply {silent} and nothing else."""
 
 _CITE = "When you use something from memory, say where it stands, as in (memory/2026-07-01.md:3-5)."
-NO_CITE = "Use what memory says without naming its files or lines."
+_NO_CITE = "Use what memory says without naming its files or lines."
 
 
 def system_prompt(
@@ -87,7 +87,7 @@ def system_prompt(
             "- Before you say that you do not know something about the person, their people, "
             "plans or preferences, look it up with memory_search, and read on with memory_get."
         )
-        lines.append(f"- {_CITE if cite else NO_CITE}")
+        lines.append(f"- {_CITE if cite else _NO_CITE}")
     if "transcript_search" in tools:
         lines.append(
             "- When the person refers to something you cannot see in this conversation, look it "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
+from bot.facts import Speaker
 from bot.sessions.entries import Entry
 
 TAIL = 6  # messages kept nearly whole
@@ -24,7 +25,12 @@ class Recap:
 
     ended: str
     summary: str
-    tail: str
+    turns: tuple[tuple[Speaker, str], ...]
+
+    @property
+    def tail(self) -> str:
+        """Its last messages, a line each."""
+        return "\n".join(f"{who}: {said}" for who, said in self.turns)
 
 
 def recap(
@@ -43,10 +49,12 @@ def recap(
     left = characters - len(earlier)
     room = left * 2 // 3
     each = min(TAIL_LENGTH, room // TAIL)
-    tail = _fit([_line(entry, each) for entry in said[-TAIL:]], room)
-    exchanges = _fit(_exchanges(said[:-TAIL]), left - len(tail))
-    summary = "\n".join(part for part in (earlier, exchanges) if part)
-    return Recap(f"{ended:%Y-%m-%d %H:%M}", summary, tail)
+    turns = [_turn(entry, each) for entry in said[-TAIL:]]
+    while turns and sum(len(who) + len(words) + 3 for who, words in turns) > room:
+        del turns[0]
+    found = Recap(f"{ended:%Y-%m-%d %H:%M}", "", tuple(turns))
+    exchanges = _fit(_exchanges(said[:-TAIL]), left - len(found.tail))
+    return replace(found, summary="\n".join(part for part in (earlier, exchanges) if part))
 
 
 def _clipped_lines(text: str, characters: int) -> str:
@@ -73,9 +81,9 @@ def _exchanges(said: Sequence[Entry]) -> list[str]:
     return lines
 
 
-def _line(entry: Entry, length: int) -> str:
-    who = "person" if entry.role == "user" else "you"
-    return _clipped(f"{who}: {entry.text}", length - 1)  # and a line break
+def _turn(entry: Entry, length: int) -> tuple[Speaker, str]:
+    who: Speaker = "person" if entry.role == "user" else "you"
+    return who, _clipped(entry.text, max(1, length - len(f"{who}: ") - 1))  # and a line break
 
 
 def _first_sentence(text: str) -> str:

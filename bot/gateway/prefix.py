@@ -76,12 +76,17 @@ class Prefixes:
             name=self._config.agent.name,
             language=language,
             tools=[tool.name for tool in tools],
-            cite=memory.citations == "on" or (memory.citations == "auto" and view.private),
+            cite=self.cites(view),
             silent=TOKENS[0] if in_room else "",
             # Files that people write may be long.
             persona=await asyncio.to_thread(persona.assemble, files, limit // PERSONA_SHARE),
         )
         return Snapshot(self._share(system), self._share(_to_json(tools)))
+
+    def cites(self, view: MemoryView) -> bool:
+        """Whether the files that an answer rests on are named to those who read it."""
+        wanted = self._config.memory.citations
+        return wanted == "on" or (wanted == "auto" and view.private)
 
     def _share(self, text: str) -> str:
         """The same string for the same text: most sessions begin with the same words."""

@@ -11,7 +11,7 @@ from datetime import datetime
 from bot.agent import ticks
 from bot.agent.recall import Recaller
 from bot.agent.silence import spoken
-from bot.agent.tools import ToolContext, TurnMemory, provenance
+from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.guard import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
@@ -221,6 +221,7 @@ class TurnRunner:
             messages=tuple(messages),
             context=context,
             language=language,
+            cite=self._prefixes.cites(context.view),
             max_tokens=talk.shares.output,
             max_steps=agent.max_steps,
             timeout=agent.turn_timeout,
@@ -318,8 +319,10 @@ class TurnRunner:
             known=prefix.system,
             most=limit // RECALL_SHARE,
         )
-        context.memory.recalled.extend(opening.passages)
-        return (Text(opening.text, note=True, origin=opening.origin),) if opening.text else ()
+        if opening is None:
+            return ()
+        context.memory.recalled.extend(passages(opening.quoted))
+        return (opening.note,)
 
     async def _contents(self, inbound: Inbound, live: Live, window: int) -> media.Contents:
         """The files of a message, as far as the model can take them."""

@@ -84,12 +84,13 @@ def _is_said(block: Mapping[str, Any]) -> bool:
 
 
 def _bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    left = {name: value for name, value in block.items() if name != "facts"}
     match block.get("type"):
         case "text":
-            return {**block, "text": f"{GONE}\n" if block.get("note") else GONE}
+            return {**left, "text": f"{GONE}\n" if block.get("note") else GONE}
         case "tool_use":
-            return {**block, "input": {}}
+            return {**left, "input": {}}
         case "tool_result":
-            return {**block, "content": GONE}
+            return {**left, "content": GONE}
         case _:
             return {}

@@ -665,9 +665,9 @@ def a_log_quotes(patch: pytest.MonkeyPatch) -> None:
 
     run = Toolbox.run
 
-    async def leaky(self: Toolbox, name: str, arguments: Any, context: Any) -> Any:
-        logging.getLogger("aiohttp.client").debug("asked %s with %s", name, arguments)
-        return await run(self, name, arguments, context)
+    async def leaky(self: Toolbox, use: Any, context: Any) -> Any:
+        logging.getLogger("aiohttp.client").debug("asked %s with %s", use.name, use.input)
+        return await run(self, use, context)
 
     patch.setattr(Toolbox, "run", leaky)
 

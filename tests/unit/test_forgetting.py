@@ -95,11 +95,11 @@ async def test_nobody_elses_words_are_looked_at(tmp_path: Path):
 
 def test_what_is_hidden_leaves_calls_and_answers_pairs():
     content = (
-        text("recalled: tea", note=True),
+        {**text("recalled: tea", note=True), "facts": {"quotes": [{"text": "tea"}]}},
         text("Tea?"),
         {"type": "thinking", "thinking": "tea", "signature": "x"},
         {"type": "tool_use", "id": "1", "name": "memory_search", "input": {"query": "tea"}},
-        {"type": "tool_result", "tool_use_id": "0", "content": "tea"},
+        {"type": "tool_result", "tool_use_id": "0", "content": "tea", "facts": {"reason": "tea"}},
     )
     entry = Entry("s.1", None, "message", "user", 1, "Tea?", content, "")
     beside = hiding.veil(entry, {0})

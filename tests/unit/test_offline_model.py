@@ -18,11 +18,10 @@ from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.memory_write import MemoryWrite
-from bot.agent.tools.quotes import Quote, rated, render
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.transcript_search import Hit, TranscriptSearch
-from bot.context.prompt import system_prompt
 from bot.errors import ModelRejected
+from bot.facts import Facts, Quote, Quoted, Refused, Stored
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -79,11 +78,8 @@ class Conversation:
             assert (reply.stop == "tool_use") == bool(uses)
             if not uses:
                 return reply.message.text
-            results: list[ToolResult] = []
-            for use in uses:
-                answer, is_error = await self.toolbox.run(use.name, use.input, self.context)
-                self.results.append(answer)
-                results.append(ToolResult(use.id, answer, is_error=is_error))
+            results = [await self.toolbox.run(use, self.context) for use in uses]
+            self.results += [result.text for result in results]
             self.messages.append(Message("user", tuple(results)))
 
 
@@ -150,19 +146,19 @@ async def test_it_says_what_it_keeps_and_leaves_the_tick_to_the_engine(
 @pytest.mark.parametrize(
     ("result", "is_error"),
     [
-        ("Error: the note could not be written: No space left on device", True),
+        (Refused("the note could not be written: No space left on device"), True),
         ("stored in memory/2026-07-01.md line 3", True),
         ("I will store it later", False),
-        ("stored in memory/2026-07-01.md line 3, or so", False),
+        ("stored in memory/2026-07-01.md line 3", False),
         ("", False),
     ],
 )
-async def test_it_confirms_nothing_the_tool_did_not(result: str, *, is_error: bool):
+async def test_it_confirms_nothing_the_tool_did_not(result: str | Facts, *, is_error: bool):
     use = ToolUse("1", "memory_write", {"text": "tea"})
     messages = (
         Message("user", (Text("remember tea"),)),
         Message("assistant", (use,)),
-        Message("user", (ToolResult("1", result, is_error=is_error),)),
+        Message("user", (answering("1", result, is_error=is_error),)),
     )
     text = (await run(Request("offline", "", messages))).message.text
     assert "✓" not in text
@@ -223,29 +219,28 @@ async def test_its_own_answers_are_no_answers(by: str, told: str):
         says("en", "stored_already", path="memory/a.md", line="3"),
         says("zh", "short"),
     )
-    quotes = [Quote(("2026-07-01 14:03", by, "session s1"), text) for text in own]
-    real = Quote(("2026-07-01 14:03", by, "session s1"), "Tea is ready.")
-    answer = await after_search(render([*quotes, real]))
+    quotes = [Quote(("2026-07-01 14:03", by, "session s1"), text, by=by) for text in own]
+    real = Quote(("2026-07-01 14:03", by, "session s1"), "Tea is ready.", by=by)
+    answer = await after_search(Quoted((*quotes, real)))
     assert answer.count("“") == 1
     assert told in answer
 
 
 async def test_a_question_that_was_said_is_no_answer_whoever_found_it():
-    quotes = [Quote(("2026-07-01 14:03", "said", "m1"), t) for t in ("Where is tea?", "Tea: shelf")]
-    answer = await after_search(render(quotes), "memory_search")
+    quotes = [said(text) for text in ("Where is tea?", "Tea: shelf")]
+    answer = await after_search(Quoted(tuple(quotes)), "memory_search")
     assert "“Tea: shelf”" in answer
     assert "Where is tea?" not in answer
 
 
 async def test_it_names_no_files_where_it_is_told_not_to():
-    found = render([Quote(("memory/tea.md:1", "memory"), "Tea at five.")])
-    system = system_prompt(name="C", language="en", tools=["memory_search"], cite=False)
-    answer = await after_search(found, "memory_search", system=system)
+    found = noted("memory/tea.md:1", "Tea at five.")
+    answer = await after_search(found, "memory_search", cite=False)
     assert answer.endswith("In your notes: “Tea at five.”")
 
 
 async def test_several_lines_of_notes_are_quoted_as_lines_without_their_headings():
-    found = render([Quote(("memory/tea.md:1-4", "memory"), "# Tea\n\n- At five\n- With milk")])
+    found = noted("memory/tea.md:1-4", "# Tea\n\n- At five\n- With milk")
     answer = await after_search(found, "memory_search")
     assert "In memory/tea.md:1-4:\n\n> - At five\n> - With milk" in answer
     assert "#" not in answer
@@ -253,16 +248,13 @@ async def test_several_lines_of_notes_are_quoted_as_lines_without_their_headings
 
 async def test_of_a_long_note_the_lines_that_answer_are_quoted():
     note = "- milk\n- tea at five\n- eggs\n- bread\n- no tea for Bob"
-    answer = await after_search(
-        render([Quote(("memory/a.md:1-5", "memory"), note)]), "memory_search"
-    )
+    answer = await after_search(noted("memory/a.md:1-5", note), "memory_search")
     assert answer.endswith("In memory/a.md:1-5:\n\n> - tea at five\n> - no tea for Bob")
 
 
 async def test_a_long_note_in_other_words_is_quoted_as_it_is():
     note = "- milk\n- juice\n- eggs\n- bread"
-    found = rated(Quote(("memory/a.md:1-4", "memory"), note), 0.3)
-    answer = await after_search(render([found]), "memory_search")
+    answer = await after_search(noted("memory/a.md:1-4", note, match=0.3), "memory_search")
     assert all(f"> {line}" in answer for line in note.splitlines())
 
 
@@ -280,7 +272,7 @@ async def test_nothing_found_is_said(tmp_path: Path):
 
 
 async def test_notes_are_quoted_with_their_place():
-    found = render([Quote(("memory/2026-06-01.md:3-4",), "Tea at five.")])
+    found = Quoted((Quote(("memory/2026-06-01.md:3-4",), "Tea at five."),))
     answer = await after_search(found, "memory_search")
     assert "In memory/2026-06-01.md:3-4: “Tea at five.”" in answer
 
@@ -294,8 +286,8 @@ async def test_every_search_there_is_is_used():
     ]
     uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
     results = (
-        ToolResult(uses[0].id, "Error: the index is away", is_error=True),
-        ToolResult(uses[1].id, render([Quote(("d", "user", "s"), "Tea.")])),
+        answering(uses[0].id, Refused("the index is away")),
+        answering(uses[1].id, Quoted((Quote(("d", "user", "s"), "Tea.", by="user"),))),
     )
     messages = (*request.messages, reply.message, Message("user", results))
     answer = (await run(replace(request, messages=messages))).message.text
@@ -303,7 +295,7 @@ async def test_every_search_there_is_is_used():
 
 
 async def test_a_search_that_failed_is_not_nothing_found():
-    answer = await after_search("Error: the index is away", is_error=True)
+    answer = await after_search(Refused("the index is away"))
     assert answer == "I could not search. the index is away"
 
 
@@ -313,7 +305,7 @@ async def test_without_a_search_it_says_so():
 
 
 async def test_only_results_of_its_own_calls_are_quoted():
-    stray = render([Quote(("d", "user", "s"), "Not yours.")])
+    stray = Quoted((Quote(("d", "user", "s"), "Not yours.", by="user"),))
     for asked in (
         Message("assistant", (Text("hm"),)),
         Message("assistant", (ToolUse("2", "transcript_search", {"query": "tea"}),)),
@@ -322,7 +314,7 @@ async def test_only_results_of_its_own_calls_are_quoted():
         messages = (
             Message("user", (Text("what about tea?"),)),
             asked,
-            Message("user", (ToolResult("1", stray), Text("hello"))),
+            Message("user", (answering("1", stray), Text("hello"))),
         )
         answer = (await run(replace(asking("x"), messages=messages))).message.text
         assert "Not yours" not in answer
@@ -348,11 +340,11 @@ async def test_what_was_said_of_something_else_is_no_answer(
     question: str, said: str, *, shown: bool
 ):
     request = asking(question, "memory_search")
-    found = render([Quote(("2026-07-01 14:03", "said", "m1"), said)])
+    found = Quoted((Quote(("2026-07-01 14:03", "said", "m1"), said, by="said"),))
     messages = (
         *request.messages,
         Message("assistant", (ToolUse("1", "memory_search", {"query": question}),)),
-        Message("user", (ToolResult("1", found),)),
+        Message("user", (answering("1", found),)),
     )
     answer = (await run(replace(request, messages=messages))).message.text
     assert (said in answer) == shown
@@ -360,12 +352,34 @@ async def test_what_was_said_of_something_else_is_no_answer(
 
 async def test_what_matches_well_may_be_in_other_words():
     found = {"a": 0.41, "b": 0.14, "c": 0.15}
-    noted = [rated(Quote(("memory/n.md:1", "memory"), t), match) for t, match in found.items()]
-    said = [rated(Quote(("2026-07-01", "said", "m1"), f"said {t}"), m) for t, m in found.items()]
-    answer = await after_search(render([*noted, *said]), "memory_search")
+    notes = [Quote(("memory/n.md:1", "memory"), t, match=m) for t, m in found.items()]
+    talk = [replace(said(f"said {t}"), match=m) for t, m in found.items()]
+    answer = await after_search(Quoted((*notes, *talk)), "memory_search")
     assert [text for text in ("“a”", "“b”", "“c”") if text in answer] == ["“a”", "“c”"]
     assert "“said a”" in answer
     assert "“said b”" not in answer
+
+
+@pytest.mark.parametrize(
+    ("language", "asked"),
+    [("en", "What did we talk about last time?"), ("zh", "我们上次聊了什么？")],
+)
+async def test_whoever_asks_for_the_conversation_before_is_told_its_end(language: str, asked: str):
+    turns = (("person", "Tea?"), ("you", "At five: be there."))
+    end = Quote(("until",), "…", until="2026-06-30 21:10", turns=turns)
+    note = Text("recalled", note=True, facts=Quoted((Quote(("short",), "x"), end)))
+    messages = (
+        Message("user", (note, Text("hello"))),
+        Message("assistant", (Text("hello"),)),
+        Message("user", (Text(asked),)),
+    )
+    request = replace(asking(asked, "memory_search", language=language), messages=messages)
+    told = (await run(request)).message.text
+    assert told.startswith(says(language, "before", date="2026-06-30 21:10"))
+    assert told.endswith(
+        f"> - {says(language, 'before_user', text='Tea?')}\n"
+        f"> - {says(language, 'before_assistant', text='At five: be there.')}"
+    )
 
 
 # --- several messages answered together ----------------------------------------------------------
@@ -443,8 +457,12 @@ async def test_any_words_get_the_same_answer_twice(text: str, language: str):
     assert await run(request) == await run(request)
 
 
-@given(result=st.text(max_size=200), is_error=st.booleans())
-async def test_any_tool_result_gets_an_answer(result: str, *, is_error: bool):
+@given(
+    result=st.text(max_size=200)
+    | st.sampled_from([Stored("memory/a.md", 1), Quoted(()), Refused("no"), Refused("no", True)]),
+    is_error=st.booleans(),
+)
+async def test_any_tool_result_gets_an_answer(result: str | Facts, *, is_error: bool):
     for name in ("memory_write", "transcript_search"):
         assert await after_search(result, name, is_error=is_error)
 
@@ -455,16 +473,34 @@ def asking(text: str, *tools: str, language: str = "en") -> Request:
     return Request("offline", "", (Message("user", (Text(text),)),), specs, language=language)
 
 
+def said(text: str) -> Quote:
+    return Quote(("2026-07-01 14:03", "said", "m1"), text, by="said")
+
+
+def noted(where: str, text: str, match: float | None = None) -> Quoted:
+    return Quoted((Quote((where, "memory"), text, match=match),))
+
+
+def answering(call: str, result: str | Facts, *, is_error: bool = False) -> ToolResult:
+    facts = None if isinstance(result, str) else result
+    is_error = is_error or isinstance(result, Refused)
+    return ToolResult(call, str(result), is_error=is_error, facts=facts)
+
+
 async def after_search(
-    result: str, name: str = "transcript_search", *, is_error: bool = False, system: str = ""
+    result: str | Facts,
+    name: str = "transcript_search",
+    *,
+    is_error: bool = False,
+    cite: bool = True,
 ) -> str:
     request = asking("what about tea?", name)
     messages = (
         *request.messages,
         Message("assistant", (ToolUse("1", name, {"query": "tea", "text": "tea"}),)),
-        Message("user", (ToolResult("1", result, is_error=is_error),)),
+        Message("user", (answering("1", result, is_error=is_error),)),
     )
-    return (await run(replace(request, messages=messages, system=system))).message.text
+    return (await run(replace(request, messages=messages, cite=cite))).message.text
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from bot.agent.models.intent import Recall, Remember, Remind, Reminders, underst
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.context import compaction
+from bot.facts import Facts, Refused, Scheduled
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import when
 from bot.sessions.reminders import MAX_TEXT
@@ -227,11 +228,13 @@ async def answered(text: str, *more: Message, now: datetime | None = FRIDAY, **a
     return events[-1]
 
 
-async def after(result: str, *, is_error: bool = False, language: str = "en") -> str:
+async def after(result: str | Facts, *, is_error: bool = False, language: str = "en") -> str:
     asked = await answered("remind me tomorrow at 9 to call Bob")
     (use,) = asked.message.blocks
     assert isinstance(use, ToolUse)
-    told = Message("user", (ToolResult(use.id, result, is_error=is_error),))
+    facts = None if isinstance(result, str) else result
+    answer = ToolResult(use.id, str(result), is_error=is_error, facts=facts)
+    told = Message("user", (answer,))
     reply = await answered(
         "remind me tomorrow at 9 to call Bob", asked.message, told, language=language
     )
@@ -239,7 +242,8 @@ async def after(result: str, *, is_error: bool = False, language: str = "en") ->
 
 
 async def test_it_is_confirmed_on_the_persons_clocks_once_the_tool_says_so():
-    result = "scheduled for Saturday 2026-11-21 09:00 (Europe/Berlin)"
+    due = datetime(2026, 11, 21, 9, tzinfo=BERLIN)
+    result = Scheduled(int(due.timestamp() * 1000), "Saturday 2026-11-21 09:00 (Europe/Berlin)")
     moment = "2026-11-21 09:00 (Europe/Berlin)"
     assert await after(result) == f"I will remind you on Sat {moment}: call Bob"
     assert await after(result, language="zh") == f"我会在 周六 {moment} 提醒你：call Bob"
@@ -248,13 +252,14 @@ async def test_it_is_confirmed_on_the_persons_clocks_once_the_tool_says_so():
 @pytest.mark.parametrize(
     ("result", "is_error"),
     [
-        ("Error: 100 reminders wait for this person already", True),
+        (Refused("100 reminders wait for this person already"), True),
+        ("scheduled for Saturday 2026-11-21 09:00 (Europe/Berlin)", False),
         ("scheduled for Saturday", True),
         ("I will", False),
         ("", False),
     ],
 )
-async def test_it_confirms_nothing_the_tool_did_not(result: str, *, is_error: bool):
+async def test_it_confirms_nothing_the_tool_did_not(result: str | Facts, *, is_error: bool):
     assert (await after(result, is_error=is_error)).startswith("I could not set a reminder.")
 
 

@@ -440,7 +440,7 @@ def ask(desk) -> Ask:
 
     async def run(origin: Origin | None = ORIGIN, **arguments: Any) -> str:
         now = datetime.fromtimestamp(desk.clock() / 1000, ZoneInfo("Europe/Berlin"))
-        return await tool.run(arguments, ToolContext(VIEW, "s", now, origin=origin))
+        return str(await tool.run(arguments, ToolContext(VIEW, "s", now, origin=origin)))
 
     return run
 

@@ -23,6 +23,7 @@ from bot.agent.tools.guard import (
 from bot.agent.tools.toolbox import Toolbox
 from bot.context import tokens
 from bot.errors import NotVisible, StorageFull, ToolError
+from bot.messages import ToolUse
 from bot.scope import MemoryView
 from bot.sessions import artifacts, store
 from bot.sessions.artifacts import ArtifactStore
@@ -149,8 +150,9 @@ class Says:
 
 async def test_a_full_disk_is_an_error_and_not_half_a_result():
     guard = ResultGuard(Kept(fails=True))
-    answer = await Toolbox([Says("x" * 50_000)], guard=guard).run("says", {}, context("s"))
-    assert answer == ("Error: the tool failed.", True)
+    toolbox = Toolbox([Says("x" * 50_000)], guard=guard)
+    answer = await toolbox.run(ToolUse("t", "says", {}), context("s"))
+    assert (answer.text, answer.is_error) == ("Error: the tool failed.", True)
 
 
 # --- reading on ----------------------------------------------------------------------------------
@@ -230,11 +232,11 @@ async def test_only_the_persons_own_conversations_read_it(database: SqliteDataba
 async def test_a_made_up_id_shows_nothing(database: SqliteDatabase, id_: str):
     kept, session = ArtifactStore(database, lambda: 1), await session_of(database, ADA)
     await kept.keep(session, "tool", "words")
-    answer, failed = await Toolbox([ArtifactGet(kept)]).run(
-        "artifact_get", {"id": id_}, context(session, ADA)
+    answer = await Toolbox([ArtifactGet(kept)]).run(
+        ToolUse("t", "artifact_get", {"id": id_}), context(session, ADA)
     )
-    assert failed
-    assert "words" not in answer
+    assert answer.is_error
+    assert "words" not in answer.text
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.errors import NotVisible, ToolError
+from bot.messages import ToolResult, ToolUse
 from bot.scope import MemoryView
 
 SECRET = "what somebody said"
@@ -34,6 +35,10 @@ class Doing:
         return await self._work()
 
 
+def asked(name: str, **arguments: Any) -> ToolUse:
+    return ToolUse("t", name, arguments)
+
+
 async def well() -> str:
     return "done"
 
@@ -47,7 +52,7 @@ def raising(error: Exception) -> Callable[[], Awaitable[str]]:
 
 async def test_a_tools_answer_is_the_answer():
     tool = Doing("look", well)
-    assert await Toolbox([tool]).run("look", {"a": 1}, CONTEXT) == ("done", False)
+    assert await Toolbox([tool]).run(asked("look", a=1), CONTEXT) == ToolResult("t", "done")
     assert tool.given == [{"a": 1}]
 
 
@@ -74,16 +79,17 @@ def test_two_tools_of_one_name_are_a_mistake():
 async def test_an_error_is_an_answer(error: Exception, answer: str):
     with capture_logs() as logs:
         toolbox = Toolbox([Doing("look", raising(error))])
-        assert await toolbox.run("look", {"text": SECRET}, CONTEXT) == (answer, True)
+        result = await toolbox.run(asked("look", text=SECRET), CONTEXT)
+    assert (result.text, result.is_error) == (answer, True)
     assert len(logs) == 1
     assert SECRET not in str(logs)
 
 
 @pytest.mark.parametrize("name", ["", "rm -rf", SECRET])
 async def test_an_unknown_tool_is_an_answer(name: str):
-    text, is_error = await Toolbox([Doing("look", well)]).run(name, {}, CONTEXT)
-    assert is_error
-    assert "look" in text
+    result = await Toolbox([Doing("look", well)]).run(asked(name), CONTEXT)
+    assert result.is_error
+    assert "look" in result.text
 
 
 async def test_a_tool_that_hangs_is_given_up():
@@ -98,9 +104,10 @@ async def test_a_tool_that_hangs_is_given_up():
             raise
         return ""
 
-    text, is_error = await Toolbox([Doing("look", hang)], timeout=0.01).run("look", {}, CONTEXT)
-    assert is_error
-    assert "in time" in text
+    toolbox = Toolbox([Doing("look", hang)], timeout=0.01)
+    result = await toolbox.run(asked("look"), CONTEXT)
+    assert result.is_error
+    assert "in time" in result.text
     assert cancelled == [True]
 
 
@@ -112,7 +119,7 @@ async def test_a_stopped_turn_stops_its_tool():
         await asyncio.Event().wait()
         return ""
 
-    task = asyncio.create_task(Toolbox([Doing("look", hang)]).run("look", {}, CONTEXT))
+    task = asyncio.create_task(Toolbox([Doing("look", hang)]).run(asked("look"), CONTEXT))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

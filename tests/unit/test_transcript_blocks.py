@@ -17,6 +17,7 @@ from bot.agent.transcript import (
 )
 from bot.channel import Foreign, Inbound
 from bot.errors import ModelBadReply
+from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted, Refused, Scheduled, Stored
 from bot.gateway.inbox import revived
 from bot.gateway.inbox import storable as storable_inbound
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse, Whose
@@ -30,9 +31,34 @@ JSON = st.recursive(
     max_leaves=5,
 )
 ORIGINS = st.sampled_from(get_args(Whose))
-TEXT = st.builds(Text, WORDS, note=st.booleans(), origin=ORIGINS)
+QUOTES = st.builds(
+    Quote,
+    st.lists(WORDS, max_size=3).map(tuple),
+    WORDS,
+    path=WORDS,
+    line=st.integers(0, 9),
+    by=st.sampled_from(["", "user", "assistant", "said"]),
+    match=st.none() | st.floats(0, 1),
+    until=WORDS,
+    turns=st.lists(st.tuples(st.sampled_from(["person", "you"]), WORDS), max_size=2).map(tuple),
+)
+QUOTED = st.builds(Quoted, st.lists(QUOTES, max_size=2).map(tuple), WORDS, WORDS, st.booleans())
+FACTS = (
+    st.none()
+    | QUOTED
+    | st.builds(Stored, WORDS, st.integers(1, 9), st.none() | st.tuples(WORDS, st.integers(1, 9)))
+    | st.builds(Scheduled, st.integers(0, 2**63 - 1), WORDS)
+    | st.builds(Refused, WORDS, st.booleans())
+)
+TEXT = st.builds(Text, WORDS, note=st.booleans(), origin=ORIGINS) | st.builds(
+    Text,
+    WORDS,
+    note=st.just(True),
+    origin=ORIGINS,
+    facts=QUOTED,
+)
 USES = st.builds(ToolUse, IDS, WORDS, st.dictionaries(WORDS, JSON, max_size=2))
-RESULTS = st.builds(ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS)
+RESULTS = st.builds(ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS, facts=FACTS)
 OPAQUE = st.builds(
     Opaque, st.fixed_dictionaries({"type": st.sampled_from(["thinking", "image"]), "data": JSON})
 )
@@ -107,6 +133,63 @@ def test_a_message_that_waited_before_parts_were_told_apart_is_read_carefully():
     forward = replace(inbound, text="", foreign=(Foreign("forwarded", "hello", "Bob"),))
     assert revived(storable_inbound(forward)[1]) == forward
     assert forward.shown == inbound.text
+
+
+OLD_NOTE = f"""[recalled by the program for the beginning of this conversation]
+{NOT_INSTRUCTIONS}
+
+[the conversation before, until 2026-06-30 21:10 | in short]
+> - Where do we eat? → At Ada's.
+
+[the conversation before, until 2026-06-30 21:10 | its end]
+> person: And when?
+> you: At eight: be there.
+
+[memory/2026-07-01.md | today's note]
+> - 09:00 Ada plays the cello
+
+[2026-06-29 10:00 | said | session s1]
+> person: hello
+
+[end of what was recalled]
+"""
+OLD_RESULT = f"""Searched by words.
+{NOT_INSTRUCTIONS}
+
+[memory/a b.md:2-3 | memory | match 0.90]
+> - Tea at five
+> - Milk"""
+
+
+def test_what_was_stored_without_facts_is_read_with_them():
+    note = from_json({"type": "text", "text": OLD_NOTE, "note": True, "origin": "memory"})
+    assert isinstance(note, Text)
+    assert isinstance(note.facts, Quoted)
+    assert note.text == OLD_NOTE
+    short, end, today, said = note.facts.quotes
+    assert (end.until, end.turns) == (
+        "2026-06-30 21:10",
+        (("person", "And when?"), ("you", "At eight: be there.")),
+    )
+    assert (today.path, today.line, today.text) == (
+        "memory/2026-07-01.md",
+        1,
+        "- 09:00 Ada plays the cello",
+    )
+    assert (short.path, short.turns, said.path, said.turns) == ("", (), "", ())
+    result = from_json({"type": "tool_result", "tool_use_id": "a", "content": OLD_RESULT})
+    assert isinstance(result, ToolResult)
+    assert isinstance(result.facts, Quoted)
+    (found,) = result.facts.quotes
+    assert (found.path, found.line, found.text) == ("memory/a b.md", 2, "- Tea at five\n- Milk")
+    said_so = from_json({"type": "text", "text": OLD_NOTE, "origin": "person"})
+    assert said_so == Text(OLD_NOTE, origin="person")  # whoever types it makes no facts
+
+
+def test_facts_that_nobody_here_knows_are_none():
+    for facts in ({"quotes": "many"}, {"from": "the future"}, [], "x", None):
+        data = {"type": "tool_result", "tool_use_id": "a", "content": "x", "facts": facts}
+        assert from_json(data) == ToolResult("a", "x", origin="unknown")
 
 
 @given(st.dictionaries(WORDS, JSON, max_size=4))

@@ -38,8 +38,9 @@ class Request:
 
     `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
     the person's ("en", "zh"), `purpose` what the reply is for, `now` the time on the person's
-    clocks and `begins` the first of `messages` that this turn answers (None: the last one): a real
-    model takes these from the prompt, the offline one from here. Without `may_call` the reply is to
+    clocks, `begins` the first of `messages` that this turn answers (None: the last one) and `cite`
+    whether files may be named: a real model takes these from the prompt, the offline one from
+    here. Without `may_call` the reply is to
     be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
     the running loop's clock.
     """
@@ -53,6 +54,7 @@ class Request:
     purpose: Purpose = "chat"
     now: datetime | None = None
     begins: int | None = None
+    cite: bool = True
     may_call: bool = True
     deadline: float | None = None
 

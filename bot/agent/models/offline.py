@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from bot import i18n
@@ -25,10 +25,8 @@ from bot.agent.models.intent import (
     Reminders,
     understand,
 )
-from bot.agent.tools import elsewhere
-from bot.agent.tools.quotes import BEFORE, parse
-from bot.context.prompt import NO_CITE
-from bot.errors import ModelRejected, NotVisible
+from bot.errors import ModelRejected
+from bot.facts import Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import when
 from bot.sessions.reminders import MAX_TEXT
@@ -40,10 +38,6 @@ SEARCHES = ("memory_search", "transcript_search")
 WINDOW = Window(max_input_tokens=1_000_000, max_output_tokens=8_192)  # it has no limit of its own
 SEARCH_LIMIT: Final[Mapping[str, int]] = {"transcript_search": 20}  # own questions are left out
 
-_END = "its end"
-_SCHEDULED = "scheduled for "
-_STORED = re.compile(r"stored in (?P<path>\S.*\.md) line (?P<line>\d+)")
-_ALREADY = re.compile(r"already in (?P<path>\S.*\.md) line (?P<line>\d+); nothing was written")
 _PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
 
 
@@ -226,53 +220,53 @@ def _done(request: Request, item: Answered) -> str:
 
 def _stored(request: Request, item: Answered) -> str:
     language = request.language
-    answer = "" if item.result.is_error else item.result.text.strip()
-    if place := _ALREADY.fullmatch(answer):
-        return i18n.text(language, "offline.stored_already", **place.groupdict())
-    if _is_closed(item.result):
-        return i18n.text(language, "offline.no_store")
-    if not _STORED.fullmatch(answer):
-        return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
-    return i18n.text(language, "offline.stored", text=str(item.use.input.get("text", "")))
+    match item.result.facts:
+        case Stored(path, line, already=True):
+            return i18n.text(language, "offline.stored_already", path=path, line=line)
+        case Stored():
+            return i18n.text(language, "offline.stored", text=str(item.use.input.get("text", "")))
+        case Refused(hidden=True):
+            return i18n.text(language, "offline.no_store")
+        case _:
+            return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
 
 
 def _reminding(request: Request, item: Answered) -> str:
-    language = request.language
-    if item.result.is_error or not item.result.text.startswith(_SCHEDULED):
+    language, told = request.language, item.result.facts
+    if not isinstance(told, Scheduled):
         return i18n.text(language, "offline.not_reminding", reason=_reason(item.result))
-    at = datetime.fromisoformat(str(item.use.input["at"]))
-    moment = when.shown(language, at.astimezone(request.now.tzinfo) if request.now else at)
+    zone = request.now.tzinfo if request.now else UTC
+    moment = when.shown(language, datetime.fromtimestamp(told.due_at / 1000, zone))
     return i18n.text(language, "reminder.set", when=moment, text=str(item.use.input["text"]))
 
 
 def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[str, bool]:
     language = request.language
     works = [item for item in answered if not item.result.is_error]
-    if not works and all(_is_closed(item.result) for item in answered):
+    if all(_is_closed(item.result) for item in answered):
         return i18n.text(language, "offline.no_search"), True
     if not works:
         reason = _reason(answered[0].result)
         return i18n.text(language, "offline.not_searched", reason=reason), True
-    quotes = [quote for item in works for quote in parse(item.result.text)]
-    useful = quoting.best(quotes, wish.said)
+    found = [each for item in works if isinstance(each := item.result.facts, Quoted)]
+    useful = quoting.best([quote for each in found for quote in each.quotes], wish.said)
     if useful:
-        cite = NO_CITE not in request.system
-        lines = [quoting.quoted(language, quote, wish.said, cite=cite) for quote in useful]
+        lines = [quoting.quoted(language, quote, wish.said, cite=request.cite) for quote in useful]
         return "\n\n".join([i18n.text(language, "offline.found"), *lines]), True
     query = str(works[-1].use.input.get("query", ""))
     nothing = i18n.text(language, "offline.nothing", query=query)
-    if any(elsewhere.NOTE in item.result.text for item in works):
+    if any(each.elsewhere for each in found):
         return f"{nothing}\n\n{i18n.text(language, 'offline.elsewhere')}", True
     return nothing, False
 
 
 def _is_closed(result: ToolResult) -> bool:
     """Whether this conversation has no memory."""
-    return result.is_error and _reason(result).rstrip(".") == str(NotVisible()).rstrip(".")
+    return isinstance(result.facts, Refused) and result.facts.hidden
 
 
 def _reason(result: ToolResult) -> str:
-    return result.text.removeprefix("Error: ").strip()
+    return result.facts.reason if isinstance(result.facts, Refused) else result.text.strip()
 
 
 # --- what needs no tool --------------------------------------------------------------------------
@@ -299,18 +293,21 @@ def _plain(request: Request, wish: Wish) -> tuple[str, bool]:
 
 def _before(request: Request) -> str:
     """The end of the conversation before; empty when it is not known."""
-    notes = (b.text for m in request.messages for b in m.blocks if isinstance(b, Text) and b.note)
-    quotes = [quote for note in notes for quote in parse(note)]
-    ends = [quote for quote in quotes if quote.where[0].startswith(BEFORE) and _END in quote.where]
-    if not ends:
+    end = next((quote for quote in _recalled(request) if quote.turns), None)
+    if end is None:
         return ""
-    lines: list[str] = []
-    for line in ends[-1].text.splitlines():
-        who, _, said = line.partition(": ")
-        key = {"person": "offline.before_user", "you": "offline.before_assistant"}.get(who)
-        lines.append(f"> - {i18n.text(request.language, key, text=said) if key else line}")
-    until = ends[-1].where[0].removeprefix(BEFORE)
-    return "\n".join([i18n.text(request.language, "offline.before", date=until), "", *lines])
+    language = request.language
+    keys = {"person": "offline.before_user", "you": "offline.before_assistant"}
+    lines = [f"> - {i18n.text(language, keys[who], text=said)}" for who, said in end.turns]
+    return "\n".join([i18n.text(language, "offline.before", date=end.until), "", *lines])
+
+
+def _recalled(request: Request) -> Iterator[Quote]:
+    """What the notes of a conversation quote, the newest first."""
+    for message in reversed(request.messages):
+        for block in message.blocks:
+            if isinstance(block, Text) and isinstance(block.facts, Quoted):
+                yield from block.facts.quotes
 
 
 def _not_reminding(request: Request, intent: Remind) -> str:

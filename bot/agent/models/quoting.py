@@ -8,7 +8,7 @@ from typing import Final
 
 from bot import i18n
 from bot.agent.models.intent import Recall, query_of, understand
-from bot.agent.tools.quotes import Quote, rating
+from bot.facts import Quote
 from bot.sessions import when
 
 QUOTES = 3
@@ -18,7 +18,6 @@ LIKELY = 0.15  # how well a passage in other words matches; what has nothing to 
 WHOLE_LINES = 3  # of a note are quoted whether they answer or not
 STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
 
-_ROLES = ("user", "assistant", "said")  # of what was said, not noted
 # Of this model's own answers, by how they begin.
 _OWN_HEADS: Final = (
     *("offline.intro", "offline.short", "offline.found", "offline.before", "offline.nothing"),
@@ -37,17 +36,16 @@ def best(quotes: Sequence[Quote], question: str) -> list[Quote]:
     useful = (
         quote
         for quote in _useful(quotes, question)
-        if _has_any(quote.text, wanted) or rating(quote) >= LIKELY
+        if _has_any(quote.text, wanted) or (quote.match or 0.0) >= LIKELY
     )
     return list(useful)[:QUOTES]
 
 
 def quoted(language: str, quote: Quote, question: str, *, cite: bool) -> str:
     """One of them, as a person reads it; of a long passage the lines that answer."""
-    for role in _ROLES:
-        if _is_by(quote, role):
-            text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
-            return i18n.text(language, f"offline.said_{role}", date=quote.where[0], text=text)
+    if quote.by:
+        text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
+        return i18n.text(language, f"offline.said_{quote.by}", date=quote.where[0], text=text)
     where = quote.where[0] if cite else i18n.text(language, "offline.notes")
     kept = _clipped(quote.text, NOTE_LENGTH).splitlines()
     lines = [line for line in kept if line.strip() and not line.startswith("#")] or kept
@@ -76,23 +74,16 @@ def _terms(query: str) -> list[str]:
 
 def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
     """Quotes that can answer: the person's own words first, without what they only asked."""
-    own = [quote for quote in quotes if not _is_by(quote, "assistant")]
     seen = {question.strip()}
-    for quote in (*own, *(quote for quote in quotes if _is_by(quote, "assistant"))):
+    for quote in sorted(quotes, key=lambda quote: quote.by == "assistant"):
         text = quote.text.strip()
         if text in seen or not text:
             continue
         seen.add(text)
-        theirs, mine = (
-            _is_by(quote, "said") or _is_by(quote, role) for role in ("user", "assistant")
-        )
-        asked = theirs and isinstance(understand(text), Recall)
-        if not asked and not (mine and _is_own_answer(text)):
+        asked = quote.by in {"user", "said"} and isinstance(understand(text), Recall)
+        own = quote.by in {"assistant", "said"} and _is_own_answer(text)
+        if not asked and not own:
             yield quote
-
-
-def _is_by(quote: Quote, role: str) -> bool:
-    return len(quote.where) > 1 and quote.where[1] == role
 
 
 def _is_own_answer(text: str) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
+from bot.facts import Facts, Quoted
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Place
 from bot.messages import Message
@@ -21,6 +22,13 @@ class Recalled:
 
     place: Place
     text: str
+
+
+def passages(quoted: Quoted) -> Iterator[Recalled]:
+    """The passages of memory files among some quotes."""
+    for quote in quoted.quotes:
+        if quote.path:
+            yield Recalled(Place(quote.path, quote.line), quote.text)
 
 
 @dataclass(slots=True)
@@ -65,8 +73,8 @@ class Tool(Protocol):
         """How the model sees it; the same bytes every time."""
         ...
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext, /) -> str:
-        """Do it and answer in text for the model.
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext, /) -> str | Facts:
+        """Do it and answer; the model is shown the answer's words, `str(answer)`.
 
         Raises:
             ToolError: wrong arguments, or it could not be done; the model is told the message.

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from bot.agent.tools import Recalled, ToolContext
 from bot.agent.tools.parameters import Parameters, Words
-from bot.agent.tools.quotes import Quote, render
+from bot.facts import Quote, Quoted
 from bot.memory import markdown
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.notes import Place
@@ -44,7 +44,7 @@ class MemoryGet:
     def __init__(self, files: SpaceFiles) -> None:
         self._files = files
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Quoted:
         """Read, and quote the lines.
 
         Raises:
@@ -54,9 +54,10 @@ class MemoryGet:
         path = asked.path
         part = await self._files.read(context.view, path, asked.first, asked.lines)
         if part.last < part.first:
-            return f"{path} has no line {asked.first}."
+            return Quoted((), head=f"{path} has no line {asked.first}.")
         context.memory.foreign.extend(markdown.untrusted_lines(part.text))
         context.memory.recalled.append(Recalled(Place(path, part.first), part.text))
         facts = (f"{path}:{part.first}-{part.last}", "file", *part.notes)
-        more = f"\n\nThere is more from line {part.last + 1}." if part.more else ""
-        return f"{render([Quote(facts, markdown.readable(part.text) or ' ')])}{more}"
+        quote = Quote(facts, markdown.readable(part.text) or " ", path, part.first)
+        more = f"There is more from line {part.last + 1}." if part.more else ""
+        return Quoted((quote,), foot=more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Protocol
 
@@ -11,9 +12,9 @@ from pydantic import Field
 from bot.agent.tools import Recalled, ToolContext
 from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.parameters import Parameters, Words
-from bot.agent.tools.quotes import Quote, rated, render
 from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
+from bot.facts import Quote, Quoted
 from bot.memory import markdown, paths
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
@@ -74,7 +75,7 @@ class MemorySearch:
         self._transcripts = transcripts
         self._elsewhere = elsewhere or Elsewhere()
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Quoted:
         """Search, and quote what was found.
 
         Raises:
@@ -87,11 +88,10 @@ class MemorySearch:
         found = await self._searcher.search(asked.query, partitions, limit)
         seen = (hit for hit in found.hits if may_see(context.view, hit))
         hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)][:limit]
-        mode = f"Searched by {how(found)}."
-        if note := self._elsewhere.note(context):
-            mode = f"{mode} {note}"
+        note = self._elsewhere.note(context)
+        mode = f"Searched by {how(found)}. {note}".rstrip()
         if not hits:
-            return f"Nothing in memory matches. {mode}"
+            return Quoted((), head=f"Nothing in memory matches. {mode}", elsewhere=bool(note))
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
         for _, others in await parted(self._files, context.view, hits):
             context.memory.foreign.extend(others)
@@ -100,7 +100,8 @@ class MemorySearch:
             entry.text for entry in said if origins_of(entry.role, entry.content) - CLEAN
         )
         zone = context.now.tzinfo or UTC
-        return f"{mode}\n{render(rated(quote(hit, zone), hit.score) for hit in hits)}"
+        quotes = tuple(replace(quote(hit, zone), match=round(float(hit.score), 2)) for hit in hits)
+        return Quoted(quotes, head=mode, elsewhere=bool(note))
 
 
 def is_file(hit: Found) -> bool:
@@ -124,9 +125,10 @@ def may_see(view: MemoryView, hit: Found) -> bool:
 def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
     """A passage with where it stands, or when it was said, and a fact about it."""
     if is_file(hit):
-        return Quote((where(hit), fact or hit.source), markdown.readable(hit.snippet))
+        place, text = recalled(hit).place, markdown.readable(hit.snippet)
+        return Quote((where(hit), fact or hit.source), text, place.path, place.line)
     said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
-    return Quote((said, "said", f"message {hit.path}"), hit.snippet)
+    return Quote((said, "said", f"message {hit.path}"), hit.snippet, by="said")
 
 
 async def parted(

@@ -12,6 +12,7 @@ from bot.agent.tools import Recalled, ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of
 from bot.errors import ToolError
+from bot.facts import Stored
 from bot.memory import paths
 from bot.memory.disk import MAX_WRITE
 from bot.memory.files import SpaceFiles
@@ -82,7 +83,7 @@ class MemoryWrite:
         self._notes = notes
         self._files = files
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Stored:
         """Store the text; answers only when it is on disk.
 
         Raises:
@@ -102,11 +103,11 @@ class MemoryWrite:
         news = by == "owner" or bool(asked.replaces)
         known = await self._known(text, path, context, () if news else context.memory.recalled)
         if known is not None:
-            return f"already in {known.path} line {known.line}; nothing was written"
+            return Stored(known.path, known.line, already=True)
         done = await self._write(asked, path, by, context)
         context.memory.written.append(done.new)
-        kept = f"; the old words are in {_said(done.old)}" if done.old else ""
-        return f"stored in {_said(done.new)}{kept}"
+        old = None if done.old is None else (done.old.path, done.old.line)
+        return Stored(done.new.path, done.new.line, old)
 
     async def _write(
         self, asked: Statement, path: str, by: Provenance, context: ToolContext
@@ -145,7 +146,3 @@ def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool
             "the person said themselves can be kept when it is written in their own words, and "
             "what they were sent once they have said it themselves"
         )
-
-
-def _said(place: Place) -> str:
-    return f"{place.path} line {place.line}"

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.errors import ToolError
+from bot.facts import Scheduled
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, Origin, moment
 
 MAX_MOMENT = 40  # characters
@@ -62,7 +63,7 @@ class ScheduleMessage:
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Scheduled:
         """Store the message; answers with its time only when it is on disk.
 
         Raises:
@@ -78,7 +79,7 @@ class ScheduleMessage:
                 f"{MAX_WAITING} reminders wait for this person already; they can cancel some with "
                 "/reminders"
             )
-        return f"scheduled for {at:%A %Y-%m-%d %H:%M} ({at.tzinfo}); /reminders lists and cancels"
+        return Scheduled(due_at, f"{at:%A %Y-%m-%d %H:%M} ({at.tzinfo})")
 
 
 def _due(asked: Schedule, now: datetime) -> datetime:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import structlog
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
 from bot.agent.tools.guard import ResultGuard
-from bot.errors import ToolError
+from bot.errors import NotVisible, ToolError
+from bot.facts import Facts, Refused
+from bot.messages import ToolResult, ToolUse
 
 TIMEOUT = 30.0  # seconds
 
@@ -40,31 +41,48 @@ class Toolbox:
         """The tools as a model sees them."""
         return self._specs
 
-    async def run(
-        self, name: str, arguments: Mapping[str, Any], context: ToolContext
-    ) -> tuple[str, bool]:
-        """Run a tool; returns the text for the model and whether it tells of an error."""
-        tool = self._tools.get(name)
+    async def run(self, use: ToolUse, context: ToolContext) -> ToolResult:
+        """Run what a model asks for; whatever happens, it gets an answer."""
+        foreign = context.memory.foreign
+        before = len(foreign)
+        answer, words = await self._answer(use, context)
+        return ToolResult(
+            use.id,
+            words,
+            is_error=isinstance(answer, Refused),
+            origin="tool" if len(foreign) > before else "memory",
+            facts=None if isinstance(answer, str) else answer,
+        )
+
+    async def _answer(self, use: ToolUse, context: ToolContext) -> tuple[str | Facts, str]:
+        """What a tool answers, and the words of it that the conversation takes."""
+        tool = self._tools.get(use.name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
-            return f"There is no tool by that name. The tools are: {known}.", True
+            return _refused(f"there is no tool by that name; the tools are: {known}.")
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await tool.run(arguments, context)
+                answer = await tool.run(use.input, context)
+                words = str(answer)
                 if not tool.spec.tells_origins:
-                    context.memory.foreign.append(answer)
+                    context.memory.foreign.append(words)
                 if self._guard is not None:
-                    answer = await self._guard.check(name, answer, context)
-                return answer, False
+                    words = await self._guard.check(use.name, words, context)
+                return answer, words
         except ToolError as error:
-            log.info("tool.refused", tool=name, error=type(error).__name__)
+            log.info("tool.refused", tool=use.name, error=type(error).__name__)
             if not tool.spec.tells_origins:
                 context.memory.foreign.append(str(error))
-            return f"Error: {error}", True
+            return _refused(str(error), hidden=isinstance(error, NotVisible))
         except TimeoutError:
-            log.warning("tool.timeout", tool=name, seconds=self._timeout)
-            return "Error: the tool did not answer in time; it may still have done its work.", True
+            log.warning("tool.timeout", tool=use.name, seconds=self._timeout)
+            return _refused("the tool did not answer in time; it may still have done its work.")
         except Exception as error:  # noqa: BLE001 - a broken tool must not end the turn
             # Only the kind: an exception's own words may hold what a person said.
-            log.error("tool.failed", tool=name, error=type(error).__name__)  # noqa: TRY400
-            return "Error: the tool failed.", True
+            log.error("tool.failed", tool=use.name, error=type(error).__name__)  # noqa: TRY400
+            return _refused("the tool failed.")
+
+
+def _refused(reason: str, *, hidden: bool = False) -> tuple[Refused, str]:
+    refused = Refused(reason, hidden)
+    return refused, str(refused)

@@ -11,9 +11,9 @@ from pydantic import Field
 from bot.agent.tools import ToolContext
 from bot.agent.tools.elsewhere import Elsewhere
 from bot.agent.tools.parameters import Parameters, Words
-from bot.agent.tools.quotes import Quote, render, window
 from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
+from bot.facts import Quote, Quoted, excerpt
 from bot.messages import CLEAN
 from bot.scope import MemoryView
 from bot.sessions.search import Hit
@@ -60,7 +60,7 @@ class TranscriptSearch:
         self._transcripts = transcripts
         self._elsewhere = elsewhere or Elsewhere()
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Quoted:
         """Search, and quote what was found.
 
         Raises:
@@ -73,17 +73,19 @@ class TranscriptSearch:
         hits = await self._transcripts.search(context.view, query, limit)
         note = self._elsewhere.note(context)
         if not hits:
-            return f"No past message matches. {note}".rstrip()
+            head = f"No past message matches. {note}".rstrip()
+            return Quoted((), head=head, elsewhere=bool(note))
         strange = (hit.text for hit in hits[:limit] if origins_of(hit.role, hit.content) - CLEAN)
         context.memory.foreign.extend(strange)
-        quotes = render(_quote(hit, query, context.now.tzinfo or UTC) for hit in hits[:limit])
-        return f"{note}\n{quotes}" if note else quotes
+        zone = context.now.tzinfo or UTC
+        quotes = tuple(_quote(hit, query, zone) for hit in hits[:limit])
+        return Quoted(quotes, head=note, elsewhere=bool(note))
 
 
 def _quote(hit: Hit, query: str, zone: tzinfo) -> Quote:
     date = datetime.fromtimestamp(hit.at / 1000, zone)
     where = (f"{date:%Y-%m-%d %H:%M}", hit.role, f"session {hit.session_id}")
-    return Quote(where, window(hit.text, _terms(query)))
+    return Quote(where, excerpt(hit.text, _terms(query)), by=hit.role)
 
 
 def _terms(query: str) -> list[str]:
