@@ -18,20 +18,15 @@ import tzlocal
 from bot import housekeeping
 from bot.agent.compactor import Compactor
 from bot.agent.flush import Flusher
-from bot.agent.models import Model
+from bot.agent.models import Model, Models
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
 from bot.agent.recall import Recaller
-from bot.agent.select import Models
-from bot.agent.tools.artifact_get import ArtifactGet
-from bot.agent.tools.elsewhere import Elsewhere
-from bot.agent.tools.guard import ResultGuard
-from bot.agent.tools.memory_get import MemoryGet
-from bot.agent.tools.memory_search import MemorySearch
-from bot.agent.tools.memory_write import MemoryWrite
+from bot.agent.tools.artifacts import ArtifactGet, ResultGuard
+from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
+from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.tools.transcript_search import TranscriptSearch
 from bot.channel import Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
 from bot.clock import Clock, system_clock
 from bot.commands.menu import menu

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from bot.agent.models import Model, Reply, Request, Usage
-from bot.agent.silence import is_silent
+from bot.agent.replies import is_silent
 from bot.context import compaction, quality, tokens
 from bot.context.compaction import Chunk
 from bot.context.extract import Said, clipped

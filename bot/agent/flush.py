@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import structlog
 
 from bot.agent.models import Model
-from bot.agent.silence import TOKENS
+from bot.agent.replies import TOKENS
 from bot.agent.tools import ToolContext, TurnMemory, passages
-from bot.agent.tools.memory_write import MemoryWrite
+from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest
 from bot.config import FlushConfig

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import structlog
 
-from bot.agent.tools.memory_search import (
+from bot.agent.tools.search import (
     MAX_QUERY,
     is_file,
     may_see,

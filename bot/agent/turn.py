@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from bot.agent.models import Model, Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage
-from bot.agent.silence import is_silent, may_become_silent, spoken
+from bot.agent.replies import is_silent, may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bot.agent.models import Window
+from bot.agent.models import OFFLINE, Window
 from bot.agent.models.anthropic import AnthropicModel
-from bot.agent.select import OFFLINE
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
 from bot.cli.common import DATABASE_NAME, ConfigOption, harmless, load, local_time, reading
 from bot.config import AnthropicConfig, Config

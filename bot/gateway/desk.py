@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from bot.agent.models import ToolSpec
-from bot.agent.select import Models
+from bot.agent.models import Models, ToolSpec
 from bot.channel import Admins, Channel, Health, Inbound
 from bot.commands.base import Call
 from bot.context import notices

@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 import structlog
 
-from bot.agent.tools.guard import limit_of, shortened
+from bot.agent.tools.artifacts import limit_of, shortened
 from bot.channel import Address, Channel, Files, Inbound, Media
 from bot.errors import ChannelError, StorageError
 from bot.gateway.pictures import NotOpened, Pictures

@@ -9,7 +9,7 @@ import orjson
 from cachetools import LRUCache
 
 from bot.agent.models import ToolSpec
-from bot.agent.silence import TOKENS
+from bot.agent.replies import TOKENS
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile

@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from bot.agent.ticks import without_ticks
+from bot.agent.replies import without_ticks
 from bot.channel import Address, Channel, Drafts, Typing
 
 TYPING_DELAY = 0.4  # seconds; a reply that is faster needs no sign of life

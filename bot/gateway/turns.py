@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bot.agent import ticks
+from bot.agent import replies
 from bot.agent.recall import Recaller
-from bot.agent.silence import spoken
+from bot.agent.replies import spoken
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
-from bot.agent.tools.guard import reference_of
+from bot.agent.tools.artifacts import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
@@ -150,7 +150,7 @@ class TurnRunner:
                 result = await self._answered(key, asked, presence)
             finally:
                 self._metrics.running.dec()
-        stored = ticks.confirmation(asked.request.language, asked.request.context.memory.written)
+        stored = replies.confirmation(asked.request.language, asked.request.context.memory.written)
         unseen = media.told(asked.unseen, asked.request.language)
         answer = _answer(result, talk.room.name, asked.request.language, stored, unseen)
         used = await self._commit(rows, asked, result, answer, presence.draft)
@@ -477,11 +477,11 @@ def _read(message: Message) -> str:
     """A message as a person reads it."""
     if message.role == "user":
         return message.text
-    return ticks.without_ticks(spoken(message.text))
+    return replies.without_ticks(spoken(message.text))
 
 
 def _answer(result: TurnResult, model: str, language: str, stored: str, unseen: str) -> _Answer:
-    reply = ticks.without_ticks(result.reply)
+    reply = replies.without_ticks(result.reply)
     notice = ""
     if result.error is not None:
         notice = _failure(language, result.error, model)

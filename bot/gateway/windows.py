@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from bot.agent.models import Model
-from bot.agent.select import Models
+from bot.agent.models import Model, Models
 from bot.config import Config
 from bot.context import budget, calibration
 from bot.context.budget import Budget, Window

@@ -18,8 +18,8 @@ import pytest
 
 from bot.agent.compactor import Compactor, CompactRequest
 from bot.agent.flush import Flusher, FlushRequest
-from bot.agent.models import Reply, Request, ToolSpec, chores
-from bot.agent.models.offline import OfflineModel
+from bot.agent.models import Reply, Request, ToolSpec
+from bot.agent.models.offline import OfflineModel, chore
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import FlushConfig, MemoryConfig
@@ -355,7 +355,7 @@ class Replaying(ScriptedModel):
 
     def _answer(self, request: Request) -> Reply:
         if request.purpose != "chat":
-            message = chores.reply(request)
+            message = chore(request)
         elif self.planned:
             message = self.planned.pop(0)
         else:

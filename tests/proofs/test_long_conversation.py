@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bot.agent.models import Reply, Request, TextDelta, Usage, chores
-from bot.agent.models.offline import OfflineModel
+from bot.agent.models import Reply, Request, TextDelta, Usage
+from bot.agent.models.offline import OfflineModel, chore
 from bot.context import tokens
 from bot.context.conversation import size_of
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -115,7 +115,7 @@ class Reporting(Watched):
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         count = self.check(request)
-        message = self._chat(request) if request.purpose == "chat" else chores.reply(request)
+        message = self._chat(request) if request.purpose == "chat" else chore(request)
         yield TextDelta(message.text)
         uses = any(isinstance(block, ToolUse) for block in message.blocks)
         usage = Usage(input_tokens=count, output_tokens=round(size_of(message) * self.heavier))

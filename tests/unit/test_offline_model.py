@@ -16,10 +16,9 @@ from bot import i18n
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext, TurnMemory
-from bot.agent.tools.elsewhere import Elsewhere
-from bot.agent.tools.memory_write import MemoryWrite
+from bot.agent.tools.memory import MemoryWrite
+from bot.agent.tools.search import Elsewhere, Hit, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.tools.transcript_search import Hit, TranscriptSearch
 from bot.errors import ModelRejected
 from bot.facts import Facts, Quote, Quoted, Refused, Stored
 from bot.memory.files import SpaceFiles

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.tools import ToolContext
-from bot.agent.tools.artifact_get import MAX_CHARACTERS, ArtifactGet
-from bot.agent.tools.guard import (
+from bot.agent.tools.artifacts import (
     HEAD_SHARE,
+    MAX_CHARACTERS,
     TAIL_SHARE,
+    ArtifactGet,
     ResultGuard,
     limit_of,
     reference_of,

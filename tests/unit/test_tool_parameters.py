@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from bot.agent.models import ToolSpec
-from bot.agent.tools.artifact_get import ArtifactGet
-from bot.agent.tools.memory_get import MemoryGet
-from bot.agent.tools.memory_search import MemorySearch
-from bot.agent.tools.memory_write import MemoryWrite
+from bot.agent.tools.artifacts import ArtifactGet
+from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.schedule_message import ScheduleMessage
-from bot.agent.tools.transcript_search import TranscriptSearch
+from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.errors import ToolError
 
 SPECS = [

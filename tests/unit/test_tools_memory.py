@@ -14,11 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.tools import Recalled, ToolContext, TurnMemory
-from bot.agent.tools.elsewhere import MAX_TOLD, NOTE, Elsewhere
-from bot.agent.tools.memory_get import MemoryGet
-from bot.agent.tools.memory_search import MemorySearch
-from bot.agent.tools.memory_write import MemoryWrite
-from bot.agent.tools.transcript_search import Hit, TranscriptSearch
+from bot.agent.tools.memory import MemoryGet, MemoryWrite
+from bot.agent.tools.search import MAX_TOLD, NOTE, Elsewhere, Hit, MemorySearch, TranscriptSearch
 from bot.channel import Address
 from bot.config import SessionConfig
 from bot.errors import NotVisible, ToolError

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bot import i18n
-from bot.agent.models import Reply, Request, TextDelta, Window, chores, quoting
+from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.models.intent import (
     MAX_QUERY,
     About,
@@ -23,8 +23,12 @@ from bot.agent.models.intent import (
     Remember,
     Remind,
     Reminders,
+    query_of,
     understand,
 )
+from bot.agent.replies import TOKENS
+from bot.context import compaction, extract
+from bot.context.extract import Said
 from bot.errors import ModelRejected
 from bot.facts import Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -74,7 +78,7 @@ class OfflineModel:
         if request.purpose == "chat":
             message = _reply(request)
         else:  # a long conversation takes a while to look through
-            message = await asyncio.to_thread(chores.reply, request)
+            message = await asyncio.to_thread(chore, request)
         for piece in _PIECES.findall(message.text):
             yield TextDelta(piece)
             await asyncio.sleep(0)  # others may run, and a stop may come, between two words
@@ -249,9 +253,9 @@ def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[
         reason = _reason(answered[0].result)
         return i18n.text(language, "offline.not_searched", reason=reason), True
     found = [each for item in works if isinstance(each := item.result.facts, Quoted)]
-    useful = quoting.best([quote for each in found for quote in each.quotes], wish.said)
+    useful = _best([quote for each in found for quote in each.quotes], wish.said)
     if useful:
-        lines = [quoting.quoted(language, quote, wish.said, cite=request.cite) for quote in useful]
+        lines = [_shown(language, quote, wish.said, cite=request.cite) for quote in useful]
         return "\n\n".join([i18n.text(language, "offline.found"), *lines]), True
     query = str(works[-1].use.input.get("query", ""))
     nothing = i18n.text(language, "offline.nothing", query=query)
@@ -337,3 +341,144 @@ def _explains(message: Message) -> bool:
     return message.role == "assistant" and any(
         i18n.text(language, "offline.intro") in message.text for language in i18n.LANGUAGES
     )
+
+
+# --- quoting what was found ----------------------------------------------------------------------
+
+QUOTES = 3
+QUOTE_LENGTH = 300  # characters of what was said
+NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
+LIKELY = 0.15  # how well a passage in other words matches; what has nothing to do with it less
+WHOLE_LINES = 3  # of a note are quoted whether they answer or not
+STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
+
+# Of this model's own answers, by how they begin.
+_OWN_HEADS: Final = (
+    *("offline.intro", "offline.short", "offline.found", "offline.before", "offline.nothing"),
+    *("offline.not_searched", "offline.no_search", "offline.no_store", "offline.stored"),
+    *("offline.stored_already", "offline.not_stored", "offline.remember_what"),
+    *("offline.not_reminding", "offline.no_reminders", "reminder.set", "reminder.what"),
+    *("reminder.long", "reminder.usage", *(f"reminder.problem_{p.value}" for p in when.Problem)),
+)
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
+_WORD = re.compile("[^\\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
+
+
+def _best(quotes: Sequence[Quote], question: str) -> list[Quote]:
+    """The few that may answer a question: by a word in common, or because they match it well."""
+    wanted = _terms(query_of(question))
+    useful = (
+        quote
+        for quote in _useful(quotes, question)
+        if _has_any(quote.text, wanted) or (quote.match or 0.0) >= LIKELY
+    )
+    return list(useful)[:QUOTES]
+
+
+def _shown(language: str, quote: Quote, question: str, *, cite: bool) -> str:
+    """One of them, as a person reads it; of a long passage the lines that answer."""
+    if quote.by:
+        text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
+        return i18n.text(language, f"offline.said_{quote.by}", date=quote.where[0], text=text)
+    where = quote.where[0] if cite else i18n.text(language, "offline.notes")
+    kept = _clipped(quote.text, NOTE_LENGTH).splitlines()
+    lines = [line for line in kept if line.strip() and not line.startswith("#")] or kept
+    if len(lines) > WHOLE_LINES:
+        wanted = _terms(query_of(question))
+        lines = [line for line in lines if _has_any(line, wanted)] or lines
+    if len(lines) == 1:
+        return i18n.text(language, "offline.noted", where=where, text=" ".join(lines[0].split()))
+    head = i18n.text(language, "offline.noted_lines", where=where)
+    return "\n".join([head, "", *(f"> {line}" for line in lines)])
+
+
+def _has_any(text: str, wanted: Sequence[str]) -> bool:
+    """Whether a text has one of some words, or of some pieces of Chinese."""
+    lowered = text.lower()
+    words = {word[:STEM] for word in _WORD.findall(lowered)}
+    return any(term in words if _WORD.fullmatch(term) else term in lowered for term in wanted)
+
+
+def _terms(query: str) -> list[str]:
+    """A query's words by how they begin, and its Chinese in pairs of characters."""
+    runs = _CJK.findall(query)
+    pairs = [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
+    return [word[:STEM] for word in _WORD.findall(query.lower())] + pairs
+
+
+def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
+    """Quotes that can answer: the person's own words first, without what they only asked."""
+    seen = {question.strip()}
+    for quote in sorted(quotes, key=lambda quote: quote.by == "assistant"):
+        text = quote.text.strip()
+        if text in seen or not text:
+            continue
+        seen.add(text)
+        asked = quote.by in {"user", "said"} and isinstance(understand(text), Recall)
+        own = quote.by in {"assistant", "said"} and _is_own_answer(text)
+        if not asked and not own:
+            yield quote
+
+
+def _is_own_answer(text: str) -> bool:
+    """Whether this model wrote it, so that quoting it would quote a quote."""
+    catalogs = [i18n.catalog(language) for language in i18n.LANGUAGES]
+    heads = (catalog[key].split("{")[0] for catalog in catalogs for key in _OWN_HEADS)
+    return text.startswith(tuple(head for head in heads if head))
+
+
+def _clipped(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+# --- what it does beside talking -----------------------------------------------------------------
+
+AT_ONCE = 8  # entries in one step
+NOTHING = "- (Little was said.)"
+SUMMARY_SHARE = 2  # what is asked for is this part of what may be written
+
+
+def chore(request: Request) -> Message:
+    """The whole reply to a request whose purpose is not to chat."""
+    said = [
+        each
+        for message in request.messages
+        for block in message.blocks
+        if isinstance(block, Text) and message.role == "user"
+        for each in compaction.read(block.text)
+    ]
+    if request.purpose == "summary":
+        summary = extract.summarise(said, request.max_tokens // SUMMARY_SHARE)
+        few = f"{NOTHING}\n{summary}".strip()
+        return Message("assistant", (Text(summary if len(summary) > len(NOTHING) else few),))
+    blocks = _writes(request, said)
+    return Message("assistant", blocks or (Text(TOKENS[0]),))
+
+
+def _writes(request: Request, said: list[Said]) -> tuple[ToolUse, ...]:
+    """The next entries to write; none when all are there, or when writing does not work."""
+    if WRITE not in {spec.name for spec in request.tools} or _failed(request):
+        return ()
+    blocks = [block for message in request.messages for block in message.blocks]
+    written = [str(b.input.get("text", "")) for b in blocks if isinstance(b, ToolUse)]
+    known = [each.text for each in said if each.who == "memory"]
+    # What the program keeps by itself is no memory: reminders, and asking for them.
+    person = (each.text for each in said if each.who == "person")
+    facts = extract.facts(text for text in person if not _is_reminder(text))
+    news = extract.unknown(facts, (*written, *known))
+    start = len(written)
+    return tuple(
+        ToolUse(f"offline-flush-{start + number}", WRITE, {"text": fact})
+        for number, fact in enumerate(news[:AT_ONCE])
+    )
+
+
+def _is_reminder(text: str) -> bool:
+    return isinstance(understand(text), Remind | Reminders)
+
+
+def _failed(request: Request) -> bool:
+    """Whether the last writes were all refused."""
+    last = request.messages[-1].blocks if request.messages else ()
+    results = [block for block in last if isinstance(block, ToolResult)]
+    return bool(results) and all(block.is_error for block in results)

@@ -9,7 +9,7 @@ import structlog
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
-from bot.agent.tools.guard import ResultGuard
+from bot.agent.tools.artifacts import ResultGuard
 from bot.errors import NotVisible, ToolError
 from bot.facts import Facts, Refused
 from bot.messages import ToolResult, ToolUse

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.ticks import confirmation, without_ticks
+from bot.agent.replies import confirmation, without_ticks
 from bot.memory.notes import Place
 
 

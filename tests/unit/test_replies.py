@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request, TextDelta
-from bot.agent.silence import TOKENS, is_silent, may_become_silent, spoken
+from bot.agent.replies import TOKENS, is_silent, may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest, TurnResult

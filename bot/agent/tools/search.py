@@ -1,0 +1,316 @@
+"""`memory_search` and `transcript_search`: what is remembered, and what was said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Protocol
+
+from cachetools import LRUCache
+from pydantic import Field
+
+from bot.agent.tools import Recalled, ToolContext
+from bot.agent.tools.parameters import Parameters, Words
+from bot.agent.transcript import origins_of
+from bot.errors import NotVisible
+from bot.facts import Quote, Quoted, excerpt
+from bot.memory import markdown, paths
+from bot.memory.files import SpaceFiles
+from bot.memory.notes import Place
+from bot.memory.search import Found, Searcher, how
+from bot.messages import CLEAN
+from bot.scope import MemoryView
+from bot.sessions.entries import Entry
+from bot.sessions.search import Hit
+
+# --- memory_search -------------------------------------------------------------------------------
+
+MAX_QUERY = 500  # characters
+MAX_LIMIT = 20
+
+
+class MemoryQuery(Parameters):
+    """What to look for."""
+
+    query: Words = Field(
+        max_length=MAX_QUERY,
+        description=f"What to look for, at most {MAX_QUERY} characters.",
+    )
+    limit: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_LIMIT,
+        description="Most passages to quote; leave it out for the usual number.",
+    )
+
+
+class Transcripts(Protocol):
+    """Where conversations are kept."""
+
+    async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
+        """Messages a view may see that match the words, best first."""
+        ...
+
+    async def entries(self, ids: Sequence[str]) -> Sequence[Entry]:
+        """Entries by their ids; what is not there is left out."""
+        ...
+
+
+class MemorySearch:
+    """Searches the partitions of the view, and no others."""
+
+    spec = MemoryQuery.spec(
+        "memory_search",
+        "Search what is remembered about this person or room, by meaning and by words, in any "
+        "language: notes, lasting facts, shared knowledge and past conversations. Use it before "
+        "you answer about people, dates, preferences, decisions or anything said before. Answers "
+        "quote passages with their file and lines, and how well they match, from 0 to 1; "
+        "memory_get shows more of a file.",
+        tells_origins=True,
+    )
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        files: SpaceFiles,
+        transcripts: Transcripts,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        self._searcher = searcher
+        self._files = files
+        self._transcripts = transcripts
+        self._elsewhere = elsewhere or Elsewhere()
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Quoted:
+        """Search, and quote what was found.
+
+        Raises:
+            ToolError: wrong arguments, or the view has no memory.
+        """
+        asked = MemoryQuery.of(arguments)
+        if not context.view.partitions:
+            raise NotVisible
+        partitions, limit = context.view.partitions, asked.limit
+        found = await self._searcher.search(asked.query, partitions, limit)
+        seen = (hit for hit in found.hits if may_see(context.view, hit))
+        hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)][:limit]
+        note = self._elsewhere.note(context)
+        mode = f"Searched by {how(found)}. {note}".rstrip()
+        if not hits:
+            return Quoted((), head=f"Nothing in memory matches. {mode}", elsewhere=bool(note))
+        context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
+        for _, others in await parted(self._files, context.view, hits):
+            context.memory.foreign.extend(others)
+        said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
+        context.memory.foreign.extend(
+            entry.text for entry in said if origins_of(entry.role, entry.content) - CLEAN
+        )
+        zone = context.now.tzinfo or UTC
+        quotes = tuple(replace(quote(hit, zone), match=round(float(hit.score), 2)) for hit in hits)
+        return Quoted(quotes, head=mode, elsewhere=bool(note))
+
+
+def is_file(hit: Found) -> bool:
+    """Whether a passage stands in a Markdown file, not in a conversation."""
+    return hit.path.endswith(paths.SUFFIX)
+
+
+def may_see(view: MemoryView, hit: Found) -> bool:
+    """Whether a passage is visible in a view: what an index answers is checked once more."""
+    if not is_file(hit):
+        return True  # a conversation: the index was asked for the view's own and no others
+    if hit.space not in view.spaces:
+        return False
+    try:
+        paths.resolve(view, paths.shown(hit.space, hit.path))
+    except NotVisible:
+        return False
+    return True
+
+
+def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
+    """A passage with where it stands, or when it was said, and a fact about it."""
+    if is_file(hit):
+        place, text = recalled(hit).place, markdown.readable(hit.snippet)
+        return Quote((where(hit), fact or hit.source), text, place.path, place.line)
+    said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
+    return Quote((said, "said", f"message {hit.path}"), hit.snippet, by="said")
+
+
+async def parted(
+    files: SpaceFiles, view: MemoryView, hits: Sequence[Found]
+) -> list[tuple[str, list[str]]]:
+    """Each passage without the lines that are, or are part of, what came from elsewhere; and those.
+
+    A passage of a file may hold a part of such an entry without its mark.
+    """
+    snippets: dict[str, list[str]] = {}
+    for hit in hits:
+        if is_file(hit):
+            snippets.setdefault(paths.shown(hit.space, hit.path), []).append(hit.snippet)
+    done = {
+        (path, snippet): parts
+        for path, some in snippets.items()
+        for snippet, parts in zip(some, await files.parted(view, path, some), strict=True)
+    }
+    return [
+        done.get((paths.shown(hit.space, hit.path), hit.snippet), (hit.snippet, [])) for hit in hits
+    ]
+
+
+def recalled(hit: Found) -> Recalled:
+    """A passage as what the model now knows."""
+    return Recalled(Place(paths.shown(hit.space, hit.path), hit.start_line), hit.snippet)
+
+
+def where(hit: Found) -> str:
+    """A passage's file and lines: `memory/trip.md:3-5`."""
+    lines = str(hit.start_line)
+    if hit.end_line > hit.start_line:
+        lines += f"-{hit.end_line}"
+    return f"{paths.shown(hit.space, hit.path)}:{lines}"
+
+
+# --- transcript_search ---------------------------------------------------------------------------
+
+DEFAULT_LIMIT = 6
+
+
+class TranscriptQuery(Parameters):
+    """Words to look for."""
+
+    query: Words = Field(
+        max_length=MAX_QUERY, description=f"Words to look for, at most {MAX_QUERY} characters."
+    )
+    limit: int = Field(
+        DEFAULT_LIMIT,
+        ge=1,
+        le=MAX_LIMIT,
+        description=f"Most messages to quote; {DEFAULT_LIMIT} if left out.",
+    )
+
+
+class TranscriptSearch:
+    """Searches the conversations the view may see, and no others."""
+
+    spec = TranscriptQuery.spec(
+        "transcript_search",
+        "Search what was said in this person's past conversations with you, by words, in any "
+        "language. Use it before you answer a question about the past. Answers quote messages "
+        "with their date.",
+        tells_origins=True,
+    )
+
+    def __init__(self, transcripts: Transcripts, elsewhere: Elsewhere | None = None) -> None:
+        self._transcripts = transcripts
+        self._elsewhere = elsewhere or Elsewhere()
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Quoted:
+        """Search, and quote what was found.
+
+        Raises:
+            ToolError: wrong arguments, or the view has no conversations.
+        """
+        asked = TranscriptQuery.of(arguments)
+        query, limit = asked.query, asked.limit
+        if not context.view.keys:
+            raise NotVisible
+        hits = await self._transcripts.search(context.view, query, limit)
+        note = self._elsewhere.note(context)
+        if not hits:
+            head = f"No past message matches. {note}".rstrip()
+            return Quoted((), head=head, elsewhere=bool(note))
+        strange = (hit.text for hit in hits[:limit] if origins_of(hit.role, hit.content) - CLEAN)
+        context.memory.foreign.extend(strange)
+        zone = context.now.tzinfo or UTC
+        quotes = tuple(_quote(hit, query, zone) for hit in hits[:limit])
+        return Quoted(quotes, head=note, elsewhere=bool(note))
+
+
+def _quote(hit: Hit, query: str, zone: tzinfo) -> Quote:
+    date = datetime.fromtimestamp(hit.at / 1000, zone)
+    where = (f"{date:%Y-%m-%d %H:%M}", hit.role, f"session {hit.session_id}")
+    return Quote(where, excerpt(hit.text, _terms(query)), by=hit.role)
+
+
+def _terms(query: str) -> list[str]:
+    """What to look for in a message: the words, and pairs of characters of those without spaces."""
+    words = query.split()
+    pairs = [w[i : i + 2] for w in words if not w.isascii() for i in range(len(w) - 1)]
+    return [query, *words, *pairs]
+
+
+# --- what no search finds ------------------------------------------------------------------------
+
+NOTE = (
+    "Not searched: what this person may have said with an account elsewhere that is not joined to "
+    "this one. If that is what they ask for, say so once: in a direct chat /link gives a code with "
+    "one of the two accounts, and typed with the other it joins both."
+)
+MAX_SEARCHED = 2_000  # characters of a message in which a place is looked for
+MAX_TOLD = 1_000  # conversations that are remembered as told
+
+# What people call the two places that every Confidant has.
+_ALSO: Mapping[str, tuple[str, ...]] = {
+    "web": ("page", "browser", "网页"),
+    "console": ("terminal", "终端"),
+}
+_ANOTHER = re.compile(
+    r"""\b(?:another|(?:my|the|your)\s+other)\s+(?:account|app|phone|messenger)\b
+        |(?:另一个|另外一个|别的|其他)(?:账号|帐号|应用|软件|平台)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+class Elsewhere:
+    """Notes that somebody asks for what they said in another place, once a conversation.
+
+    Args:
+        channels: the places there are.
+        known: in which of them the configuration knows an account of somebody, by identity.
+    """
+
+    def __init__(
+        self, channels: Iterable[str] = (), known: Mapping[str, Collection[str]] | None = None
+    ) -> None:
+        self._places = {channel: _pattern(channel) for channel in channels}
+        self._known = known or {}
+        self._told: LRUCache[str, None] = LRUCache(MAX_TOLD)
+
+    def note(self, context: ToolContext) -> str:
+        """`NOTE` when it explains why nothing will be found, else empty.
+
+        That is when the person names a place in which no account of theirs is known, in a direct
+        chat, for the first time in this conversation.
+        """
+        if context.session_id in self._told or not self._asked(context):
+            return ""
+        self._told[context.session_id] = None
+        return NOTE
+
+    def _asked(self, context: ToolContext) -> bool:
+        if not context.view.people or len(self._places) < 2:  # nothing of theirs, or no other place
+            return False
+        known = {place for person in context.view.people for place in self._places_of(person)}
+        if context.origin is not None:
+            known.add(context.origin.address.channel)
+        others = [pattern for place, pattern in self._places.items() if place not in known]
+        words = [said[:MAX_SEARCHED] for said in context.memory.words]
+        return any(pattern.search(said) for pattern in (_ANOTHER, *others) for said in words)
+
+    def _places_of(self, person: str) -> Iterable[str]:
+        channel, is_account, _ = person.partition(":")
+        return (channel,) if is_account else self._known.get(person, ())
+
+
+def _pattern(channel: str) -> re.Pattern[str]:
+    """A place as it is spoken of: "in Telegram", "on the page", "在 Discord"."""
+    names = {channel.replace("_", " "), *channel.split("_"), *_ALSO.get(channel, ())}
+    name = "|".join(re.escape(each).replace(r"\ ", "[ _-]?") for each in sorted(names, key=len))
+    return re.compile(
+        rf"\b(?:in|on|via|over|at|from|using|through)\s+(?:the\s+|my\s+|your\s+)?(?:{name})\b"
+        rf"|在\s*(?:{name})|(?:{name})\s*(?:上|里|那边|中)",
+        re.IGNORECASE,
+    )
