@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
-import orjson
 import structlog
+from pydantic import NonNegativeInt, TypeAdapter
 
 from bot.agent.models import Window
 from bot.clock import Clock, system_clock
@@ -23,6 +24,20 @@ RETRY_AFTER = 600.0  # seconds before a fetch that failed is tried again
 NAMES_TIMEOUT = 3.0  # seconds that `/model` waits for a list it has never seen
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What the service said, and when (ms); a size of 0 is one that it did not tell."""
+
+    at: int = 0
+    max_input_tokens: NonNegativeInt = 0
+    max_output_tokens: NonNegativeInt = 0
+    names: tuple[str, ...] | None = None
+
+
+_RECORD: Final = TypeAdapter(_Record)
+_NOTHING = _Record()
 
 
 class TextStore(Protocol):
@@ -60,7 +75,7 @@ class Catalog:
         self._endpoint = endpoint
         self._known_names = known_names
         self._clock = clock
-        self._records: dict[str, Mapping[str, Any]] = {}
+        self._records: dict[str, _Record] = {}
         self._fetches: dict[str, asyncio.Task[None]] = {}
         self._failed: dict[str, float] = {}  # key → monotonic time of the last failure
         self._closed = False
@@ -71,12 +86,14 @@ class Catalog:
         record = await self._record(key)
         if self._is_old(record):
             self._refresh(key, lambda: self._fetch_window(model))
-        return _window(record)
+        return Window(
+            record.max_input_tokens or UNKNOWN_WINDOW.max_input_tokens,
+            record.max_output_tokens or UNKNOWN_WINDOW.max_output_tokens,
+        )
 
-    def known_output(self, model: str) -> int | None:
-        """The longest reply of a model, if the service has said it."""
-        record = self._records.get(self._key(f"window:{model}"))
-        return _positive(record, "max_output_tokens") if record else None
+    def known_output(self, model: str) -> int:
+        """The longest reply of a model; 0 when the service has not said it."""
+        return self._records.get(self._key(f"window:{model}"), _NOTHING).max_output_tokens
 
     async def names(self) -> tuple[str, ...]:
         """The models' names; the first time, this waits a moment for the service."""
@@ -84,13 +101,10 @@ class Catalog:
         record = await self._record(key)
         if self._is_old(record):
             fetch = self._refresh(key, self._fetch_names)
-            if record is None and fetch is not None:
+            if record.names is None and fetch is not None:
                 await asyncio.wait({fetch}, timeout=NAMES_TIMEOUT)
-                record = self._records.get(key)
-        names = record.get("names") if record else None
-        if not isinstance(names, list):
-            return self._known_names
-        return tuple(str(name) for name in cast("list[object]", names))
+                record = self._records.get(key, _NOTHING)
+        return self._known_names if record.names is None else record.names
 
     async def close(self) -> None:
         """Stop fetching."""
@@ -103,25 +117,22 @@ class Catalog:
     def _key(self, what: str) -> str:
         return f"models:{self._endpoint}:{what}"
 
-    async def _record(self, key: str) -> Mapping[str, Any] | None:
+    async def _record(self, key: str) -> _Record:
         if key not in self._records:
             try:
                 stored = await self._store.get(key)
-                value: object = orjson.loads(stored) if stored else None
+                if stored:
+                    self._records.setdefault(key, _RECORD.validate_json(stored))
             except Exception as error:  # noqa: BLE001 - a turn must not fail for a cached figure
                 log.warning("model.catalog_unreadable", error=type(error).__name__)
-                value = None
-            if isinstance(value, dict):
-                self._records.setdefault(key, cast("Mapping[str, Any]", value))
-        return self._records.get(key)
+        return self._records.get(key, _NOTHING)
 
-    def _is_old(self, record: Mapping[str, Any] | None) -> bool:
-        at = record.get("at") if record else None
+    def _is_old(self, record: _Record) -> bool:
         # A clock that was set back makes a record from the future: that is old too.
-        return not isinstance(at, int) or not 0 <= self._clock() - at <= MAX_AGE
+        return not 0 <= self._clock() - record.at <= MAX_AGE
 
     def _refresh(
-        self, key: str, fetch: Callable[[], Awaitable[Mapping[str, Any]]]
+        self, key: str, fetch: Callable[[], Awaitable[_Record]]
     ) -> asyncio.Task[None] | None:
         """Fetch in the background, once at a time; None while a failure is still fresh."""
         failed = self._failed.get(key)
@@ -132,36 +143,22 @@ class Catalog:
             task = self._fetches[key] = asyncio.create_task(self._fetch(key, fetch))
         return task
 
-    async def _fetch(self, key: str, fetch: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+    async def _fetch(self, key: str, fetch: Callable[[], Awaitable[_Record]]) -> None:
         try:
-            record = {**await fetch(), "at": self._clock()}
+            record = replace(await fetch(), at=self._clock())
             self._records[key] = record
             self._failed.pop(key, None)
-            await self._store.set(key, orjson.dumps(record).decode())
+            kept = _RECORD.dump_json(record, exclude_defaults=True)
+            await self._store.set(key, kept.decode())
         except Exception as error:  # noqa: BLE001 - nobody waits for it, whatever it was
             self._failed[key] = time.monotonic()
             log.info("model.catalog_unavailable", error=type(error).__name__)
         finally:
             del self._fetches[key]
 
-    async def _fetch_window(self, model: str) -> Mapping[str, Any]:
+    async def _fetch_window(self, model: str) -> _Record:
         window = await self._ask_window(model)
-        return {
-            "max_input_tokens": window.max_input_tokens,
-            "max_output_tokens": window.max_output_tokens,
-        }
+        return _Record(0, window.max_input_tokens, window.max_output_tokens)
 
-    async def _fetch_names(self) -> Mapping[str, Any]:
-        return {"names": list(await self._ask_names())}
-
-
-def _window(record: Mapping[str, Any] | None) -> Window:
-    return Window(
-        _positive(record, "max_input_tokens") or UNKNOWN_WINDOW.max_input_tokens,
-        _positive(record, "max_output_tokens") or UNKNOWN_WINDOW.max_output_tokens,
-    )
-
-
-def _positive(record: Mapping[str, Any] | None, name: str) -> int | None:
-    value = record.get(name) if record else None
-    return value if isinstance(value, int) and value > 0 else None
+    async def _fetch_names(self) -> _Record:
+        return _Record(names=tuple(await self._ask_names()))
