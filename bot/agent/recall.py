@@ -7,29 +7,23 @@ person's first message. All of it is quoted, so that nothing in it passes for an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import structlog
 
-from bot.agent.tools.search import (
-    MAX_QUERY,
-    is_file,
-    may_see,
-    parted,
-    quote,
-)
+from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
 from bot.config import MemoryConfig
-from bot.context.recap import Recap, recap
+from bot.context.recap import recap
 from bot.errors import ConfidantError
 from bot.facts import BEFORE, END, Quote, Quoted, excerpt
 from bot.memory import markdown
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import day_note
-from bot.memory.search import Found, Searcher
+from bot.memory.search import Searcher
 from bot.messages import Text, Whose, mixture
 from bot.scope import MemoryView
 from bot.sessions import compactions, search, store
@@ -39,8 +33,8 @@ from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
-RECAP_SHARE, TODAY_SHARE, YESTERDAY_SHARE = 0.3, 0.25, 0.15  # of the budget; the search gets more
-DAYS = ("today's note", "yesterday's note")
+RECAP_SHARE = 0.3  # of the budget …
+DAYS = (("today's note", 0.25), ("yesterday's note", 0.15))  # … and theirs; the search gets more
 MAX_SAID, SAID = 24, 3  # messages that are looked at, and shown, of all conversations before
 LENGTHS = (200, 400)  # characters of what was said around one, and of itself
 MAX_MESSAGES = 400  # of the conversation before that are looked at
@@ -51,7 +45,6 @@ _UNKNOWN: frozenset[Whose] = frozenset({"unknown"})
 OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
 _CLOSING = "[end of what was recalled]\n"
 
-T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -69,33 +62,16 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hit:
-    """What a search found: its text without what came from elsewhere.
+class _Piece:
+    """Something that was found, as it is quoted.
 
-    `origins` says whose words it may hold when it was said, not noted.
+    `words` are those it was found for, and `origins` says whose words it may hold when it was said,
+    not noted.
     """
 
-    found: Found
-    text: str
+    quote: Quote
+    words: str = ""
     origins: frozenset[Whose] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """The conversation before in short, and whose words it may hold."""
-
-    recap: Recap
-    origins: frozenset[Whose]
-
-
-@dataclass(frozen=True, slots=True)
-class _Gathered:
-    """What was found in time."""
-
-    notes: Mapping[str, str]
-    before: _Before | None
-    said: Sequence[Passage]
-    hits: Sequence[_Hit]
 
 
 class Recaller:
@@ -130,92 +106,88 @@ class Recaller:
         budget = min(self._config.max_injected_chars, most)
         if not view.space or budget <= len(OPENING) + len(_CLOSING):
             return None
-        gathered = await self._gather(view, session, words, now, budget)
-        return _assemble(gathered, words, now, known, budget)
-
-    async def _gather(
-        self, view: MemoryView, session: Session, words: str, now: datetime, budget: int
-    ) -> _Gathered:
-        works: dict[str, Coroutine[Any, Any, object]] = {
-            "notes": self._notes(view, now, budget),
-            "before": self._before(view, session, now, int(budget * RECAP_SHARE)),
-        }
-        if words.strip():
-            works["said"] = self._said(view, session, words)
-            if self._searcher is not None:
-                works["search"] = self._search(self._searcher, view, words)
-        done = await _in_time(works, self._config.recall_timeout)
-        return _Gathered(
-            notes=cast("dict[str, str]", done.get("notes") or {}),
-            before=cast("_Before | None", done.get("before")),
-            said=cast("Sequence[Passage]", done.get("said") or ()),
-            hits=cast("Sequence[_Hit]", done.get("search") or ()),
+        until = asyncio.get_running_loop().time() + self._config.recall_timeout
+        before, notes, said, hits = await asyncio.gather(
+            self._part("before", until, self._before(view, session, now, budget)),
+            self._part("notes", until, self._notes(view, now, budget)),
+            self._part("said", until, self._said(view, session, words, now)),
+            self._part("search", until, self._search(view, words, now)),
         )
+        return _assemble([*before, *notes], said, hits, known, budget)
 
-    async def _notes(self, view: MemoryView, now: datetime, budget: int) -> dict[str, str]:
+    async def _part(
+        self, name: str, until: float, work: Coroutine[Any, Any, list[_Piece]]
+    ) -> list[_Piece]:
+        """What a part finds in time; nothing when it is late or fails."""
+        try:
+            async with asyncio.timeout_at(until):
+                return await work
+        except TimeoutError:
+            log.warning("recall.late", part=name, seconds=self._config.recall_timeout)
+        except (ConfidantError, OSError) as error:
+            log.warning("recall.failed", part=name, error=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - ours; the conversation begins all the same
+            log.error("recall.failed", part=name, error=type(error).__name__)  # noqa: TRY400
+        return []
+
+    async def _notes(self, view: MemoryView, now: datetime, budget: int) -> list[_Piece]:
         """The newest of today's and yesterday's notes."""
-        names = {day_note(now): TODAY_SHARE, day_note(now - timedelta(days=1)): YESTERDAY_SHARE}
-        return {
-            name: await self._files.ending(view, name, int(budget * share))
-            for name, share in names.items()
-        }
+        found: list[_Piece] = []
+        for back, (name, share) in enumerate(DAYS):
+            path = day_note(now - timedelta(days=back))
+            text = await self._files.ending(view, path, int(budget * share))
+            found += [_Piece(Quote((path, name), text, path, 1))] if text else []
+        return found
 
     async def _before(
-        self, view: MemoryView, session: Session, now: datetime, characters: int
-    ) -> _Before | None:
+        self, view: MemoryView, session: Session, now: datetime, budget: int
+    ) -> list[_Piece]:
+        """The conversation before in short, and its end."""
         if session.key not in view.keys or session.previous is None:
-            return None
+            return []
         previous = session.previous
         compaction, said = await self._database.read(
             lambda tx: _said_before(tx, session.key, previous)
         )
         earlier = compaction.summary if compaction is not None else ""
-        found = recap(said, now.tzinfo or UTC, characters, earlier)
+        found = recap(said, now.tzinfo or UTC, int(budget * RECAP_SHARE), earlier)
         if found is None:
-            return None
-        origins = (origins_of(entry.role, entry.content) for entry in said)
+            return []
         summary: tuple[Whose, ...] = () if compaction is None else (compaction.origin,)
-        return _Before(found, frozenset(summary).union(*origins))
+        origins = frozenset(summary).union(*(origins_of(e.role, e.content) for e in said))
+        when = f"{BEFORE}{found.ended}"
+        short = Quote((when, "in short"), found.summary)
+        end = Quote((when, END), found.tail, until=found.ended, turns=found.turns)
+        return [_Piece(quote, origins=origins) for quote in (short, end) if quote.text]
 
-    async def _said(self, view: MemoryView, session: Session, words: str) -> list[Passage]:
+    async def _said(
+        self, view: MemoryView, session: Session, words: str, now: datetime
+    ) -> list[_Piece]:
         """What was said in other conversations that the words find; the index may not have it."""
+        if not words.strip():
+            return []
         query = words[:MAX_QUERY]
-        return await self._database.read(
+        found = await self._database.read(
             lambda tx: search.passages(tx, view, query, MAX_SAID, beside=session.id)
         )
+        return [_of_talk(passage, words, now.tzinfo or UTC) for passage in found]
 
-    async def _search(self, searcher: Searcher, view: MemoryView, words: str) -> list[_Hit]:
-        found = await searcher.search(words[:MAX_QUERY], view.partitions, None)
+    async def _search(self, view: MemoryView, words: str, now: datetime) -> list[_Piece]:
+        """What the index finds, without what in it came from elsewhere."""
+        if self._searcher is None or not words.strip():
+            return []
+        found = await self._searcher.search(words[:MAX_QUERY], view.partitions, None)
         hits = [hit for hit in found.hits if may_see(view, hit)]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
-        texts = await parted(self._files, view, hits)
-        return [
-            _Hit(hit, text, frozenset() if is_file(hit) else origins.get(hit.path, _UNKNOWN))
-            for hit, (text, _) in zip(hits, texts, strict=True)
-        ]
-
-
-async def _in_time(works: dict[str, Coroutine[Any, Any, T]], seconds: float) -> dict[str, T]:
-    """What of several pieces of work was done in time; the rest is given up."""
-    tasks = {asyncio.create_task(work): name for name, work in works.items()}
-    try:
-        await asyncio.wait(tasks, timeout=seconds)
-        done: dict[str, T] = {}
-        for task, name in tasks.items():
-            if not task.done():
-                log.warning("recall.late", part=name, seconds=seconds)
-            elif (error := task.exception()) is None:
-                done[name] = task.result()
-            elif isinstance(error, (ConfidantError, OSError)):
-                log.warning("recall.failed", part=name, error=type(error).__name__)
-            else:  # a mistake of ours; the conversation begins all the same
-                log.error("recall.failed", part=name, error=type(error).__name__)
-        return done
-    finally:
-        for task in tasks:
-            task.cancel()
+        pieces: list[_Piece] = []
+        for hit, (text, _) in zip(hits, await parted(self._files, view, hits), strict=True):
+            plain = markdown.readable(text).strip()
+            quoted = replace(quote(hit, now.tzinfo or UTC, "found"), text=plain)
+            whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
+            pieces.append(_Piece(quoted, plain, whose))
+        return pieces
 
 
 def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction | None, list[Entry]]:
@@ -238,42 +210,16 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
 # --- putting it together: pure -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Something that was found, as it is quoted; `words` are those it was found for."""
-
-    quote: Quote
-    words: str
-    origins: frozenset[Whose]
-
-
 def _assemble(
-    gathered: _Gathered, words: str, now: datetime, known: str, budget: int
+    first: Sequence[_Piece], said: Sequence[_Piece], hits: Sequence[_Piece], known: str, budget: int
 ) -> Opening | None:
-    quotes: list[Quote] = []
-    origins: set[Whose] = set()
-    shown = [markdown.normal(markdown.unattributed(known))]
-    if gathered.before is not None:
-        before = gathered.before.recap
-        origins |= gathered.before.origins
-        when = f"{BEFORE}{before.ended}"
-        end = Quote((when, END), before.tail, until=before.ended, turns=before.turns)
-        for recap in (Quote((when, "in short"), before.summary), end):
-            if recap.text:
-                quotes.append(recap)
-                shown.append(markdown.normal(recap.text))
-    for (path, text), name in zip(gathered.notes.items(), DAYS, strict=False):
-        if text:
-            quotes.append(Quote((path, name), text, path, 1))
-            shown.append(markdown.normal(text))
-    zone = now.tzinfo or UTC
-    notes = [_of_hit(hit, zone) for hit in gathered.hits]
-    talks = [_of_talk(passage, words, zone) for passage in gathered.said]
-    new = [talk for talk in talks if not _is_in(shown, talk.words)][:SAID]
-    for found in _in_turn(shown, new, notes):
-        origins |= found.origins
-        quotes.append(found.quote)
-    return _fitted(quotes, budget, _recalled_as(origins))
+    """What is always shown first, then of the rest what is not shown yet."""
+    texts = (markdown.unattributed(known), *(piece.quote.text for piece in first))
+    shown = [markdown.normal(text) for text in texts]
+    new = [piece for piece in said if not _is_in(shown, piece.words)][:SAID]
+    pieces = [*first, *_in_turn(shown, new, hits)]
+    origins = frozenset[Whose]().union(*(piece.origins for piece in pieces))
+    return _fitted([piece.quote for piece in pieces], budget, _recalled_as(origins))
 
 
 def _in_turn(shown: list[str], *kinds: Sequence[_Piece]) -> Iterator[_Piece]:
@@ -300,12 +246,6 @@ def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
             return Opening(quoted, origin)
         quotes.pop()
     return None
-
-
-def _of_hit(hit: _Hit, zone: tzinfo) -> _Piece:
-    text = markdown.readable(hit.text).strip()
-    said = replace(quote(hit.found, zone, "found"), text=text)
-    return _Piece(said, text, hit.origins)
 
 
 def _of_talk(passage: Passage, words: str, zone: tzinfo) -> _Piece:
