@@ -262,7 +262,7 @@ class _Work:
         why = ""
         for _ in range(2):
             again = [_AGAIN.format(why=why)] if why else []
-            reply = await self._call("\n\n".join([quoted, *asked, *again]))
+            reply = await self._call("\n\n".join([quoted, *asked, *again]), material)
             text = reply.message.text.strip()
             why = _fault(reply, text, quoted)
             if not why:
@@ -270,7 +270,7 @@ class _Work:
             log.info("compaction.nonsense", why=why)
         raise CompactionFailed(f"the model wrote no summary: {why}")
 
-    async def _call(self, prompt: str) -> Reply:
+    async def _call(self, prompt: str, material: Sequence[Said]) -> Reply:
         asked = self._request
         request = Request(
             model=asked.model_name,
@@ -279,6 +279,7 @@ class _Work:
             max_tokens=self._limit * ROOM,
             language=asked.language,
             purpose="summary",
+            said=tuple(material),
         )
         reply: Reply | None = None
         async with aclosing(asked.model.stream(request)) as events:

@@ -144,7 +144,7 @@ class Flusher:
         self, request: FlushRequest, context: ToolContext, said: Sequence[Said]
     ) -> ConfidantError | None:
         known = await self._known(context)
-        material = compaction.render([*known, *said])
+        material = (*known, *said)
         ask = "\n\n".join(
             part for part in (self._config.prompt.strip(), _ASK.format(silent=TOKENS[0])) if part
         )
@@ -154,7 +154,7 @@ class Flusher:
                 model_name=request.model_name,
                 system=_system(context, await self._wishes(context)),
                 history=(),
-                messages=(Message("user", (Text(f"{material}\n\n{ask}"),)),),
+                messages=(Message("user", (Text(f"{compaction.render(material)}\n\n{ask}"),)),),
                 context=context,
                 language=request.language,
                 max_tokens=request.max_tokens,
@@ -162,6 +162,7 @@ class Flusher:
                 timeout=request.timeout,
                 tools=self._toolbox.specs,
                 purpose="flush",
+                said=material,
             ),
             self._toolbox,
             None,

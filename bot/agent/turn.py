@@ -20,6 +20,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable
 from bot.context import tokens
 from bot.context.conversation import size_of
+from bot.context.extract import Said
 from bot.context.tokens import Count
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -68,6 +69,7 @@ class TurnRequest:
     factor: float = 1.0  # what this model's own counts come to for one token of `count`
     purpose: Purpose = "chat"
     cite: bool = True
+    said: tuple[Said, ...] = ()
     on_context: OnContext | None = None
 
 
@@ -187,6 +189,7 @@ class Turn:
             now=asked.context.now,
             begins=len(asked.history),
             cite=asked.cite,
+            said=asked.said,
             may_call=may_call,
             deadline=self._deadline,
         )

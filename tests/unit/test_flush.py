@@ -341,8 +341,8 @@ async def test_offline_nothing_is_saved_of_small_talk(memory: Memory):
 
 
 async def test_an_offline_model_without_the_tool_says_nothing():
-    prompt = compaction.render([compaction.Said("person", "I moved to Graz.")])
-    message = Message("user", (Text(prompt),))
-    asked = Request("offline", "", (message,), purpose="flush")
+    said = (compaction.Said("person", "I moved to Graz."),)
+    message = Message("user", (Text(compaction.render(said)),))
+    asked = Request("offline", "", (message,), purpose="flush", said=said)
     events = [event async for event in OfflineModel().stream(asked)]
     assert events[-1] == replace(says("NO_REPLY"), usage=events[-1].usage)

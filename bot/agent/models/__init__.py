@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from bot.context.extract import Said
 from bot.messages import Message
 
 Purpose = Literal["chat", "flush", "summary"]
@@ -38,9 +39,9 @@ class Request:
 
     `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
     the person's ("en", "zh"), `purpose` what the reply is for, `now` the time on the person's
-    clocks, `begins` the first of `messages` that this turn answers (None: the last one) and `cite`
-    whether files may be named: a real model takes these from the prompt, the offline one from
-    here. Without `may_call` the reply is to
+    clocks, `begins` the first of `messages` that this turn answers (None: the last one), `cite`
+    whether files may be named and `said` the conversation that is to be summarised or saved: a real
+    model takes these from the prompt, the offline one from here. Without `may_call` the reply is to
     be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
     the running loop's clock.
     """
@@ -55,6 +56,7 @@ class Request:
     now: datetime | None = None
     begins: int | None = None
     cite: bool = True
+    said: tuple[Said, ...] = ()
     may_call: bool = True
     deadline: float | None = None
 

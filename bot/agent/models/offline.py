@@ -27,8 +27,7 @@ from bot.agent.models.intent import (
     understand,
 )
 from bot.agent.replies import TOKENS
-from bot.context import compaction, extract
-from bot.context.extract import Said
+from bot.context import extract
 from bot.errors import ModelRejected
 from bot.facts import Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -440,30 +439,23 @@ SUMMARY_SHARE = 2  # what is asked for is this part of what may be written
 
 def chore(request: Request) -> Message:
     """The whole reply to a request whose purpose is not to chat."""
-    said = [
-        each
-        for message in request.messages
-        for block in message.blocks
-        if isinstance(block, Text) and message.role == "user"
-        for each in compaction.read(block.text)
-    ]
     if request.purpose == "summary":
-        summary = extract.summarise(said, request.max_tokens // SUMMARY_SHARE)
+        summary = extract.summarise(request.said, request.max_tokens // SUMMARY_SHARE)
         few = f"{NOTHING}\n{summary}".strip()
         return Message("assistant", (Text(summary if len(summary) > len(NOTHING) else few),))
-    blocks = _writes(request, said)
+    blocks = _writes(request)
     return Message("assistant", blocks or (Text(TOKENS[0]),))
 
 
-def _writes(request: Request, said: list[Said]) -> tuple[ToolUse, ...]:
+def _writes(request: Request) -> tuple[ToolUse, ...]:
     """The next entries to write; none when all are there, or when writing does not work."""
     if WRITE not in {spec.name for spec in request.tools} or _failed(request):
         return ()
     blocks = [block for message in request.messages for block in message.blocks]
     written = [str(b.input.get("text", "")) for b in blocks if isinstance(b, ToolUse)]
-    known = [each.text for each in said if each.who == "memory"]
+    known = [each.text for each in request.said if each.who == "memory"]
     # What the program keeps by itself is no memory: reminders, and asking for them.
-    person = (each.text for each in said if each.who == "person")
+    person = (each.text for each in request.said if each.who == "person")
     facts = extract.facts(text for text in person if not _is_reminder(text))
     news = extract.unknown(facts, (*written, *known))
     start = len(written)
