@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from cachetools import LRUCache
+
 from bot.channel.kit.reassembly import Patience
 
 MOST_A_MINUTE = 20  # messages in one group; Telegram refuses more
