@@ -6,12 +6,12 @@ were off by, the long ones counting more than the short ones.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated, Final
 
 import orjson
+from pydantic import Field, TypeAdapter, ValidationError
 
 LOW, HIGH = 0.5, 3.0  # what is further off was not the same request
 LEAST = 200  # tokens; in fewer, what a service adds to every request would count too much
@@ -19,6 +19,12 @@ START = 2_000  # tokens that an estimate is believed for before anything was rep
 SAMPLE_CAP = 20_000  # tokens that one report can count for
 MEMORY_CAP = 60_000  # tokens that all reports before it count for
 MOST_MODELS = 64
+
+_Factor = Annotated[float, Field(ge=LOW, le=HIGH)]
+_Seen = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_KEPT: Final[TypeAdapter[dict[str, tuple[_Factor, _Seen]]]] = TypeAdapter(
+    Annotated[dict[str, tuple[_Factor, _Seen]], Field(max_length=MOST_MODELS)]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +72,10 @@ class Calibration:
 def from_json(raw: str | None) -> Calibration:
     """What was kept; nothing is known when that is not what `to_json` writes."""
     try:
-        data: object = orjson.loads(raw or "{}")
-    except orjson.JSONDecodeError:
+        kept = _KEPT.validate_json(raw or "{}", strict=True)
+    except ValidationError:
         return Calibration()
-    if not isinstance(data, dict):
-        return Calibration()
-    models: dict[str, Learned] = {}
-    for name, pair in cast("dict[str, Any]", data).items():
-        match pair:
-            case [float() | int() as factor, float() | int() as seen] if (
-                LOW <= factor <= HIGH and seen > 0 and math.isfinite(seen)
-            ):
-                models[name] = _learned(factor, seen)
-            case _:
-                return Calibration()
-    return Calibration(models) if len(models) <= MOST_MODELS else Calibration()
+    return Calibration({name: _learned(factor, seen) for name, (factor, seen) in kept.items()})
 
 
 def _learned(factor: float, seen: float) -> Learned:
