@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import structlog
+from cachetools import LRUCache
 from yarl import URL
 
 from adapters.discord import DiscordConfig, inbound, places, presses
@@ -100,7 +101,7 @@ class Account:
         self._since = 0  # the message id after which chats never heard before are looked through
         self._published = True
         self._is_connected = False  # since it last was, nothing failed
-        self._signs: dict[tuple[str, str], str] = {}
+        self._signs: LRUCache[tuple[str, str], str] = LRUCache(MAX_REACTIONS)
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -149,8 +150,6 @@ class Account:
             return
         if emoji:
             self._signs[chat, message] = emoji
-            if len(self._signs) > MAX_REACTIONS:
-                self._signs.pop(next(iter(self._signs)))
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person may manage the server a room belongs to."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection
 
 import structlog
+from cachetools import LRUCache
 
 from adapters.discord import presses
 from adapters.discord.history import History
@@ -32,7 +32,8 @@ class Events:
         self, supervisor: Supervisor, *, places: Places, history: History, replies: Replies
     ) -> None:
         self.me = Identity("")
-        self.triggers: OrderedDict[str, str] = OrderedDict()  # rooms → what the bot answers there
+        # Rooms, and what the bot answers there.
+        self.triggers: LRUCache[str, str] = LRUCache(REMEMBERED_TRIGGERS)
         self._supervisor = supervisor
         self._places = places
         self._history = history
@@ -119,9 +120,6 @@ class Events:
         if found.chat_type == "direct" or not found.mentions_bot:
             return
         self.triggers[found.chat] = found.message_id
-        self.triggers.move_to_end(found.chat)
-        if len(self.triggers) > REMEMBERED_TRIGGERS:
-            self.triggers.popitem(last=False)
 
     def leave_out(self, why: str) -> None:
         """Count something that becomes no message."""

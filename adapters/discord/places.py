@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from cachetools import LRUCache
 
 from adapters.discord.shapes import identity, moment
 from bot.channel import ChatType
@@ -91,7 +92,7 @@ class Places:
         self.me = ""  # the bot's own id
         self._guilds: dict[str, _Guild] = {}
         self._servers: dict[str, str] = {}  # of channels, by id
-        self._unlisted: OrderedDict[str, Place] = OrderedDict()
+        self._unlisted: LRUCache[str, Place] = LRUCache(MAX_UNLISTED)
         self._missing: set[str] = set()  # servers that are yet to be described
 
     @property
@@ -134,9 +135,6 @@ class Places:
         guild = self._guilds.get(place.server)
         if guild is None:
             self._unlisted[number] = place
-            self._unlisted.move_to_end(number)
-            if len(self._unlisted) > MAX_UNLISTED:
-                self._unlisted.popitem(last=False)
             return place
         self._unlisted.pop(number, None)
         self._servers[number] = place.server
@@ -151,8 +149,6 @@ class Places:
         """Where something that told of its own place happened, unless that is known."""
         if self.place(chat) is None:
             self._unlisted[chat] = place
-            if len(self._unlisted) > MAX_UNLISTED:
-                self._unlisted.popitem(last=False)
 
     def place(self, chat: str) -> Place | None:
         """Where a chat is, or None when that is not known yet."""

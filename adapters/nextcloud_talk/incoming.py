@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 import structlog
+from cachetools import LRUCache
 
 from adapters.nextcloud_talk import Seat
 from adapters.nextcloud_talk.history import History, Unreadable
@@ -39,7 +39,6 @@ REMEMBERED = 10_000  # rooms, and people in rooms
 ACTOR = "actor"  # what the engine keeps the bot's own id under
 
 _log = structlog.get_logger()
-K = TypeVar("K")
 
 
 class Incoming:
@@ -75,8 +74,9 @@ class Incoming:
         self._pace = pace
         self._intake = Intake[Inbound](supervisor, read=self._read_back, store=self._keep)
         self._dropped: Counter[str] = Counter()
-        self._present: OrderedDict[str, bool] = OrderedDict()  # False once the bot was removed
-        self._moderators: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        # Rooms; False once the bot was removed.
+        self._present: LRUCache[str, bool] = LRUCache(REMEMBERED)
+        self._moderators: LRUCache[tuple[str, str], bool] = LRUCache(REMEMBERED)
         self._is_recalled = False
 
     async def start(self) -> None:
@@ -136,9 +136,9 @@ class Incoming:
     async def _arrived(self, inbound: Inbound, *, is_moderator: bool | None) -> None:
         """Store a message that a call brought, after what was missed before it."""
         room = room_token(inbound.chat)
-        _remember(self._present, room, value=True)
+        self._present[room] = True
         if is_moderator is not None:
-            _remember(self._moderators, (inbound.chat, inbound.sender), value=is_moderator)
+            self._moderators[inbound.chat, inbound.sender] = is_moderator
         if self._history is not None:
             try:
                 async with asyncio.timeout(self._pace.hold):
@@ -249,7 +249,7 @@ class Incoming:
         Raises:
             StorageError: its id is known, but not after a restart.
         """
-        _remember(self._present, change.room, value=change.joined)
+        self._present[change.room] = change.joined
         self._rooms.forget(change.room)
         # Without the room's token: whoever knows that of a public room may come in.
         event = "nextcloud_talk.room.joined" if change.joined else "nextcloud_talk.room.left"
@@ -299,13 +299,6 @@ def _place(me: Identity, room: str, kind: int) -> Inbound:
         text="",
         sent_at=0,
     )
-
-
-def _remember(kept: OrderedDict[K, bool], key: K, *, value: bool) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > REMEMBERED:
-        kept.popitem(last=False)
 
 
 def _now() -> int:
