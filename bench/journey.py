@@ -44,11 +44,11 @@ QUIET = 0.5  # seconds with no call of a function that counts
 LIMIT = 30.0  # seconds a message may take
 # What is worked out of a message, and by which function; the sum of calls where it ends in a dot.
 WORKED_OUT: Mapping[str, str] = {
-    "session key worked out": "bot.gateway.routing:session_key",
+    "session key worked out": "bot.identity.routing:session_key",
     "memory view worked out": "bot.scope.view:view_for",
-    "command worked out": "bot.commands.parse:parse",
-    "calls of `People.*`": "bot.gateway.people:People.",
-    "calls of `routing.*`": "bot.gateway.routing:",
+    "command worked out": "bot.identity.message:parse",
+    "conversations resolved": "bot.identity.conversation:resolve",
+    "calls of `routing.*`": "bot.identity.routing:",
 }
 GOALS: Mapping[str, int] = {
     "functions": 180,

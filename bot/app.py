@@ -29,7 +29,7 @@ from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.channel import Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
 from bot.clock import Clock, system_clock
-from bot.commands.menu import menu
+from bot.commands.menu import KNOWN, menu
 from bot.commands.registry import handlers
 from bot.config import Config
 from bot.context import tokens
@@ -39,11 +39,12 @@ from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
-from bot.gateway import digests, inbox, restored, routing
+from bot.gateway import digests, inbox, restored
 from bot.gateway.aftercare import Aftercare
 from bot.gateway.attempts import Attempts
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
+from bot.gateway.directory import Directory, read_books
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
 from bot.gateway.fullness import NoticeSweep
@@ -52,25 +53,24 @@ from bot.gateway.health import HealthBoard
 from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
 from bot.gateway.ledger import Ledger
-from bot.gateway.links import LinkBook
 from bot.gateway.live import LiveSessions
 from bot.gateway.media import MediaReader
 from bot.gateway.memory import INDEX_FOLDER, OWNER_VIEW, Memory, OwnerMemory
-from bot.gateway.people import People
 from bot.gateway.pictures import Pictures
 from bot.gateway.prefix import Prefixes
 from bot.gateway.reminders import Reminders
 from bot.gateway.restored import Restored
-from bot.gateway.rooms import MAX_CHOSEN
 from bot.gateway.running import RunningTurns
 from bot.gateway.sweep import Sweeper
 from bot.gateway.turns import TurnRunner
 from bot.gateway.windows import Windows
 from bot.i18n import LANGUAGES, text
+from bot.identity import Policy
+from bot.identity.routing import channels_of
 from bot.memory.search import Searcher
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
-from bot.sessions import links, recover, rooms
+from bot.sessions import recover, rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.mirror import Mirror
 from bot.sessions.search import TranscriptIndex
@@ -158,10 +158,9 @@ class App:
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
         await memory.open(config.workspace)
-        people = People(config, local_zone(config), links=LinkBook(config.session))
-        await _load_people(people, database, clock())
+        directory = self.directory = await self._read_directory(database)
         gateway, lanes = await self._gateway(
-            people=people,
+            directory=directory,
             database=database,
             mirror=mirror,
             models=models,
@@ -189,7 +188,7 @@ class App:
         self._stack.push_async_callback(self._scheduler.close)
         self._stack.push_async_callback(self._stop_tasks)
         self._background(
-            people=people,
+            directory=directory,
             database=database,
             delivery=delivery,
             mirror=mirror,
@@ -200,7 +199,7 @@ class App:
     async def _gateway(
         self,
         *,
-        people: People,
+        directory: Directory,
         database: Database,
         mirror: Mirror,
         models: Models,
@@ -217,13 +216,13 @@ class App:
         pictures = Pictures(MetaStore(database, clock), clock)
         self._stack.push_async_callback(pictures.close)
         self.reminders = Reminders(
-            people=people,
+            directory=directory,
             database=database,
             ledger=ledger,
             scheduler=self._scheduler,
             clock=clock,
         )
-        elsewhere = Elsewhere(self.channels, routing.channels_of(config.session))
+        elsewhere = Elsewhere(self.channels, channels_of(config.session))
         transcripts = TranscriptIndex(database)
         toolbox = Toolbox(
             (
@@ -239,7 +238,7 @@ class App:
         prefixes = Prefixes(config, memory.files)
         aftercare = Aftercare(
             config=config,
-            people=people,
+            directory=directory,
             windows=windows,
             live=live,
             ledger=ledger,
@@ -252,10 +251,10 @@ class App:
         )
         ledger.on_ended = aftercare.ended
         self._stack.push_async_callback(aftercare.stop)
-        self.sweeper = Sweeper(people, database, ledger, aftercare.close)
+        self.sweeper = Sweeper(directory, database, ledger, aftercare.close)
         self.notices = NoticeSweep(
             config=config,
-            people=people,
+            directory=directory,
             windows=windows,
             aftercare=aftercare,
             database=database,
@@ -272,16 +271,13 @@ class App:
             aftercare=aftercare,
             channels=self.channels,
         )
-        desks = PeopleDesk(people, self.channels)
+        desks = PeopleDesk(directory, self.channels)
         known = handlers(desk, memory.desk, self.reminders, desks, database)
-        commander = Commander(people, known, running, ledger, clock)
-        attempts = Attempts(
-            people=people, database=database, ledger=ledger, clock=clock, metrics=self.metrics
-        )
+        commander = Commander(known, ledger, clock)
+        attempts = Attempts(database=database, ledger=ledger, clock=clock, metrics=self.metrics)
         await attempts.begin()
         turns = TurnRunner(
             config=config,
-            people=people,
             windows=windows,
             toolbox=toolbox,
             channels=self.channels,
@@ -299,39 +295,36 @@ class App:
         )
 
         async def overflowed(waiting: Waiting) -> None:
-            language, address = people.language(waiting.inbound), waiting.inbound.address
+            language, address = waiting.conversation.language, waiting.conversation.address
             words = text(language, "turn.waiting", count=config.session.queue.cap)
             await ledger.write(
                 clock(), lambda draft: draft.say(address, words, "notice", language=language)
             )
 
-        async def put(waiting: Waiting) -> None:
-            await lanes.put(waiting)
-
         turn_door = TurnDoor(
-            people=people,
+            directory=directory,
             ledger=ledger,
             clock=clock,
             metrics=self.metrics,
             answer=turns.run,
-            put=put,
         )
         lanes = Lanes(
             config=config.session.queue,
             max_turns=config.session.max_turns,
             database=database,
+            directory=directory,
             commander=commander,
             attempts=attempts,
             run_turn=turn_door.run,
             overflowed=overflowed,
         )
         gateway = Gateway(
-            people=people,
+            directory=directory,
+            running=running,
             commander=commander,
             lanes=lanes,
             room_door=RoomDoor(
-                people=people,
-                commands=known,
+                directory=directory,
                 database=database,
                 ledger=ledger,
                 clock=clock,
@@ -344,6 +337,13 @@ class App:
             metrics=self.metrics,
         )
         return gateway, lanes
+
+    async def _read_directory(self, database: Database) -> Directory:
+        """The configuration, and what people chose before the program was started."""
+        now = self._parts.clock()
+        await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
+        policy = Policy.of(self._config, local_zone(self._config), KNOWN)
+        return Directory(policy, await database.read(read_books))
 
     def _models(self, store: MetaStore) -> Models:
         anthropic = self._config.models.anthropic
@@ -392,7 +392,7 @@ class App:
     def _background(
         self,
         *,
-        people: People,
+        directory: Directory,
         database: Database,
         delivery: Delivery,
         mirror: Mirror,
@@ -403,7 +403,7 @@ class App:
         path = config.storage.folder / DATABASE_NAME
         self._spawn(housekeeping.mend_modes(_made_in(config.storage.folder)))
         self._spawn(housekeeping.repair_mirror(mirror))
-        self._spawn(housekeeping.look_outside(database, delivery, people))
+        self._spawn(housekeeping.look_outside(database, delivery, directory))
         self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
@@ -431,16 +431,6 @@ class App:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _load_people(people: People, database: Database, now: int) -> None:
-    """Let the program know what people chose before it was started."""
-    await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
-    chosen, moved, linked = await database.read(
-        lambda tx: (rooms.activations(tx, MAX_CHOSEN), rooms.moved(tx), links.everything(tx))
-    )
-    people.rooms.load(chosen, moved)
-    people.links.load(linked)
 
 
 async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:

@@ -14,9 +14,8 @@ from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
 from bot.gateway import inbox
-from bot.gateway.people import People
+from bot.gateway.directory import Directory, read_books
 from bot.metrics import Metrics
-from bot.sessions import links
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, private
 
@@ -44,8 +43,8 @@ async def repair_mirror(mirror: Mirror) -> None:
         log.warning("mirror.repair_failed", error=type(exc).__name__)
 
 
-async def look_outside(database: Database, delivery: Delivery, people: People) -> None:
-    """Take up what another process wrote: whose accounts are joined, and what is to be sent."""
+async def look_outside(database: Database, delivery: Delivery, directory: Directory) -> None:
+    """Take up what another process wrote: who was let in or joined, and what is to be sent."""
     changed = False
     while True:
         await asyncio.sleep(LOOK_SECONDS)
@@ -53,7 +52,7 @@ async def look_outside(database: Database, delivery: Delivery, people: People) -
             changed = await database.changed_outside() or changed
             if changed:
                 # Where writes are made, so that it comes after every link made here before.
-                people.links.load(await database.write(links.everything))
+                directory.read(await database.write(read_books))
                 await delivery.look()
                 changed = False
         except StorageClosed:

@@ -17,7 +17,7 @@ from bot.channel import (
     ChannelConfig,
     ChannelPlugin,
     GroupConfig,
-    Inbound,
+    InChat,
     check_patterns,
     reveal,
 )
@@ -36,9 +36,9 @@ class GuildConfig(GroupConfig):
         description="Ids of the channels it listens in, their threads included; empty is all.",
     )
 
-    def holds(self, inbound: Inbound) -> bool:
+    def holds(self, where: InChat) -> bool:
         """Whether the bot listens where this was said."""
-        return not self.channels or bool({inbound.chat, inbound.parent} & {*self.channels})
+        return not self.channels or bool({where.chat, where.parent} & {*self.channels})
 
 
 class AccountConfig(BaseModel):
@@ -112,16 +112,16 @@ class DiscordConfig(ChannelConfig):
             found[name] = account.token or (self.token if name == DEFAULT_ACCOUNT else None)
         return {name: token for name, token in found.items() if token and reveal(token).strip()}
 
-    def listed(self, inbound: Inbound) -> GroupConfig | None:
+    def listed(self, where: InChat) -> GroupConfig | None:
         """A room's own entry, else its parent's, else its server's, else that of "*"."""
-        for name in (inbound.chat, inbound.parent):
+        for name in (where.chat, where.parent):
             if name and name in self.groups:
                 return self.groups[name]
-        guild = self.guilds.get(inbound.server) or self.guilds.get("*") if inbound.server else None
+        guild = self.guilds.get(where.server) or self.guilds.get("*") if where.server else None
         if guild is None:
             return self.groups.get("*")
         # A server that names its channels closes the others, also when group_policy is "open".
-        return guild if guild.holds(inbound) else GuildConfig(enabled=False)
+        return guild if guild.holds(where) else GuildConfig(enabled=False)
 
     @model_validator(mode="after")
     def _accounts_differ(self) -> Self:

@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from bot.channel.seams import Channel
-from bot.channel.values import Inbound
 
 
 class Rule(BaseModel):
@@ -62,6 +61,33 @@ class ChannelScope(BaseModel):
         if self.default:
             return ScopeConfig(default=self.default, rules=self.rules)
         return ScopeConfig(default=general.default, rules=(*self.rules, *general.rules))
+
+
+class InChat(Protocol):
+    """Where something was said: what the configuration of a room is found by.
+
+    `parent` is the chat a thread hangs below and `server` the place all of them belong to.
+    """
+
+    @property
+    def chat_type(self) -> str:
+        """The kind of chat."""
+        ...
+
+    @property
+    def chat(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def parent(self) -> str:
+        """The id of the chat it hangs below, or empty."""
+        ...
+
+    @property
+    def server(self) -> str:
+        """The id of its server, or empty."""
+        ...
 
 
 class GroupConfig(BaseModel):
@@ -154,22 +180,22 @@ class ChannelConfig(BaseModel):
             return self
         return self.model_copy(update={n: getattr(override, n) for n in override.model_fields_set})
 
-    def room(self, inbound: Inbound) -> ChannelConfig:
+    def room(self, where: InChat) -> ChannelConfig:
         """The configuration of the room a message was said in; in direct chats this section's.
 
         A thread that is not listed itself is like the chat it hangs below.
         """
-        if inbound.chat_type == "direct":
+        if where.chat_type == "direct":
             return self
-        override = self.listed(inbound)
+        override = self.listed(where)
         if override is None:
             return self
         names = override.model_fields_set & type(self).model_fields.keys()
         return self.model_copy(update={name: getattr(override, name) for name in names})
 
-    def listed(self, inbound: Inbound) -> GroupConfig | None:
+    def listed(self, where: InChat) -> GroupConfig | None:
         """What is configured for a message's room, or None when it is not listed."""
-        for name in (inbound.chat, inbound.parent, "*"):
+        for name in (where.chat, where.parent, "*"):
             if name and name in self.groups:
                 return self.groups[name]
         return None

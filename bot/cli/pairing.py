@@ -11,10 +11,10 @@ from bot.cli.common import ConfigOption, harmless, load, local_time, reading, wr
 from bot.clock import system_clock
 from bot.delivery import outbox
 from bot.errors import ConfidantError
-from bot.gateway import pairing, routing
+from bot.gateway import pairing
 from bot.i18n import language_of, text
+from bot.identity import Link, routing
 from bot.sessions import links
-from bot.sessions.links import Link
 from bot.storage import Transaction
 
 cli = typer.Typer(help="Let people in, and out again.", no_args_is_help=True)

@@ -10,8 +10,9 @@ from typing import Literal, Protocol
 from bot.channel import Address, Health, Inbound, OutboundKind
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
+from bot.identity import Conversation, Place
 from bot.scope import MemoryView
-from bot.sessions.store import Place, Session
+from bot.sessions.store import Session
 from bot.storage import Transaction
 
 
@@ -25,18 +26,34 @@ class Call:
     name: str
     rest: str
     inbound: Inbound
-    place: Place
-    person: str
-    is_owner: bool
-    language: str
-    view: MemoryView
+    conversation: Conversation
     now: int
     scope: AsyncExitStack = field(default_factory=AsyncExitStack, compare=False)
 
     @property
+    def place(self) -> Place:
+        """The conversation it was given in, with its session key."""
+        return self.conversation.place
+
+    @property
+    def person(self) -> str:
+        """The canonical identity of whoever gave it."""
+        return self.conversation.person
+
+    @property
+    def language(self) -> str:
+        """The language to answer in."""
+        return self.conversation.language
+
+    @property
+    def view(self) -> MemoryView:
+        """What may be seen and written there."""
+        return self.conversation.view
+
+    @property
     def is_direct(self) -> bool:
-        """Whether nobody else reads the answer."""
-        return self.inbound.chat_type == "direct"
+        """True when nobody else reads the answer."""
+        return self.conversation.is_direct
 
     @property
     def typed(self) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, tzinfo
 from typing import Protocol
-from zoneinfo import ZoneInfo
 
-from bot.channel import Health, Inbound
+from bot.channel import Health
 from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
 from bot.commands.menu import menu
 from bot.context import report
@@ -20,10 +19,6 @@ from bot.sessions.when import shown
 
 class SessionDesk(Protocol):
     """What these commands may ask about a conversation's time."""
-
-    def zone_of(self, inbound: Inbound) -> ZoneInfo:
-        """The time zone of whoever wrote a message."""
-        ...
 
     def ends_at(self, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
         """When it is over by itself if nothing more is said (ms since the epoch), and why."""
@@ -73,12 +68,11 @@ class InfoCommands:
                 self._next_start(call, draft, session),
             ]
             if call.view.space:
-                zone = self._times.zone_of(call.inbound)
-                lines.append(last_save(call, draft, zone))
+                lines.append(last_save(call, draft, call.conversation.zone))
             parked = outbox.parked(draft.tx, call.inbound.address)
             if parked:
                 lines.append(text(call.language, "command.status.parked", count=parked))
-            if call.is_owner and call.is_direct:  # in a room others read it too
+            if call.conversation.is_owner and call.is_direct:  # in a room others read it too
                 lines.extend(_connection(call.language, *item) for item in connections)
             return Answer("\n".join(f"- {line}" for line in lines))
 
@@ -92,13 +86,13 @@ class InfoCommands:
         if found is None:
             return text(call.language, "command.status.ends_never")
         at, why = found
-        moment = datetime.fromtimestamp(at / 1000, self._times.zone_of(call.inbound))
+        moment = datetime.fromtimestamp(at / 1000, call.conversation.zone)
         when = shown(call.language, moment)
         return text(call.language, f"command.status.ends_{why}", when=when)
 
     async def whoami(self, call: Call) -> Apply:
         """How the bot knows the person."""
-        known_as = "owner" if call.is_owner else "person"
+        known_as = "owner" if call.conversation.is_owner else "person"
         answer = text(
             call.language,
             # What else somebody is called is nobody's business in a room.

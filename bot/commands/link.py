@@ -13,11 +13,11 @@ from typing import Protocol
 from cachetools import LRUCache
 
 from bot import codes
-from bot.channel import Inbound
 from bot.commands.base import Answer, Apply, Call, Draft, saying
 from bot.i18n import text
+from bot.identity import Link, Seat
 from bot.sessions import links, store
-from bot.sessions.links import Link, Offer, Seat
+from bot.sessions.links import Offer
 from bot.sessions.store import Session
 
 MAX_TRIES = 5  # codes somebody may get wrong
@@ -29,19 +29,7 @@ ALL = frozenset({"all", "全部"})
 class LinkDesk(Protocol):
     """What these commands may ask of the running program."""
 
-    def seat(self, inbound: Inbound) -> Seat:
-        """The seat whoever wrote a message counts as."""
-        ...
-
-    def is_configured(self, inbound: Inbound) -> bool:
-        """Whether the configuration says whose account it is."""
-        ...
-
-    def joined(self, person: str) -> Sequence[Link]:
-        """The accounts that count as somebody's, by canonical identity."""
-        ...
-
-    def linked(self, found: Sequence[Link]) -> None:
+    def linked(self, found: tuple[Link, ...]) -> None:
         """These are all the links there are now, on disk."""
         ...
 
@@ -59,7 +47,7 @@ class LinkCommands:
             return saying(text(call.language, "link.direct_only"))
         if not call.rest:
             return self._offered(call)
-        if self._desk.is_configured(call.inbound):
+        if call.conversation.is_configured:
             return saying(text(call.language, "link.configured"))
         if not self._may_try((call.inbound.channel, call.inbound.sender)):
             return saying(text(call.language, "link.wrong"))
@@ -69,7 +57,7 @@ class LinkCommands:
         """Let an account be somebody of its own again: this one, or one of the list."""
         if not call.is_direct:
             return saying(text(call.language, "link.direct_only"))
-        joined = self._desk.joined(call.person)
+        joined = call.conversation.joined
         gone = _chosen(call, joined)
         if not joined:
             return saying(text(call.language, "link.none"))
@@ -92,12 +80,12 @@ class LinkCommands:
         made = Offer(
             person=call.person,
             code=codes.new_code(),
-            root=self._desk.seat(call.inbound),
+            root=call.conversation.seat,
             address=call.inbound.address,
             key=call.place.key,
             language=call.language,
         )
-        joined = self._desk.joined(call.person)
+        joined = call.conversation.joined
 
         def apply(draft: Draft, session: Session) -> Answer:
             links.offer(draft.tx, made, call.now)
@@ -127,7 +115,7 @@ class LinkCommands:
         return text(call.language, "link.joined", channel=found.address.channel)
 
     def _changed(self, draft: Draft) -> None:
-        found = links.everything(draft.tx)
+        found = tuple(links.everything(draft.tx))
         draft.then(lambda: self._desk.linked(found))
 
     def _may_try(self, seat: Seat) -> bool:

@@ -27,6 +27,7 @@ NAMES = (
     "whoami",
     "help",
 )
+KNOWN = frozenset((*NAMES, "start"))  # which is what Telegram sends first
 
 
 def menu(locale: str) -> tuple[Command, ...]:

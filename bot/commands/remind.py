@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from typing import Protocol
-from zoneinfo import ZoneInfo
 
-from bot.channel import Inbound
 from bot.commands.base import Answer, Apply, Call, Draft, saying
 from bot.i18n import text
 from bot.sessions import reminders, when
@@ -26,10 +24,6 @@ _CANCEL = re.compile(
 class ReminderDesk(Protocol):
     """What these commands may ask of the running program."""
 
-    def zone_of(self, inbound: Inbound) -> ZoneInfo:
-        """The time zone of whoever wrote a message."""
-        ...
-
     def expect(self, due_at: int) -> None:
         """Look for what is due at this time, in ms since the epoch."""
         ...
@@ -43,7 +37,7 @@ class RemindCommands:
 
     async def remind(self, call: Call) -> Apply:
         """Remember to say something at a certain time."""
-        now = datetime.fromtimestamp(call.now / 1000, self._desk.zone_of(call.inbound))
+        now = datetime.fromtimestamp(call.now / 1000, call.conversation.zone)
         found = when.parse(call.rest, now)
         if not isinstance(found, When):
             return saying(_explained(call, found))
@@ -103,8 +97,8 @@ class RemindCommands:
         return "\n".join((*lines, "", text(call.language, "reminder.how")))
 
     def _shown(self, call: Call, at: int) -> str:
-        zone = self._desk.zone_of(call.inbound)
-        return shown(call.language, datetime.fromtimestamp(at / 1000, zone))
+        moment = datetime.fromtimestamp(at / 1000, call.conversation.zone)
+        return shown(call.language, moment)
 
 
 def _explained(call: Call, problem: Problem) -> str:

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from bot.commands.base import Answer, Apply, Call, Draft, saying
 from bot.i18n import text
+from bot.identity import Activation
+from bot.identity.message import is_always
 from bot.sessions import rooms
-from bot.sessions.rooms import Activation
 from bot.sessions.store import Session
 
 _WISHES: dict[str, Activation] = {"mention": "mention", "always": "always"}
@@ -18,10 +19,6 @@ class RoomDesk(Protocol):
 
     async def may_manage(self, call: Call) -> bool:
         """Whether the caller looks after the room."""
-        ...
-
-    def is_always(self, call: Call) -> bool:
-        """Whether the bot answers everything that is said in the room."""
         ...
 
     def activated(self, key: str, activation: Activation) -> None:
@@ -41,7 +38,8 @@ class RoomCommands:
             return saying(text(call.language, "rooms.direct"))
         wish = _WISHES.get(call.rest.lower())
         if wish is None:
-            now = "always" if self._desk.is_always(call) else "mention"
+            here = call.conversation
+            now = "always" if is_always(here.settings, here.activation) else "mention"
             return saying(text(call.language, f"rooms.now_{now}"))
         if not await self._desk.may_manage(call):
             return saying(text(call.language, "rooms.not_admin"))

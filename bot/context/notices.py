@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from bot.channel import ChatType
-
 Chosen = Literal["", "on", "off", "later"]
 """What a person said about notices in a conversation; "later" is "off" for this one only."""
 
@@ -20,7 +18,7 @@ def due(percent: int, told: int, levels: Iterable[int]) -> int | None:
     return reached if reached > told else None
 
 
-def wanted(config: Literal["auto", "on", "off"], chosen: Chosen, chat_type: ChatType) -> bool:
+def wanted(config: Literal["auto", "on", "off"], chosen: Chosen, chat_type: str) -> bool:
     """Whether a conversation is to be told at all: what its person chose comes first."""
     if chosen:
         return chosen == "on"

@@ -18,7 +18,7 @@ import structlog
 from bot.agent.compactor import Compacted, Compactor, CompactRequest
 from bot.agent.flush import Flushed, Flusher, FlushRequest
 from bot.agent.tools import ToolContext
-from bot.channel import Activities, Activity, Button, Channel, Inbound
+from bot.channel import Activities, Activity, Button, Channel
 from bot.clock import Clock
 from bot.config import Config
 from bot.context import budget, compaction, notices, report
@@ -27,12 +27,13 @@ from bot.context.compaction import Plan
 from bot.context.conversation import Line
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
+from bot.gateway.directory import Directory
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.live import Live, LiveSessions
-from bot.gateway.people import People
 from bot.gateway.prefix import name_of
 from bot.gateway.windows import Room, Windows
 from bot.i18n import text
+from bot.identity import MANY, Conversation
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Notes, listed
 from bot.messages import Whose, mixture
@@ -40,7 +41,7 @@ from bot.metrics import Metrics
 from bot.sessions import compactions, hiding, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry, number_of
-from bot.sessions.store import MANY, Session
+from bot.sessions.store import Session
 
 AT_ONCE = 8  # conversations that are saved or compacted at the same time
 GROWTH = 1.05  # how much fuller a conversation gets before a compaction that failed is tried again
@@ -60,10 +61,10 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A conversation, the message it is about now, and the room its model has."""
+    """A conversation's session, whose it is now, and the room its model has."""
 
     live: Live
-    inbound: Inbound
+    conversation: Conversation
     room: Room
 
     @property
@@ -85,22 +86,6 @@ class _Ended:
     where: str = ""
 
 
-def stand_in(session: Session) -> Inbound:
-    """A message like the last one of a session, to know by whom, where and in what language."""
-    return Inbound(
-        channel=session.channel,
-        account=session.account,
-        chat=session.chat,
-        chat_type=session.chat_type,  # pyright: ignore[reportArgumentType] - stored as it came
-        sender=session.sender,
-        message_id="",
-        text="",
-        sent_at=session.last_user_at,
-        thread=session.thread,
-        locale=session.locale,
-    )
-
-
 class Aftercare:
     """Begins what is due after a turn, and makes room when there is none before one."""
 
@@ -108,7 +93,7 @@ class Aftercare:
         self,
         *,
         config: Config,
-        people: People,
+        directory: Directory,
         windows: Windows,
         live: LiveSessions,
         ledger: Ledger,
@@ -120,7 +105,7 @@ class Aftercare:
         metrics: Metrics,
     ) -> None:
         self._config = config
-        self._people = people
+        self._directory = directory
         self._windows = windows
         self._live = live
         self._ledger = ledger
@@ -140,7 +125,7 @@ class Aftercare:
     def fill(self, talk: Talk) -> Fill:
         """How full a conversation is, as its next message's view sees it."""
         live, room = talk.live, talk.room
-        view = name_of(self._people.view(talk.inbound))
+        view = name_of(talk.conversation.view)
         prefix = live.snapshots.get(view)
         if view not in live.fixed and prefix is not None:
             live.fixed[view] = room.count(prefix.system) + room.count(prefix.tools)
@@ -174,9 +159,9 @@ class Aftercare:
         return await _is_done(self._begin(talk.session.id, "compaction", work))
 
     async def now(self, talk: Talk) -> Talk:
-        """The same conversation as it is now: a command may have had it read again since."""
+        """The same as it is now: a command may have had it read again, or changed whose it is."""
         live = await self._live.get(talk.session.id)
-        return talk if live is talk.live else replace(talk, live=live)
+        return replace(talk, live=live, conversation=self._directory.renewed(talk.conversation))
 
     def due(self, talk: Talk, used: int) -> int | None:
         """The level that is to be told now, in percent; None for nothing.
@@ -192,18 +177,18 @@ class Aftercare:
 
     # --- asked by commands and at the end of a conversation ---------------------------------------
 
-    async def talk(self, session: Session, inbound: Inbound) -> Talk:
-        """A session as it is now, and a message of it."""
+    async def talk(self, session: Session, conversation: Conversation) -> Talk:
+        """A session as it is now, and whose conversation it is."""
         live = await self._live.get(session.id)
-        return Talk(live, inbound, await self._windows.of(live.session))
+        return Talk(live, conversation, await self._windows.of(live.session))
 
-    def wish(self, inbound: Inbound) -> Literal["auto", "on", "off"]:
-        """Whether the configuration wants people told where a message was said."""
-        return self._people.channel(inbound).notices or self._config.context.notices
+    def wish(self, conversation: Conversation) -> Literal["auto", "on", "off"]:
+        """Whether the configuration wants people told there."""
+        return conversation.settings.notices or self._config.context.notices
 
-    async def compact(self, session: Session, inbound: Inbound, focus: str) -> bool:
+    async def compact(self, session: Session, conversation: Conversation, focus: str) -> bool:
         """Begin to compact because the person wishes it; False when there is nothing to."""
-        talk = await self.talk(session, inbound)
+        talk = await self.talk(session, conversation)
         if self._plan(talk, wished=True) is None:
             return False
         self._begin(session.id, "compaction", self._compact(talk, focus=focus, wished=True))
@@ -243,10 +228,10 @@ class Aftercare:
     async def _flush_ended(self, session: Session, *, quietly: bool) -> None:
         if not self._config.context.enable_memory_flush or not session.turns:
             return
-        inbound = stand_in(session)
-        if not session.sender or self._people.place(inbound).key != session.key:
-            return  # the configuration now says that this is somebody else's
-        await self._flush(await self.talk(session, inbound), quietly=quietly)
+        if not session.sender:
+            return
+        conversation = self._directory.of(session.facts)
+        await self._flush(await self.talk(session, conversation), quietly=quietly)
 
     async def _flush(self, talk: Talk, *, quietly: bool = False, early: bool = False) -> None:
         """Save what was said since the last time, and note that this cycle has done so.
@@ -257,8 +242,11 @@ class Aftercare:
         `early`, or at an end that may be taken back, leaves much of the cycle to be saved.
         """
         while True:
-            async with self._notes.watching(self._people.view(talk.inbound)) as watch:
-                talk = await self.now(talk)
+            talk = await self.now(talk)
+            if talk.conversation.key != talk.session.key:
+                return  # by now this is somebody else's
+            async with self._notes.watching(talk.conversation.view) as watch:
+                talk = replace(talk, live=await self._live.get(talk.session.id))
                 lines = self._unsaved(talk)
                 if not any(line.message.begins_turn for line in lines):
                     return
@@ -281,7 +269,7 @@ class Aftercare:
     def _unsaved(self, talk: Talk) -> list[Line]:
         """What was said since memory was saved; nothing where several people are taken for one."""
         session = talk.session
-        if self._people.sender_in(session, talk.inbound) == MANY:
+        if talk.conversation.sender_after(session.sender) == MANY:
             return []  # what one person said is not for another one's memory
         said = talk.live.conversation.lines
         return [line for line in said if number_of(line.entry) > session.flushed_to]
@@ -293,8 +281,8 @@ class Aftercare:
 
         `counts` says that it is what is done once in each cycle.
         """
-        session, inbound = talk.session, talk.inbound
-        language = self._people.language(inbound)
+        session, language = talk.session, talk.conversation.language
+        address = talk.conversation.address
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
         where = listed(flushed.saved)
         told = bool(where) and not quietly and self._may_tell(talk)
@@ -319,25 +307,24 @@ class Aftercare:
             draft.touch(session.id)
             if told:
                 words = text(language, "notice.saved", count=len(flushed.saved), where=where)
-                draft.tell(session.id, inbound.address, words, "notice", language=language)
+                draft.tell(session.id, address, words, "notice", language=language)
 
         await self._ledger.write(now, work, must=True)
 
     def _flush_request(self, talk: Talk, lines: Sequence[Line], watch: Watch) -> FlushRequest:
-        inbound, room = talk.inbound, talk.room
-        zone = self._people.zone_of(inbound)
+        conversation, room = talk.conversation, talk.room
         return FlushRequest(
             model=room.model,
             model_name=room.name,
             messages=tuple(line.message for line in lines),
             context=ToolContext(
-                view=self._people.view(inbound),
+                view=conversation.view,
                 session_id=talk.session.id,
-                now=datetime.fromtimestamp(self._clock() / 1000, zone),
+                now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
                 window=room.window.tokens,
                 watch=watch,
             ),
-            language=self._people.language(inbound),
+            language=conversation.language,
             max_tokens=room.budget.output,
             timeout=self._config.context.memory_flush_timeout,
         )
@@ -424,7 +411,7 @@ class Aftercare:
         request = CompactRequest(
             model=room.model,
             model_name=room.name,
-            language=self._people.language(talk.inbound),
+            language=talk.conversation.language,
             messages=tuple(conversation.shown[: plan.cut]),
             sizes=tuple(conversation.sizes[: plan.cut]),
             window=room.window.tokens,
@@ -459,8 +446,8 @@ class Aftercare:
         summarised = (line.message.origins for line in conversation.lines[: plan.cut])
         origin = mixture(frozenset[Whose]({conversation.summary_origin}).union(*summarised))
         made = Compaction(summary, first_kept, before.used, plan.cut, session.compaction, origin)
-        language = self._people.language(talk.inbound)
-        address = talk.inbound.address
+        language = talk.conversation.language
+        address = talk.conversation.address
 
         def work(draft: Draft) -> bool:
             current = store.get(draft.tx, session.id)
@@ -492,9 +479,9 @@ class Aftercare:
         return done
 
     async def _tell_failure(self, talk: Talk) -> None:
-        language = self._people.language(talk.inbound)
+        language = talk.conversation.language
         words = text(language, CompactionFailed.key)
-        address = talk.inbound.address
+        address = talk.conversation.address
         await self._ledger.write(
             self._clock(),
             lambda draft: draft.tell(talk.session.id, address, words, "notice", language=language),
@@ -508,7 +495,7 @@ class Aftercare:
         self, talk: Talk, kind: Literal["saving", "summarising"]
     ) -> AsyncGenerator[_Ended]:
         """Let whoever watches the conversation see that something is done for it, and its end."""
-        address = talk.inbound.address
+        address = talk.conversation.address
         channel = self._channels.get(address.channel)
         ended = _Ended()
         if channel is None or not channel.capabilities.activities:
@@ -525,7 +512,7 @@ class Aftercare:
 
     def _may_tell(self, talk: Talk) -> bool:
         chosen = talk.session.notices
-        return notices.wanted(self.wish(talk.inbound), chosen, talk.inbound.chat_type)
+        return notices.wanted(self.wish(talk.conversation), chosen, talk.session.chat_type)
 
     def _begin(
         self, session_id: str, what: str, work: Coroutine[Any, Any, Any]

@@ -22,7 +22,6 @@ from bot.errors import StorageError
 from bot.gateway import inbox
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
 from bot.i18n import text
 from bot.metrics import Metrics
 from bot.sessions.entries import NewEntry
@@ -51,13 +50,11 @@ class Attempts:
     def __init__(
         self,
         *,
-        people: People,
         database: Database,
         ledger: Ledger,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._people = people
         self._database = database
         self._ledger = ledger
         self._clock = clock
@@ -129,8 +126,8 @@ class Attempts:
     def _told(self, draft: Draft, row: Waiting, error: str) -> None:
         inbound = row.inbound
         came = inbox.set_aside(draft.tx, row.id, error, draft.now)
-        language = self._people.language(inbound)
-        when = moment(came, self._people.zone_of(inbound))
+        language = row.conversation.language
+        when = moment(came, row.conversation.zone)
         kind = text(language, f"turn.kind.{_kind(inbound)}")
         words = text(language, "turn.set_aside", kind=kind, when=f"{when:%Y-%m-%d %H:%M}")
         # Like a command it is kept, and no request holds it: it might stop them all.

@@ -8,48 +8,26 @@ from dataclasses import replace
 
 import structlog
 
-from bot.channel import Inbound
 from bot.clock import Clock
 from bot.commands.base import Apply, Call, Handler, saying
-from bot.commands.parse import Parsed, is_abort, parse
 from bot.gateway import inbox
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
-from bot.gateway.running import RunningTurns
 from bot.i18n import text
+from bot.identity import Parsed
+from bot.identity.message import command_of, parse
 from bot.sessions.entries import NewEntry
 
 log = structlog.get_logger(__name__)
 
 
 class Commander:
-    """Recognises commands and runs them."""
+    """Runs commands, by their handlers' names."""
 
-    def __init__(
-        self,
-        people: People,
-        handlers: Mapping[str, Handler],
-        running: RunningTurns,
-        ledger: Ledger,
-        clock: Clock,
-    ) -> None:
-        self._people = people
+    def __init__(self, handlers: Mapping[str, Handler], ledger: Ledger, clock: Clock) -> None:
         self._handlers = handlers
-        self._running = running
         self._ledger = ledger
         self._clock = clock
-
-    def parse(self, inbound: Inbound, key: str) -> Parsed | None:
-        """The command a message of a key is; "stop" alone is one while a reply is being written."""
-        if inbound.edit_of:
-            return None  # correcting an old command does not give it again
-        if is_abort(inbound.text) and key in self._running:
-            return Parsed("stop")
-        found = parse(inbound.text)
-        # In rooms there may be other bots: "/help@another" is for that one.
-        is_theirs = found is not None and found.to and inbound.chat_type != "direct"
-        return None if is_theirs else found
 
     async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
         """Answer a command; what remains to be said to the model is returned as a message."""
@@ -60,11 +38,7 @@ class Commander:
                 name=parsed.name,
                 rest=parsed.rest,
                 inbound=inbound,
-                place=self._people.place(inbound),
-                person=self._people.person(inbound),
-                is_owner=self._people.is_owner(inbound),
-                language=self._people.language(inbound),
-                view=self._people.view(inbound),
+                conversation=waiting.conversation,
                 now=self._clock(),
                 scope=scope,
             )
@@ -109,4 +83,6 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Wait
         return None
     message = replace(inbound, text=answer.message)
     inbox.bind(draft.tx, waiting.id, after.id, message)
-    return Waiting(waiting.id, waiting.key, after.id, message)
+    command = command_of(message, parse(message.text))
+    conversation = replace(waiting.conversation, command=command)
+    return Waiting(waiting.id, waiting.key, after.id, message, conversation)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from zoneinfo import ZoneInfo
+from collections.abc import Mapping
 
 import structlog
 
 from bot.agent.models import Models, ToolSpec
-from bot.channel import Admins, Channel, Health, Inbound
+from bot.channel import Admins, Channel, Health
 from bot.commands.base import Call
 from bot.context import notices
 from bot.context.report import Report
-from bot.gateway import fullness, routing, sweep
+from bot.gateway import fullness, sweep
 from bot.gateway.aftercare import Aftercare
+from bot.gateway.directory import Directory
 from bot.gateway.health import HealthBoard
 from bot.gateway.ledger import Ledger
-from bot.gateway.people import People
 from bot.gateway.prefix import Prefixes, name_of
-from bot.gateway.rooms import is_always
-from bot.gateway.routing import Seat
 from bot.gateway.running import RunningTurns
-from bot.sessions.links import Link
+from bot.identity import Activation, Link
 from bot.sessions.reset import Reason
-from bot.sessions.rooms import Activation
 from bot.sessions.store import Session
 
 log = structlog.get_logger(__name__)
@@ -71,18 +67,18 @@ class GatewayDesk:
 
     async def report(self, call: Call) -> Report:
         """What fills the caller's conversation."""
-        talk = await self._aftercare.talk(await self._current(call), call.inbound)
+        talk = await self._aftercare.talk(await self._current(call), call.conversation)
         limit = talk.room.window.tokens
         await self._prefixes.of(talk.live, call.view, call.language, self._tools, limit)
         return fullness.report_of(talk, name_of(call.view), self._aftercare.fill(talk))
 
     async def compact(self, call: Call, focus: str) -> bool:
         """Begin to summarise the caller's conversation; False when it is too short for that."""
-        return await self._aftercare.compact(await self._current(call), call.inbound, focus)
+        return await self._aftercare.compact(await self._current(call), call.conversation, focus)
 
     def tells(self, call: Call) -> bool:
         """Whether people are told here that a conversation gets full, by the configuration."""
-        return notices.wanted(self._aftercare.wish(call.inbound), "", call.inbound.chat_type)
+        return notices.wanted(self._aftercare.wish(call.conversation), "", call.inbound.chat_type)
 
     def shows_pictures(self, call: Call) -> bool:
         """Whether the caller's channel takes a picture."""
@@ -97,13 +93,13 @@ class GatewayDesk:
 class PeopleDesk:
     """`bot.commands.registry.PeopleDesk` over what is known of rooms and of linked accounts."""
 
-    def __init__(self, people: People, channels: Mapping[str, Channel]) -> None:
-        self._people = people
+    def __init__(self, directory: Directory, channels: Mapping[str, Channel]) -> None:
+        self._directory = directory
         self._channels = channels
 
     async def may_manage(self, call: Call) -> bool:
         """Whether the caller looks after the room: its admins do, and the owner."""
-        if call.is_owner:
+        if call.conversation.is_owner:
             return True
         channel = self._channels.get(call.inbound.channel)
         if not isinstance(channel, Admins):
@@ -114,35 +110,14 @@ class PeopleDesk:
             log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
             return False
 
-    def is_always(self, call: Call) -> bool:
-        """Whether the bot answers everything that is said in the room."""
-        chosen = self._people.rooms.activation(call.place.key)
-        return is_always(self._people.channel(call.inbound), chosen)
-
     def activated(self, key: str, activation: Activation) -> None:
         """Something was chosen for a room, and is on disk."""
-        self._people.rooms.activated(key, activation)
-
-    def zone_of(self, inbound: Inbound) -> ZoneInfo:
-        """The time zone of whoever wrote a message."""
-        return self._people.zone_of(inbound)
+        self._directory.activated(key, activation)
 
     def ends_at(self, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
         """When a conversation is over by itself if nothing more is said, and why."""
-        return sweep.ends_at(self._people, session, taken_up_at)
+        return sweep.ends_at(self._directory.policy, session, taken_up_at)
 
-    def seat(self, inbound: Inbound) -> Seat:
-        """The seat whoever wrote a message counts as."""
-        return self._people.seat(inbound)
-
-    def is_configured(self, inbound: Inbound) -> bool:
-        """Whether the configuration says whose account it is."""
-        return routing.is_configured(self._people.config.session, routing.seat_of(inbound))
-
-    def joined(self, person: str) -> Sequence[Link]:
-        """The accounts that count as somebody's, by canonical identity."""
-        return self._people.links.of(person)
-
-    def linked(self, found: Sequence[Link]) -> None:
+    def linked(self, found: tuple[Link, ...]) -> None:
         """These are all the links there are now, on disk."""
-        self._people.links.load(found)
+        self._directory.linked(found)

@@ -23,7 +23,7 @@ import orjson
 import structlog
 
 from bot.config import SessionConfig
-from bot.gateway import routing
+from bot.identity import routing
 from bot.memory import moving
 from bot.scope.view import SHORT_DIGEST, folder_name, room_name
 from bot.sessions import lasting, rooms, store

@@ -7,33 +7,35 @@ message that is.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import structlog
+from cachetools import LRUCache
 
 from bot import codes
 from bot.channel import Inbound
 from bot.clock import Clock
-from bot.commands.parse import parse
 from bot.gateway import inbox, pairing
-from bot.gateway.access import Verdict
+from bot.gateway.directory import Directory
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
-from bot.gateway.rooms import Overheard, addressed, pointed
+from bot.gateway.rooms import Overheard
 from bot.i18n import language_of, text
+from bot.identity import Conversation, Facts, Verdict
+from bot.identity.message import pointed
 from bot.metrics import Metrics
 from bot.sessions import links, rooms
 from bot.storage import Database, Transaction
 
 DAY_MS = 86_400_000  # a room is told at most once within it that it is none of ours
+MAX_TOLD = 10_000  # rooms remembered as told; the database knows the others
 
 log = structlog.get_logger(__name__)
 
 
 def void_codes(
-    draft: Draft, people: People, inbound: Inbound, *, answers: bool
+    draft: Draft, inbound: Inbound, language: str, *, answers: bool
 ) -> tuple[pairing.Pairing, ...]:
     """Make codes worthless that were typed where they do not belong, and say so.
 
@@ -48,7 +50,6 @@ def void_codes(
     asked = pairing.void(draft.tx, typed, draft.now)
     offered = links.void(draft.tx, typed, draft.now) if is_room else []
     if answers and (asked or offered):
-        language = people.language(inbound)
         words = text(language, "codes.in_room" if is_room else "codes.in_chat")
         draft.say(inbound.address, words, "notice", language=language)
     for made in offered:
@@ -56,9 +57,9 @@ def void_codes(
         draft.say(made.address, words, "notice", language=made.language)
     for waiting in asked:
         if waiting.address != inbound.address:
-            language = language_of(waiting.locale)
-            words = text(language, "codes.pairing_void")
-            draft.say(waiting.address, words, "notice", language=language)
+            theirs = language_of(waiting.locale)
+            words = text(theirs, "codes.pairing_void")
+            draft.say(waiting.address, words, "notice", language=theirs)
     return tuple(asked)
 
 
@@ -68,62 +69,51 @@ class RoomDoor:
     def __init__(
         self,
         *,
-        people: People,
-        commands: Collection[str],
+        directory: Directory,
         database: Database,
         ledger: Ledger,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._people = people
-        self._commands = commands
+        self._directory = directory
         self._database = database
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
+        self._told: LRUCache[str, int] = LRUCache(MAX_TOLD)  # when each room was, or was asked
         self.overheard = Overheard()
 
-    async def enter(self, inbound: Inbound) -> Inbound | None:
+    async def enter(self, inbound: Inbound, conversation: Conversation) -> Inbound | None:
         """A message for the bot, with what was said before it; None for everything else.
 
         Raises:
             StorageError: the room could not be told that the bot does not talk there, or a code
                 that was typed in it could not be made worthless.
         """
-        verdict = self._people.verdict(inbound)
-        await self._void_codes(inbound, verdict)
+        verdict, key = conversation.verdict, conversation.key
+        await self._void_codes(inbound, conversation)
+        if verdict is Verdict.ALLOW and conversation.is_addressed:
+            if conversation.command is not None:
+                return inbound  # what was overheard is for the model
+            return replace(inbound, heard=self.overheard.take(key))
         if verdict is Verdict.ALLOW:
-            return self._listen(inbound)
+            self._hear(inbound, key)
+            return None
         declines = verdict in {Verdict.LISTEN, Verdict.DECLINE} and pointed(inbound)
         if verdict is Verdict.LISTEN:
-            self._hear(inbound)
+            self._hear(inbound, key)
         else:
             self._count(inbound, "declined" if declines else "denied")
         if declines:
-            await self._decline(inbound)
+            await self._decline(conversation)
         return None
 
-    def give_back(self, inbound: Inbound) -> None:
+    def give_back(self, inbound: Inbound, conversation: Conversation) -> None:
         """A message that was let in could not be stored: keep what was to go with it."""
         if inbound.heard:
-            self.overheard.give_back(self._people.key(inbound), inbound.heard)
+            self.overheard.give_back(conversation.key, inbound.heard)
 
-    def _listen(self, inbound: Inbound) -> Inbound | None:
-        """Somebody who may talk to the bot said something; is it for the bot?"""
-        people, key = self._people, self._people.key(inbound)
-        command = parse(inbound.text)
-        is_own = command is not None and command.name in self._commands and not command.to
-        # Other bots have commands too ("/weather", "/help@another"): they need a mention.
-        activation = people.rooms.activation(key) if command is None else "mention"
-        name = people.config.agent.name
-        if not addressed(people.channel(inbound), inbound, activation, name, is_command=is_own):
-            self._hear(inbound, key)
-            return None
-        if command is not None and not command.to:
-            return inbound  # what was overheard is for the model
-        return replace(inbound, heard=self.overheard.take(key))
-
-    async def _void_codes(self, inbound: Inbound, verdict: Verdict) -> None:
+    async def _void_codes(self, inbound: Inbound, conversation: Conversation) -> None:
         """Let no code be of use that everybody in the room has read."""
         typed, now = codes.typed_in(inbound.shown), self._clock()
         if not typed:
@@ -135,42 +125,47 @@ class RoomDoor:
         # Many a word could be a code: only for one that is does anything have to be written.
         if not await self._database.read(is_open):
             return
-        talks = verdict in {Verdict.ALLOW, Verdict.LISTEN} and self._people.permits(inbound)
+        is_ours = conversation.verdict in {Verdict.ALLOW, Verdict.LISTEN}
+        talks, language = is_ours and conversation.is_answered, conversation.language
         await self._ledger.write(
-            now, lambda draft: void_codes(draft, self._people, inbound, answers=talks)
+            now, lambda draft: void_codes(draft, inbound, language, answers=talks)
         )
         log.info("code.void", channel=inbound.channel)
 
-    def _hear(self, inbound: Inbound, key: str = "") -> None:
-        self.overheard.hear(key or self._people.key(inbound), inbound)
+    def _hear(self, inbound: Inbound, key: str) -> None:
+        self.overheard.hear(key, inbound)
         self._count(inbound, "heard")
 
-    async def _decline(self, inbound: Inbound) -> None:
+    async def _decline(self, conversation: Conversation) -> None:
         """Say once a day, and in the same words whatever the reason, that this is not possible."""
-        people, now = self._people, self._clock()
-        # Threads of one room, and its topics, are one room.
-        chat, kind = inbound.chat, inbound.chat_type
-        if inbound.parent:
-            chat, kind = inbound.parent, "channel"
-        key = people.key(replace(inbound, chat=chat, chat_type=kind, thread=""))
-        if people.rooms.was_warned(key, now, DAY_MS):
+        facts, now = conversation.facts, self._clock()
+        key = self._directory.of(_whole_room(facts)).key
+        told = self._told.get(key)
+        if told is not None and abs(now - told) < DAY_MS:
             return
-        language = people.language(inbound)
+        language = conversation.language
         words = text(language, "rooms.declined")
 
         def work(draft: Draft) -> bool:
-            draft.then(lambda: people.rooms.warned(key, now))
+            draft.then(lambda: self._told.__setitem__(key, now))
             if not rooms.warn(draft.tx, key, now, DAY_MS):
                 return False
-            draft.say(inbound.address, words, "notice", language=language)
+            draft.say(facts.address, words, "notice", language=language)
             return True
 
         if await self._ledger.write(now, work):
             # Whoever runs the bot needs the id to list the room.
-            log.info("room.declined", channel=inbound.channel, chat=inbound.chat)
+            log.info("room.declined", channel=facts.channel, chat=facts.chat)
 
     def _count(self, inbound: Inbound, result: str) -> None:
         self._metrics.received.labels(inbound.channel, result).inc()
+
+
+def _whole_room(facts: Facts) -> Facts:
+    """The room that something was said in: its threads and topics are one room with it."""
+    if facts.parent:
+        return replace(facts, chat=facts.parent, chat_type="channel", thread="")
+    return replace(facts, thread="")
 
 
 class TurnDoor:
@@ -179,41 +174,45 @@ class TurnDoor:
     def __init__(
         self,
         *,
-        people: People,
+        directory: Directory,
         ledger: Ledger,
         clock: Clock,
         metrics: Metrics,
         answer: Callable[[str, Sequence[Waiting]], Awaitable[None]],
-        put: Callable[[Waiting], Awaitable[None]],
     ) -> None:
-        self._people = people
+        self._directory = directory
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
         self._answer = answer
-        self._put = put
 
-    async def run(self, key: str, rows: Sequence[Waiting]) -> None:
-        """Answer these messages, all of one session; what has to go elsewhere goes there."""
+    async def run(self, key: str, rows: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Answer these messages, all of one session; what has to go elsewhere is returned.
+
+        What was known of a message when it came may not hold any more: an account was joined or
+        parted, a pairing revoked, a room moved, the configuration is another one.
+        """
         kept: list[Waiting] = []
+        elsewhere: list[Waiting] = []
         for row in rows:
-            if self._people.key(row.inbound) != key:
-                # Since it was stored its person was joined to another one, or its room has moved.
-                await self._put(await self._rehomed(row))
-            elif not self._people.permits(row.inbound):
+            conversation = self._directory.renewed(row.conversation)
+            if conversation.key != key:
+                elsewhere.append(await self._rehomed(row, conversation))
+            elif not (conversation.is_admitted and conversation.is_answered):
                 await self._refuse(row)
             else:
-                kept.append(row)
+                kept.append(replace(row, conversation=conversation))
         if kept:
             await self._answer(key, kept)
+        return elsewhere
 
-    async def _rehomed(self, row: Waiting) -> Waiting:
-        place = self._people.place(row.inbound)
+    async def _rehomed(self, row: Waiting, conversation: Conversation) -> Waiting:
+        place = conversation.place
 
         def work(draft: Draft) -> Waiting:
             session, _ = draft.current(place)
             inbox.rehome(draft.tx, row.id, place.key, session.id)
-            return replace(row, key=place.key, session_id=session.id)
+            return replace(row, key=place.key, session_id=session.id, conversation=conversation)
 
         return await self._ledger.write(self._clock(), work, must=True)
 

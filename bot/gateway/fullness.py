@@ -9,19 +9,19 @@ import orjson
 
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.recall import OPENING
-from bot.channel import Button, Channel, Inbound
+from bot.channel import Button, Channel
 from bot.config import Config
 from bot.context import budget, notices, persona, report, tokens
 from bot.context.conversation import PICTURE_TOKENS
 from bot.context.report import Part, Report
 from bot.delivery.outbox import Extra
-from bot.gateway.access import Verdict
-from bot.gateway.aftercare import Aftercare, Fill, Talk, stand_in
+from bot.gateway.aftercare import Aftercare, Fill, Talk
+from bot.gateway.directory import Directory
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
 from bot.gateway.prefix import name_of, tools_of
 from bot.gateway.windows import Room, Windows
 from bot.i18n import text
+from bot.identity import Conversation
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.sessions import store
 from bot.sessions.snapshots import Snapshot
@@ -153,7 +153,7 @@ class NoticeSweep:
         self,
         *,
         config: Config,
-        people: People,
+        directory: Directory,
         windows: Windows,
         aftercare: Aftercare,
         database: Database,
@@ -161,7 +161,7 @@ class NoticeSweep:
         channels: Mapping[str, Channel],
     ) -> None:
         self._levels = sorted((n for n in config.context.notice_percent if n > 0), reverse=True)
-        self._people = people
+        self._directory = directory
         self._windows = windows
         self._aftercare = aftercare
         self._database = database
@@ -187,14 +187,13 @@ class NoticeSweep:
         return count
 
     async def _tell(self, session: Session, level: int, now: int) -> bool:
-        inbound = stand_in(session)
+        conversation = self._directory.of(session.facts)
         channel = self._channels.get(session.channel)
-        if channel is None or not self._may_tell(session, inbound):
+        if channel is None or not self._may_tell(session, conversation):
             return False
-        talk = await self._aftercare.talk(session, inbound)
-        view = self._people.view(inbound)
+        talk = await self._aftercare.talk(session, conversation)
+        view, language = conversation.view, conversation.language
         fill = Fill(session.context_tokens, self._aftercare.fill(talk).fixed)
-        language = self._people.language(inbound)
         made = notice(
             report_of(talk, name_of(view), fill),
             language,
@@ -212,7 +211,7 @@ class NoticeSweep:
                 return False
             store.change(draft.tx, session.id, told=level)
             draft.tell(
-                *(session.id, inbound.address, made.words, "notice"),
+                *(session.id, conversation.address, made.words, "notice"),
                 extra=made.extra,
                 language=language,
             )
@@ -221,12 +220,13 @@ class NoticeSweep:
 
         return await self._ledger.write(now, work)
 
-    def _may_tell(self, session: Session, inbound: Inbound) -> bool:
+    def _may_tell(self, session: Session, conversation: Conversation) -> bool:
         """Whether it is still whose it was, may be answered there, and wants to be told."""
-        people = self._people
-        if not session.sender or people.place(inbound).key != session.key:
+        if not session.sender or conversation.key != session.key:
             return False
-        if inbound.chat_type == "direct" and people.verdict(inbound) is not Verdict.ALLOW:
+        if conversation.is_direct and not conversation.is_admitted:
             return False
-        wish = self._aftercare.wish(inbound)
-        return people.permits(inbound) and notices.wanted(wish, session.notices, inbound.chat_type)
+        wish = notices.wanted(
+            self._aftercare.wish(conversation), session.notices, session.chat_type
+        )
+        return conversation.is_answered and wish

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -16,12 +16,11 @@ from bot import codes
 from bot.channel import Address, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.menu import menu
-from bot.commands.parse import Parsed
 from bot.errors import StorageError
 from bot.gateway import inbox, pairing, sweep
-from bot.gateway.access import Verdict
 from bot.gateway.aftercare import undo_button
 from bot.gateway.commander import Commander
+from bot.gateway.directory import Directory
 from bot.gateway.doors import RoomDoor, void_codes
 from bot.gateway.drops import Drops
 from bot.gateway.health import HealthBoard
@@ -29,11 +28,13 @@ from bot.gateway.history import history_of
 from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
+from bot.gateway.running import RunningTurns
 from bot.i18n import text
+from bot.identity import Conversation, Parsed, Verdict
+from bot.identity.message import is_abort
 from bot.metrics import Metrics
 from bot.sessions import reset, rooms, store
-from bot.sessions.store import Place, Session
+from bot.sessions.store import Session
 from bot.storage import Database
 from bot.storage.meta import MetaStore
 
@@ -54,7 +55,8 @@ class Gateway:
     def __init__(
         self,
         *,
-        people: People,
+        directory: Directory,
+        running: RunningTurns,
         commander: Commander,
         lanes: Lanes,
         room_door: RoomDoor,
@@ -64,7 +66,8 @@ class Gateway:
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._people = people
+        self._directory = directory
+        self._running = running
         self._room_door = room_door
         self._commander = commander
         self._lanes = lanes
@@ -83,21 +86,18 @@ class Gateway:
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
         inbound = inbox.timely(inbound, self._clock())
-        verdict = Verdict.ALLOW
-        if inbound.chat_type == "direct":
-            verdict = self._people.verdict(inbound)
-        else:
-            entered = await self._room_door.enter(inbound)
+        conversation = self._directory.resolve(inbound)
+        if not conversation.is_direct:
+            entered = await self._room_door.enter(inbound, conversation)
             if entered is None:
                 return
             inbound = entered
-        if verdict not in {Verdict.ALLOW, Verdict.PAIR}:
+        elif conversation.verdict not in {Verdict.ALLOW, Verdict.PAIR}:
             self._count(inbound, "denied")
             return
-        inbound, body = inbox.storable(inbound)
         # A caller that gives up (a request that was broken off) must not leave a stored message
         # that nobody answers.
-        await asyncio.shield(self._take(inbound, body, verdict))
+        await asyncio.shield(self._take(inbound, conversation))
 
     async def chat_moved(self, address: Address, chat: str) -> None:
         """A chat has another id now: its conversation and its memory go along.
@@ -105,48 +105,55 @@ class Gateway:
         Raises:
             StorageError: it could not be noted: offer it again later.
         """
-        book, now = self._people.rooms, self._clock()
-        first = book.first((address.channel, address.account, address.chat))
+        now, directory = self._clock(), self._directory
+        first = directory.now.books.first((address.channel, address.account, address.chat))
         spot = (address.channel, address.account, chat)
 
         def work(draft: Draft) -> None:
             rooms.move(draft.tx, spot, first, now)
-            draft.then(lambda: book.moved(spot, first))
+            draft.then(lambda: directory.moved(spot, first))
 
         await self._ledger.write(now, work)
         log.info("room.moved", channel=address.channel)
 
-    async def _take(self, inbound: Inbound, body: str, verdict: Verdict) -> None:
-        place = self._people.place(inbound)
-        parsed = self._commander.parse(inbound, place.key)
-        code = codes.new_code() if verdict is Verdict.PAIR else ""
+    async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
+        inbound, body = inbox.storable(inbound)
+        command = conversation.command
+        if command is None and not inbound.edit_of and is_abort(inbound.text):
+            # Said alone it is a command only while a reply is being written.
+            command = Parsed("stop") if conversation.key in self._running else None
+        code = codes.new_code() if conversation.verdict is Verdict.PAIR else ""
         try:
             stored = await self._ledger.write(
                 self._clock(),
                 lambda draft: self._store(
-                    draft, inbound, body, place, code, is_command=parsed is not None
+                    draft, inbound, body, conversation, code, is_command=command is not None
                 ),
             )
         except StorageError:
-            self._room_door.give_back(inbound)
+            self._room_door.give_back(inbound, conversation)
             raise
         if stored.waiting is None:
-            self._room_door.give_back(inbound)
+            self._room_door.give_back(inbound, conversation)
         self._count(inbound, stored.result)
         message = stored.waiting
-        if message is not None and parsed is not None:  # now, beside a running turn
-            message = await self._answered(message, parsed)
+        if message is not None and code and not conversation.is_paired:
+            # Another process has just let them in, and the books are read again only now and then.
+            self._directory.admitted(inbound.channel, inbound.account, inbound.sender)
+            message = replace(message, conversation=self._directory.renewed(conversation))
+        if message is not None and command is not None:  # now, beside a running turn
+            message = await self._answered(message, command)
         if message is not None:
             await self._lanes.put(message)
 
-    async def _answered(self, message: Waiting, parsed: Parsed) -> Waiting | None:
+    async def _answered(self, message: Waiting, command: Parsed) -> Waiting | None:
         """Answer a command; what is left for its lane is returned.
 
         It is stored: were it offered again it would be a copy. So if it cannot be answered now,
         its lane tries until it can.
         """
         try:
-            return await self._commander.run(message, parsed)
+            return await self._commander.run(message, command)
         except StorageError as error:
             log.warning(
                 "command.later", channel=message.inbound.channel, error=type(error).__name__
@@ -198,16 +205,17 @@ class Gateway:
         draft: Draft,
         inbound: Inbound,
         body: str,
-        place: Place,
+        conversation: Conversation,
         code: str,
         *,
         is_command: bool,
     ) -> _Stored:
+        place, language = conversation.place, conversation.language
         row = inbox.store(draft.tx, inbound, body, place.key, draft.now, is_command=is_command)
         if row is None:
             return _Stored("duplicate")
-        is_direct = inbound.chat_type == "direct"  # what was said in a room was looked at before
-        void = void_codes(draft, self._people, inbound, answers=True) if is_direct else ()
+        # What was said in a room was looked at before.
+        void = void_codes(draft, inbound, language, answers=True) if conversation.is_direct else ()
         if code:
             if any(waiting.is_from(inbound) for waiting in void):
                 inbox.refuse(draft.tx, row, draft.now)  # the next message brings a new one
@@ -216,41 +224,38 @@ class Gateway:
             if not asked.approved:
                 inbox.refuse(draft.tx, row, draft.now)
                 if asked.code:
-                    self._tell_code(draft, inbound, code)
+                    words = text(language, "pairing.code", code=code, channel=inbound.channel)
+                    draft.say(inbound.address, words, "notice", language=language)
                 return _Stored("unpaired")
-        if not is_command and not self._people.permits(inbound):
+        if not is_command and not conversation.is_answered:
             inbox.refuse(draft.tx, row, draft.now)
             return _Stored("refused")
-        arrived = sweep.arrive(draft, self._people, place, is_command=is_command)
+        policy = conversation.generation.policy
+        arrived = sweep.arrive(draft, policy, place, is_command=is_command)
         session = arrived.session
         if arrived.reset is not None:
-            self._tell_of_reset(draft, session, inbound, arrived.reset)
+            _tell_of_reset(draft, session, inbound, language, arrived.reset)
         inbox.bind(draft.tx, row, session.id)
-        return _Stored("queued", Waiting(row, place.key, session.id, inbound))
-
-    def _tell_of_reset(
-        self, draft: Draft, fresh: Session, inbound: Inbound, reason: reset.Reason
-    ) -> None:
-        language = self._people.language(inbound)
-        receipt = text(language, f"receipt.{reason}")
-        before = store.get(draft.tx, fresh.previous) if fresh.previous else None
-        if before is not None and before.saved:
-            receipt = f"{receipt} {text(language, 'receipt.saved', where=before.saved)}"
-        draft.tell(
-            fresh.id,
-            inbound.address,
-            receipt,
-            "receipt",
-            language=language,
-            asker=inbound.asker,
-            extra=undo_button(language),
-        )
-        log.info("session.reset", reason=reason, channel=inbound.channel, session=fresh.id)
-
-    def _tell_code(self, draft: Draft, inbound: Inbound, code: str) -> None:
-        language = self._people.language(inbound)
-        words = text(language, "pairing.code", code=code, channel=inbound.channel)
-        draft.say(inbound.address, words, "notice", language=language)
+        return _Stored("queued", Waiting(row, place.key, session.id, inbound, conversation))
 
     def _count(self, inbound: Inbound, result: str) -> None:
         self._metrics.received.labels(inbound.channel, result).inc()
+
+
+def _tell_of_reset(
+    draft: Draft, fresh: Session, inbound: Inbound, language: str, reason: reset.Reason
+) -> None:
+    receipt = text(language, f"receipt.{reason}")
+    before = store.get(draft.tx, fresh.previous) if fresh.previous else None
+    if before is not None and before.saved:
+        receipt = f"{receipt} {text(language, 'receipt.saved', where=before.saved)}"
+    draft.tell(
+        fresh.id,
+        inbound.address,
+        receipt,
+        "receipt",
+        language=language,
+        asker=inbound.asker,
+        extra=undo_button(language),
+    )
+    log.info("session.reset", reason=reason, channel=inbound.channel, session=fresh.id)

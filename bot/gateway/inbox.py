@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
 import orjson
 
 from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
+from bot.identity import Conversation
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction
@@ -23,14 +24,15 @@ UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is n
 class Waiting:
     """A stored message that has no answer yet, bound to the session it was said in.
 
-    `tries` counts the turns that failed because of it, `deaths` the ends of the program while its
-    turn was prepared.
+    `conversation` is what was known of it when it was received, or read back. `tries` counts the
+    turns that failed because of it, `deaths` the ends of the program while its turn was prepared.
     """
 
     id: int
     key: str
     session_id: str
     inbound: Inbound
+    conversation: Conversation
     tries: int = 0
     deaths: int = 0
 
@@ -193,7 +195,9 @@ def refuse(tx: Transaction, row: int, now: int) -> None:
     )
 
 
-def waiting(tx: Transaction, key: str, limit: int) -> list[Waiting]:
+def waiting(
+    tx: Transaction, key: str, limit: int, resolve: Callable[[Inbound], Conversation]
+) -> list[Waiting]:
     """A key's messages that have no answer yet, in order."""
     rows = tx.execute(
         "SELECT id, key, session_id, tries, deaths, body, channel, account, chat, thread, "
@@ -201,7 +205,7 @@ def waiting(tx: Transaction, key: str, limit: int) -> list[Waiting]:
         "ORDER BY id LIMIT ?",
         (key, limit),
     )
-    return [_waiting(row) for row in rows]
+    return [_waiting(row, resolve) for row in rows]
 
 
 def waiting_count(tx: Transaction, key: str) -> int:
@@ -265,7 +269,7 @@ def _known(
     return {name: value for name, value in data.items() if name in names}
 
 
-def _waiting(row: Row) -> Waiting:
+def _waiting(row: Row, resolve: Callable[[Inbound], Conversation]) -> Waiting:
     id_, key, session_id, tries, deaths, body, channel, account, chat, thread, message_id = row
     inbound = read_back(body)
     if inbound is None:
@@ -281,4 +285,4 @@ def _waiting(row: Row) -> Waiting:
             thread=thread,
         )
         tries = UNREADABLE
-    return Waiting(id_, key, session_id or "", inbound, tries, deaths)
+    return Waiting(id_, key, session_id or "", inbound, resolve(inbound), tries, deaths)

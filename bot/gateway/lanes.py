@@ -14,11 +14,13 @@ from bot.errors import StorageError
 from bot.gateway import inbox
 from bot.gateway.attempts import Attempts, is_hopeless
 from bot.gateway.commander import Commander
+from bot.gateway.directory import Directory
 from bot.gateway.inbox import Waiting
 from bot.storage import Database
 from bot.workers import Backlog, Workers
 
-RunTurn = Callable[[str, Sequence[Waiting]], Awaitable[None]]
+RunTurn = Callable[[str, Sequence[Waiting]], Awaitable[Sequence[Waiting]]]
+"""Answers messages of one lane; what belongs into another one by now is returned."""
 
 
 class Lanes:
@@ -33,6 +35,7 @@ class Lanes:
         config: QueueConfig,
         max_turns: int,
         database: Database,
+        directory: Directory,
         commander: Commander,
         attempts: Attempts,
         run_turn: RunTurn,
@@ -41,6 +44,7 @@ class Lanes:
         self._config = config
         self._slots = asyncio.Semaphore(max_turns)
         self._database = database
+        self._directory = directory
         self._commander = commander
         self._attempts = attempts
         self._run_turn = run_turn
@@ -67,7 +71,9 @@ class Lanes:
         await self._workers.stop(grace)
 
     async def _load(self, key: str, limit: int) -> Sequence[Waiting]:
-        return await self._database.read(lambda tx: inbox.waiting(tx, key, limit))
+        return await self._database.read(
+            lambda tx: inbox.waiting(tx, key, limit, self._directory.resolve)
+        )
 
     async def _handle(self, key: str, backlog: Backlog[Waiting]) -> None:
         full = key in self._full
@@ -89,15 +95,17 @@ class Lanes:
                 raise
 
     async def _answer(self, key: str, rows: list[Waiting]) -> None:
-        parsed = self._commander.parse(rows[0].inbound, key)
-        if parsed is not None:
+        command = rows[0].conversation.command
+        if command is not None:
             async with self._attempts.preparing(rows):
-                rest = await self._commander.run(rows[0], parsed)
+                rest = await self._commander.run(rows[0], command)
             if rest is None:
                 return
             rows = [rest]
         async with self._slots:
-            await self._run_turn(key, rows)
+            elsewhere = await self._run_turn(key, rows)
+        for row in elsewhere:
+            await self.put(row)
 
     def _next(self, backlog: Backlog[Waiting], most: int) -> list[Waiting]:
         """The first message and those that can be answered with it.
@@ -105,13 +113,13 @@ class Lanes:
         They are plain, of its session, and no turn has failed because of them.
         """
         rows = backlog.take()
-        if rows[0].is_suspect or self._commander.parse(rows[0].inbound, rows[0].key) is not None:
+        if rows[0].is_suspect or rows[0].conversation.command is not None:
             return rows
         while len(rows) < most and backlog.rows:
             following = backlog.rows[0]
             if following.session_id != rows[0].session_id or following.is_suspect:
                 break
-            if self._commander.parse(following.inbound, following.key) is not None:
+            if following.conversation.command is not None:
                 break
             rows.extend(backlog.take())
         return rows

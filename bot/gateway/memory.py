@@ -16,7 +16,7 @@ from bot.clock import Clock
 from bot.commands.memory import Cleared, Overview, Spot
 from bot.config import Config
 from bot.errors import StorageError
-from bot.gateway import routing
+from bot.identity import routing
 from bot.memory import embed, forget, templates
 from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 import structlog
 
-from bot.channel import Inbound
 from bot.clock import Clock
+from bot.gateway.directory import Directory
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
 from bot.i18n import text
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
@@ -32,13 +30,13 @@ class Reminders:
     def __init__(
         self,
         *,
-        people: People,
+        directory: Directory,
         database: Database,
         ledger: Ledger,
         scheduler: Scheduler,
         clock: Clock,
     ) -> None:
-        self._people = people
+        self._directory = directory
         self._database = database
         self._ledger = ledger
         self._scheduler = scheduler
@@ -48,10 +46,6 @@ class Reminders:
     def start(self) -> None:
         """Look now, every minute, and whenever the next one is due."""
         self._scheduler.every(JOB, LOOK_SECONDS, self.wake, first=0)
-
-    def zone_of(self, inbound: Inbound) -> ZoneInfo:
-        """The time zone of whoever wrote a message."""
-        return self._people.zone_of(inbound)
 
     def expect(self, due_at: int) -> None:
         """Wake when the clock says `due_at` (ms), or before.
@@ -127,7 +121,7 @@ class Reminders:
         if late:
             # In a room, nobody is told where somebody lives.
             in_room = session is not None and session.chat_type != "direct"
-            zone = self._people.zone_of("" if in_room else origin.person)
+            zone = self._directory.policy.zone_of("" if in_room else origin.person)
             due = datetime.fromtimestamp(reminder.due_at / 1000, zone)
             when = shown(origin.language, due)
             words = text(origin.language, "reminder.late", text=reminder.text, when=when)

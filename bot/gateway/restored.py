@@ -9,8 +9,8 @@ import orjson
 
 from bot.channel import Address
 from bot.delivery import outbox
-from bot.gateway.routing import OWNER
 from bot.i18n import language_of, text
+from bot.identity.routing import OWNER
 from bot.storage import Transaction
 
 _KEY = "restored"

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from bot.config import ResetPolicy
 from bot.gateway import inbox
+from bot.gateway.directory import Directory
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
+from bot.identity import Place, Policy
 from bot.sessions import reset, store
 from bot.sessions.reset import Reason, SessionTimes
-from bot.sessions.store import Place, Session, Silent
+from bot.sessions.store import Session, Silent
 from bot.storage import Database
 
 BATCH = 200  # sessions closed in one transaction, so that nobody's message waits for long
@@ -34,7 +36,7 @@ class Arrived:
     reset: Reason | None = None
 
 
-def arrive(draft: Draft, people: People, place: Place, *, is_command: bool) -> Arrived:
+def arrive(draft: Draft, policy: Policy, place: Place, *, is_command: bool) -> Arrived:
     """Which session a message of a place belongs to: the current one, or one that begins with it.
 
     A command never begins one, but what is over when it comes is closed.
@@ -42,7 +44,7 @@ def arrive(draft: Draft, people: People, place: Place, *, is_command: bool) -> A
     session, is_new = draft.current(place)
     reason: Reason | None = None
     if not is_new:
-        session, reason = _closed_if_over(draft, people, session)
+        session, reason = _closed_if_over(draft, policy, session)
     if reason is not None and not is_command:
         session = draft.start(place, by=reason, previous=session, model=session.model)
     store.heard(draft.tx, session.id, draft.now)
@@ -57,12 +59,12 @@ class Sweeper:
 
     def __init__(
         self,
-        people: People,
+        directory: Directory,
         database: Database,
         ledger: Ledger,
         on_ended: Callable[[Session], Awaitable[None]],
     ) -> None:
-        self._people = people
+        self._directory = directory
         self._database = database
         self._ledger = ledger
         self._on_ended = on_ended
@@ -73,18 +75,18 @@ class Sweeper:
         Raises:
             StorageError: the disk did not take all of it; the next sweep does the rest.
         """
-        people = self._people
-        cut = reset.cut(people.config.session.reset, now, people.zones)
+        policy = self._directory.policy
+        cut = reset.cut(policy.config.session.reset, now, policy.zones)
         if cut is None:
             return 0
         over = await self._database.read(
-            lambda tx: [each.id for each in store.silent(tx, cut) if _reason(people, each, now)]
+            lambda tx: [each.id for each in store.silent(tx, cut) if _reason(policy, each, now)]
         )
         count = 0
         for first in range(0, len(over), BATCH):
             ids = over[first : first + BATCH]
             closed = await self._ledger.write(
-                now, lambda draft, ids=ids: _close(draft, people, ids)
+                now, lambda draft, ids=ids: _close(draft, policy, ids)
             )
             count += len(closed)
             await asyncio.gather(*map(self._save, closed))
@@ -100,16 +102,14 @@ class Sweeper:
             )
 
 
-def ends_at(people: People, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
+def ends_at(policy: Policy, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
     """When a conversation is over by itself if nothing more is said, and why; None for never."""
-    policy = reset.policy_for(
-        people.config.session.reset, session.channel, session.chat_type, session.chat
-    )
+    ends = _policy_for(policy, session)
     times = SessionTimes(taken_up_at, session.last_user_at)
-    return reset.ends_at(policy, times, people.zone_of(session.person))
+    return reset.ends_at(ends, times, policy.zone_of(session.person))
 
 
-def _close(draft: Draft, people: People, ids: Sequence[str]) -> list[Session]:
+def _close(draft: Draft, policy: Policy, ids: Sequence[str]) -> list[Session]:
     """Close those that are still over: somebody may have written since they were looked for."""
     closed: list[Session] = []
     for id_ in ids:
@@ -120,14 +120,14 @@ def _close(draft: Draft, people: People, ids: Sequence[str]) -> list[Session]:
         # Whoever waits for an answer is not silent, however long the answer takes.
         if here != session or inbox.waiting_count(draft.tx, session.key):
             continue
-        session, reason = _closed_if_over(draft, people, session)
+        session, reason = _closed_if_over(draft, policy, session)
         if reason is not None:
             closed.append(session)
     return closed
 
 
 def _closed_if_over(
-    draft: Draft, people: People, session: Session
+    draft: Draft, policy: Policy, session: Session
 ) -> tuple[Session, Reason | None]:
     """The current session of a key, and why it is over, if it is."""
     if session.ended_by in ("daily", "idle"):
@@ -143,7 +143,7 @@ def _closed_if_over(
         store.taken_up_at(draft.tx, session.key),
         session.last_user_at,
     )
-    reason = _reason(people, silent, draft.now)
+    reason = _reason(policy, silent, draft.now)
     if reason is None:
         return session, None
     store.change(draft.tx, session.id, ended_by=reason, ended_at=draft.now)
@@ -153,11 +153,14 @@ def _closed_if_over(
     return closed, reason
 
 
-def _reason(people: People, session: Silent, now: int) -> Reason | None:
+def _reason(policy: Policy, session: Silent, now: int) -> Reason | None:
     # The session's own channel and person: in one that joins several, anybody's message must find
     # what a sweep finds.
-    policy = reset.policy_for(
-        people.config.session.reset, session.channel, session.chat_type, session.chat
-    )
     times = SessionTimes(session.taken_up_at, session.last_user_at)
-    return reset.expired(policy, times, now, people.zone_of(session.person))
+    ends = _policy_for(policy, session)
+    return reset.expired(ends, times, now, policy.zone_of(session.person))
+
+
+def _policy_for(policy: Policy, session: Session | Silent) -> ResetPolicy:
+    config = policy.config.session.reset
+    return reset.policy_for(config, session.channel, session.chat_type, session.chat)

@@ -30,13 +30,13 @@ from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.live import Live, LiveSessions
 from bot.gateway.media import MediaReader
-from bot.gateway.people import People
 from bot.gateway.prefix import Prefixes, name_of, tools_of
 from bot.gateway.prefix import save as save_prefixes
 from bot.gateway.presence import Presence
 from bot.gateway.running import RunningTurns
 from bot.gateway.windows import Windows
 from bot.i18n import catalog, text
+from bot.identity import MANY
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, Whose
@@ -45,7 +45,7 @@ from bot.sessions import artifacts, search, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
-from bot.sessions.store import MANY, Session
+from bot.sessions.store import Session
 
 TOLD_WAIT = 2.0  # seconds; a shorter time is over when it is read
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
@@ -93,7 +93,6 @@ class TurnRunner:
         self,
         *,
         config: Config,
-        people: People,
         windows: Windows,
         toolbox: Toolbox,
         channels: Mapping[str, Channel],
@@ -110,7 +109,6 @@ class TurnRunner:
         metrics: Metrics,
     ) -> None:
         self._config = config
-        self._people = people
         self._windows = windows
         self._toolbox = toolbox
         self._channels = channels
@@ -128,23 +126,22 @@ class TurnRunner:
 
     async def run(self, key: str, rows: Sequence[Waiting]) -> None:
         """Answer these messages, all of one session, with one reply."""
-        async with self._notes.watching(self._people.view(rows[-1].inbound)) as watch:
+        async with self._notes.watching(rows[-1].conversation.view) as watch:
             await self._run(key, rows, watch)
 
     async def _run(self, key: str, rows: Sequence[Waiting], watch: Watch) -> None:
         started = time.perf_counter()
-        inbounds = [row.inbound for row in rows]
-        live = await self._live.get(rows[0].session_id)
-        talk = Talk(live, inbounds[-1], await self._windows.of(live.session))
-        address = talk.inbound.address
+        live, conversation = await self._live.get(rows[0].session_id), rows[-1].conversation
+        talk = Talk(live, conversation, await self._windows.of(live.session))
+        address = conversation.address
         async with Presence(
             self._channels.get(address.channel),
             address,
             str(rows[0].id),
-            streams=self._people.channel(talk.inbound).streaming,
+            streams=conversation.settings.streaming,
         ) as presence:
             async with self._attempts.preparing(rows):
-                asked = await self._request(talk, inbounds, watch, plain=is_plain(rows))
+                asked = await self._request(talk, rows, watch)
             self._metrics.running.inc()
             try:
                 result = await self._answered(key, asked, presence)
@@ -191,24 +188,22 @@ class TurnRunner:
         finally:
             task.cancel()  # when this lane is cancelled; harmless when it is finished
 
-    async def _request(
-        self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch, *, plain: bool
-    ) -> _Asked:
+    async def _request(self, talk: Talk, rows: Sequence[Waiting], watch: Watch) -> _Asked:
         agent, room, live = self._config.agent, talk.room, talk.live
-        limit = room.window.tokens
-        language = self._people.language(talk.inbound)
-        context = self._context(live, inbounds, limit, watch)
+        limit, language = room.window.tokens, talk.conversation.language
+        inbounds = [row.inbound for row in rows]
+        context = self._context(talk, inbounds, watch)
         prefix = await self._prefixes.of(live, context.view, language, self._toolbox.specs, limit)
-        contents = [await self._contents(inbound, live, limit) for inbound in inbounds]
+        contents = [await self._contents(row, limit) for row in rows]
         messages = [
-            self._message(inbound, came, live.conversation.shown)
-            for inbound, came in zip(inbounds, contents, strict=True)
+            self._message(row, came, live.conversation.shown)
+            for row, came in zip(rows, contents, strict=True)
         ]
-        if not live.conversation and not plain:
+        if not live.conversation and not is_plain(rows):
             words = "\n".join(inbound.shown for inbound in inbounds)
             opened = await self._opening(words, live, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
-        context.memory.seen = (*self._history(live, inbounds[-1]), *messages)
+        context.memory.seen = (*_history(talk), *messages)
         arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
         self._prune(talk, self._aftercare.fill(talk).used + arriving)
         fill = self._aftercare.fill(talk)
@@ -269,7 +264,7 @@ class TurnRunner:
         level = self._aftercare.due(asked.talk, used)
         if level is None:
             return None
-        channel = self._channels.get(asked.talk.inbound.channel)
+        channel = self._channels.get(asked.talk.conversation.address.channel)
         view = name_of(asked.request.context.view)
         return fullness.notice(
             fullness.report_of(asked.talk, view, Fill(used, asked.fill.fixed), said),
@@ -279,33 +274,22 @@ class TurnRunner:
             remembers=bool(asked.request.context.view.space),
         )
 
-    def _context(
-        self, live: Live, inbounds: Sequence[Inbound], window: int, watch: Watch
-    ) -> ToolContext:
-        zone = self._people.zone_of(inbounds[-1])
+    def _context(self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch) -> ToolContext:
+        here = talk.conversation
         return ToolContext(
-            view=self._people.view(inbounds[-1]),
-            session_id=live.session.id,
-            now=datetime.fromtimestamp(self._clock() / 1000, zone),
-            window=window,
+            view=here.view,
+            session_id=talk.session.id,
+            now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
+            window=talk.room.window.tokens,
             memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
             origin=Origin(
-                key=live.session.key,
-                person=self._people.person(inbounds[-1]),
-                address=inbounds[-1].address,
-                language=self._people.language(inbounds[-1]),
+                key=talk.session.key,
+                person=here.person,
+                address=here.address,
+                language=here.language,
             ),
             watch=watch,
         )
-
-    def _history(self, live: Live, inbound: Inbound) -> Sequence[Message]:
-        """What the model was shown before.
-
-        In a direct chat that several people share, none of it counts as said by who writes now.
-        """
-        messages = live.conversation.messages
-        is_shared = self._people.sender_in(live.session, inbound) == MANY
-        return provenance.as_others(messages) if is_shared else messages
 
     async def _opening(
         self, words: str, live: Live, context: ToolContext, prefix: Snapshot, limit: int
@@ -324,19 +308,20 @@ class TurnRunner:
         context.memory.recalled.extend(passages(opening.quoted))
         return (opening.note,)
 
-    async def _contents(self, inbound: Inbound, live: Live, window: int) -> media.Contents:
+    async def _contents(self, row: Waiting, window: int) -> media.Contents:
         """The files of a message, as far as the model can take them."""
-        if not inbound.media:
+        if not row.inbound.media:
             return media.Contents()
-        person = self._people.person(inbound)
-        return await self._media.read(inbound, live.session.id, window, person)
+        person = row.conversation.person
+        return await self._media.read(row.inbound, row.session_id, window, person)
 
-    def _message(self, inbound: Inbound, came: media.Contents, shown: Sequence[Message]) -> Message:
+    def _message(self, row: Waiting, came: media.Contents, shown: Sequence[Message]) -> Message:
         """A person's message as the model sees it: notes, what came with it, their words.
 
         `shown` is what the conversation holds already.
         """
-        sent = moment(inbound.sent_at, self._people.zone_of(inbound))
+        inbound = row.inbound
+        sent = moment(inbound.sent_at, row.conversation.zone)
         named = f"{prompt.described(inbound.media)}\n" if inbound.media else ""
         notes: list[tuple[str, Whose]] = [
             (prompt.heard(inbound.heard, sent.tzinfo), "heard"),
@@ -359,7 +344,7 @@ class TurnRunner:
     ) -> int:
         """Store the turn and what it says; how many tokens the window holds then."""
         now = self._clock()
-        live, room, inbound = asked.talk.live, asked.talk.room, asked.talk.inbound
+        live, room, inbound = asked.talk.live, asked.talk.room, rows[-1].inbound
         usage = result.usage
         spoken = provenance.spoken_by_bot(result.messages, asked.request.context.memory)
         # What was reported counts only for what the next request will carry too.
@@ -411,8 +396,10 @@ class TurnRunner:
             store.change(
                 draft.tx,
                 live.session.id,
-                sender=self._people.sender_in(live.session, inbound),
+                sender=asked.talk.conversation.sender_after(live.session.sender),
                 locale=inbound.locale,
+                parent=inbound.parent,
+                server=inbound.server,
                 last_turn_at=now,
             )
             draft.touch(live.session.id)
@@ -439,6 +426,16 @@ class TurnRunner:
         estimated = asked.fill.fixed + asked.talk.live.conversation.estimated + weight
         self._windows.learn(room.name, estimated, reported)
         return reported
+
+
+def _history(talk: Talk) -> Sequence[Message]:
+    """What the model was shown before.
+
+    In a direct chat that several people share, none of it counts as said by who writes now.
+    """
+    messages = talk.live.conversation.messages
+    is_shared = talk.conversation.sender_after(talk.session.sender) == MANY
+    return provenance.as_others(messages) if is_shared else messages
 
 
 def _forget_again(draft: Draft, session: Session, context: ToolContext, ids: Sequence[str]) -> None:

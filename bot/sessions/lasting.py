@@ -13,9 +13,8 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from bot.identity import MANY
 from bot.storage import Row, Transaction, Value
-
-MANY = "*"  # in the place of a session's sender: several people wrote in what is a direct chat
 
 Name = Literal["links", "reminders", "pairing", "rooms", "moved_chats", "sessions"]
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from bot import codes
 from bot.channel import Address
+from bot.identity import Link, Seat
 from bot.sessions import lasting
 from bot.storage import Row, Transaction
 
 VALID_MS = 10 * 60_000
-
-Seat = tuple[str, str]
 
 _OFFER = "person, code, root_channel, root_sender, channel, account, chat, thread, key, language"
 _LINK = "channel, sender, root_channel, root_sender, account, chat, thread, language"
@@ -34,16 +33,6 @@ class Offer:
     root: Seat
     address: Address
     key: str
-    language: str
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A seat that counts as another one, and where it wrote from when it was joined."""
-
-    seat: Seat
-    root: Seat
-    address: Address
     language: str
 
 

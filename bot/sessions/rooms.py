@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
+from bot.identity import Activation, Spot
 from bot.sessions import lasting
 from bot.storage import Transaction
-
-Activation = Literal["", "mention", "always"]
-"""When the bot answers in a room; empty asks the configuration."""
-
-Spot = tuple[str, str, str]
-"""A chat of a channel's account: (channel, account, chat)."""
 
 
 def activations(tx: Transaction, limit: int) -> dict[str, Activation]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from bot.identity import MANY, Facts, Place
 from bot.sessions import entries, hiding, lasting
-from bot.sessions.lasting import MANY
 from bot.sessions.reset import Cut
 from bot.storage import Row, Transaction
 
@@ -25,7 +25,7 @@ _COLUMNS = (
     "last_user_at, started_by, last_entry, entry_count, mirror_bytes, input_tokens, "
     "output_tokens, context_tokens, turns, compaction, compaction_count, held, memory_flush_at, "
     "memory_flush_compaction_count, flushed_to, told, saved, notices, usage, "
-    "ended_by, ended_at, sender, locale, last_turn_at, cached_tokens"
+    "ended_by, ended_at, sender, locale, last_turn_at, cached_tokens, parent, server"
 )
 
 # What a session's mirror begins with: everything about it that never changes.
@@ -45,22 +45,6 @@ HEADER_NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Whose conversation it is and where it takes place; what a session key stands for.
-
-    `person` is the canonical identity in a direct chat ("ada", "telegram:42"), empty in rooms.
-    """
-
-    key: str
-    person: str
-    channel: str
-    account: str
-    chat: str
-    thread: str
-    chat_type: str
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
     """One conversation. Times are ms since the epoch; `previous` is where /undo goes.
 
@@ -71,7 +55,8 @@ class Session:
     `usage` ("", "tokens") are what the person chose. `ended_by` says why it is over ("daily",
     "idle", or "left" for another one); it is empty while it goes on. `sender` and `locale` are
     those of the last message that was answered; `sender` is `MANY` when several people wrote.
-    `cached_tokens` is what its model read from its cache, which `input_tokens` does not count.
+    `parent` is the chat a thread hangs below and `server` the place of both, as that message had
+    them. `cached_tokens` is what its model read from its cache: `input_tokens` does not count it.
     """
 
     id: str
@@ -110,6 +95,23 @@ class Session:
     locale: str = ""
     last_turn_at: int = 0
     cached_tokens: int = 0
+    parent: str = ""
+    server: str = ""
+
+    @property
+    def facts(self) -> Facts:
+        """Who wrote in it last, and where: for whom things are done with no message at hand."""
+        return Facts(
+            self.channel,
+            self.account,
+            self.chat,
+            self.chat_type,
+            self.sender,
+            self.thread,
+            self.parent,
+            self.server,
+            self.locale,
+        )
 
     @property
     def is_flushed(self) -> bool:

@@ -166,6 +166,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # How often the program ended while the turn of a message was prepared.
         "ALTER TABLE inbox ADD COLUMN deaths BIGINT NOT NULL DEFAULT 0",
     ),
+    (
+        # The chat that a thread hangs below, and the server of both: their settings hold in it.
+        "ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN server TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

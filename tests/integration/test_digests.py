@@ -16,7 +16,8 @@ import apsw
 import pytest
 
 from bot.errors import StorageFull
-from bot.gateway import digests, routing
+from bot.gateway import digests
+from bot.identity import routing
 from bot.memory import moving
 from bot.scope.view import folder_name, room_name
 from bot.sessions import store

@@ -9,10 +9,11 @@ from typing import Any
 from bot.channel import Address
 from bot.config import Config
 from bot.delivery.delivery import Delivery
+from bot.gateway.directory import Directory
 from bot.gateway.ledger import Ledger
 from bot.gateway.live import LiveSessions
-from bot.gateway.people import People
 from bot.gateway.reminders import Reminders
+from bot.identity import Policy
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
@@ -40,7 +41,7 @@ class Parts:
         live: Any = LiveSessions(database, len)
         mirror = Mirror(database, folder)
         self.reminders = Reminders(
-            people=People(Config(), UTC),
+            directory=Directory(Policy.of(Config(), UTC)),
             database=database,
             ledger=Ledger(database, self.delivery, mirror, live),
             scheduler=self.scheduler,

@@ -1,7 +1,7 @@
 """A whole engine under siege: canaries everywhere, and an oracle that says who may see which.
 
 The oracle is written from the documentation and calls nothing of `bot.scope` or
-`bot.gateway.routing`: what they get wrong, it must notice.
+`bot.identity`: what they get wrong, it must notice.
 """
 
 from __future__ import annotations

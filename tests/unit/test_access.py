@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.channel import ChannelConfig, GroupConfig, Inbound
-from bot.gateway.access import Verdict, decide
+from bot.identity.access import Verdict, decide
 
 ADA = Inbound("telegram", "default", "42", "direct", "42", "1", "hi", 0, sender_name="Ada")
 POLICIES = ["pairing", "allowlist", "open", "disabled"]

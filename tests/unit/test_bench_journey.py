@@ -145,12 +145,12 @@ def test_changes_of_file_are_counted_in_each_task_apart():
 
 def test_every_function_that_is_counted_by_name_exists():
     assert unknown(tuple(WORKED_OUT.values())) == []
-    gone = ["bot.gateway.routing:gone", "bot.gone:", "bot.gateway.people:Persons."]
+    gone = ["bot.identity.routing:gone", "bot.gone:", "bot.gateway.directory:Persons."]
     assert unknown(gone) == gone
 
 
 def test_the_table_shows_every_figure_and_its_goal():
-    figures = Journey((Step("bot.commands.parse:parse", "bot/commands/parse.py", 0),)).figures()
+    figures = Journey((Step("bot.identity.message:parse", "bot/identity/message.py", 0),)).figures()
     assert figures["command worked out"] == 1
     assert GOALS.keys() <= figures.keys()
     assert "| command worked out | 1 | ≤ 1 |" in markdown(figures)

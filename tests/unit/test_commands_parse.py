@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.commands.parse import Parsed, is_abort, parse
+from bot.identity.message import Parsed, is_abort, parse
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,19 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from bot.channel import Inbound
-from bot.commands.parse import Parsed, parse
-from bot.config import QueueConfig
+from bot.config import Config, QueueConfig
 from bot.errors import StorageFull
 from bot.gateway import inbox
 from bot.gateway.attempts import MAX_TRIES
+from bot.gateway.directory import Directory
 from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
+from bot.identity import Parsed, Policy
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import PATIENCE, until
@@ -37,6 +39,7 @@ class Program:
         self.errors: list[Exception] = []
         self.gives_up = False
         self._number = 0
+        self.directory = Directory(Policy.of(Config(), ZoneInfo("UTC")))
         self.lanes = self.begin(**config)
 
     def begin(self, *, max_turns: int = 4, **config: object) -> Lanes:
@@ -44,6 +47,7 @@ class Program:
             config=QueueConfig.model_validate({"debounce": 0, **config}),
             max_turns=max_turns,
             database=self.database,
+            directory=self.directory,
             commander=self,
             attempts=self,
             run_turn=self.turn,
@@ -66,7 +70,8 @@ class Program:
                 inbox.tried(tx, row)
             return row
 
-        return Waiting(await self.database.write(work), key, session, inbound, tries)
+        row = await self.database.write(work)
+        return Waiting(row, key, session, inbound, self.directory.resolve(inbound), tries)
 
     async def say(self, *texts: str, **where: object) -> None:
         for row in [await self.store(text, **where) for text in texts]:
@@ -79,10 +84,6 @@ class Program:
         await self.database.write(lambda tx: inbox.done(tx, [row.id for row in rows], 2))
 
     # --- what lanes are given ---
-
-    def parse(self, inbound: Inbound, key: str) -> Parsed | None:
-        assert key == inbound.chat
-        return parse(inbound.text)
 
     async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
         self.did.append(f"/{parsed.name}")
@@ -97,7 +98,7 @@ class Program:
         yield
         self.did.append("prepared")
 
-    async def turn(self, key: str, rows: Sequence[Waiting]) -> None:
+    async def turn(self, key: str, rows: Sequence[Waiting]) -> Sequence[Waiting]:
         assert {row.key for row in rows} == {key}
         self.running += 1
         self.most = max(self.most, self.running)
@@ -109,6 +110,7 @@ class Program:
             await self.done(rows)
         finally:
             self.running -= 1
+        return ()
 
     async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
         self.did.append((type(error).__name__, [row.inbound.text for row in rows]))

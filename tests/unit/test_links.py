@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from bot import codes
 from bot.channel import Address, Inbound
 from bot.config import Config
-from bot.gateway import routing
-from bot.gateway.links import LinkBook
-from bot.gateway.people import People
+from bot.gateway.directory import Directory
+from bot.identity import Books, Link, Policy, routing
 from bot.sessions import links
-from bot.sessions.links import VALID_MS, Link, Offer
+from bot.sessions.links import VALID_MS, Offer
 from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
 
 NOW = 1_795_262_400_000
@@ -38,11 +37,9 @@ def link(seat=THERE, root=ADA) -> Link:
     return Link(seat, root, Address(seat[0], "default", f"c{seat[1]}", ""), "zh")
 
 
-def people(*made: Link, **session: object) -> People:
+def people(*made: Link, **session: object) -> Directory:
     config = Config.model_validate({"session": session})
-    book = LinkBook(config.session)
-    book.load(made)
-    return People(config, ZoneInfo("UTC"), links=book)
+    return Directory(Policy.of(config, ZoneInfo("UTC")), Books(links=made))
 
 
 def message(seat: tuple[str, str], chat_type: str = "direct") -> Inbound:
@@ -139,27 +136,27 @@ def test_what_is_parted_says_where_it_can_be_told(tx):
 def test_a_linked_account_has_the_memory_of_the_first_one_and_what_it_said_itself():
     known = people(link())
     ada, there = message(ADA), message(THERE)
-    assert known.person(there) == known.person(ada) == "telegram:42"
-    assert known.view(there).space == known.view(ada).space
-    assert set(known.view(ada).people) == {"telegram:42", "discord:77"}
-    assert set(known.view(there).people) == {"telegram:42", "discord:77"}
-    assert known.view(message(EVE)).people == ("nct:eve",)
+    assert known.resolve(there).person == known.resolve(ada).person == "telegram:42"
+    assert known.resolve(there).view.space == known.resolve(ada).view.space
+    assert set(known.resolve(ada).view.people) == {"telegram:42", "discord:77"}
+    assert set(known.resolve(there).view.people) == {"telegram:42", "discord:77"}
+    assert known.resolve(message(EVE)).view.people == ("nct:eve",)
 
 
 def test_in_a_room_a_link_opens_nothing():
     known = people(link())
-    room = known.view(message(THERE, "group"))
+    room = known.resolve(message(THERE, "group")).view
     assert (room.space, room.people, room.private) == ("", (), False)
 
 
 def test_linked_to_the_owner_is_the_owner_but_not_let_in_for_that():
     known = people(link(), owner=["telegram:42"])
     there = message(THERE)
-    assert known.is_owner(there)
-    assert known.view(there).space == "main"
-    assert "discord:77" in known.view(message(ADA)).people
-    assert known.verdict(there) == "pair"
-    assert known.verdict(message(ADA)) == "allow"
+    assert known.resolve(there).is_owner
+    assert known.resolve(there).view.space == "main"
+    assert "discord:77" in known.resolve(message(ADA)).view.people
+    assert known.resolve(there).verdict == "pair"
+    assert known.resolve(message(ADA)).verdict == "allow"
 
 
 @pytest.mark.parametrize(
@@ -167,16 +164,20 @@ def test_linked_to_the_owner_is_the_owner_but_not_let_in_for_that():
 )
 def test_whom_the_configuration_names_stays_that_whatever_was_linked(session):
     known, plain = people(link(), **session), people(**session)
-    assert known.person(message(THERE)) == plain.person(message(THERE)) != "telegram:42"
-    assert known.view(message(ADA)) == plain.view(message(ADA))
+    assert (
+        known.resolve(message(THERE)).person
+        == plain.resolve(message(THERE)).person
+        != "telegram:42"
+    )
+    assert known.resolve(message(ADA)).view == plain.resolve(message(ADA)).view
 
 
 def test_all_places_of_somebody_the_configuration_links_have_what_was_joined_to_one_of_them():
     ada = {"identity_links": {"ada": ["telegram:42", "nct:eve"]}}
     known = people(link(), **ada)
     for seat in (ADA, THERE, EVE):
-        assert known.person(message(seat)) == "ada"
-        assert "discord:77" in known.view(message(seat)).people
+        assert known.resolve(message(seat)).person == "ada"
+        assert "discord:77" in known.resolve(message(seat)).view.people
 
 
 @given(st.lists(st.tuples(SEATS, SEATS), max_size=4), SEATS, SEATS)
@@ -186,7 +187,7 @@ def test_two_people_share_a_memory_exactly_when_they_are_linked(pairs, one, othe
     known = people(*made)
     kept = {each.seat: each.root for each in made}
     same = kept.get(one, one) == kept.get(other, other)
-    views = [known.view(message(seat)) for seat in (one, other)]
+    views = [known.resolve(message(seat)).view for seat in (one, other)]
     assert (views[0].space == views[1].space) == same
     assert bool(set(views[0].people) & set(views[1].people)) == same
     assert routing.named(one) in views[0].people

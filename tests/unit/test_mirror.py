@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from bot.identity import Place
 from bot.sessions import mirror as mirror_module
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
-from bot.sessions.store import Appended, Place
+from bot.sessions.store import Appended
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import NOON, until
 

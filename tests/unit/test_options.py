@@ -31,7 +31,7 @@ from bot.config import (
     SendPolicyConfig,
 )
 from bot.context.budget import budget
-from bot.gateway.access import Verdict, decide
+from bot.identity.access import Verdict, decide
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.scope.rules import Subject, allows, permits
 from bot.testing import RecordingEngine

@@ -22,14 +22,14 @@ from bot.commands.remind import RemindCommands
 from bot.config import Config
 from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
+from bot.gateway.directory import Directory
 from bot.gateway.ledger import Ledger
-from bot.gateway.people import People
 from bot.gateway.reminders import BATCH, Reminders
+from bot.identity import Place, Policy
 from bot.scheduler import Scheduler
 from bot.scope import MemoryView
 from bot.sessions import reminders, store
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
-from bot.sessions.store import Place
 from bot.sessions.when import shown
 from bot.storage import Transaction
 from tests.support import FakeClock
@@ -54,10 +54,11 @@ class Desk:
         self.planned: list[int] = []
         self.scheduler = Scheduler(self.clock)
         self.scheduler.once = lambda _name, at, _job: self.planned.append(at)  # type: ignore[method-assign]
-        self.people = People(Config.model_validate({"session": session}), ZoneInfo("UTC"))
+        config = Config.model_validate({"session": session})
+        self.directory = Directory(Policy.of(config, ZoneInfo("UTC")))
         nobody: Any = Nobody()
         self.reminders = Reminders(
-            people=self.people,
+            directory=self.directory,
             database=self.database,
             ledger=Ledger(self.database, nobody, nobody, nobody),
             scheduler=self.scheduler,
@@ -76,11 +77,7 @@ class Desk:
             name=name,
             rest=rest,
             inbound=inbound,
-            place=self.people.place(inbound),
-            person=self.people.person(inbound),
-            is_owner=False,
-            language=language,
-            view=VIEW,
+            conversation=replace(self.directory.resolve(inbound), language=language),
             now=self.clock(),
         )
         apply = await getattr(self.commands, name)(call)

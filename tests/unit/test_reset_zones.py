@@ -9,14 +9,15 @@ import pytest
 
 from bot.channel import Inbound
 from bot.config import Config
-from bot.gateway.people import People
+from bot.gateway.directory import Directory
+from bot.identity import Policy
 from tests.fakes.config_channels import load, problems
 
 HOME = ZoneInfo("Europe/Berlin")
 
 
-def people(session: dict[str, object]) -> People:
-    return People(Config.model_validate({"session": session}), HOME)
+def people(session: dict[str, object]) -> Directory:
+    return Directory(Policy.of(Config.model_validate({"session": session}), HOME))
 
 
 def message(channel: str, sender: str, chat_type: str = "direct") -> Inbound:
@@ -24,12 +25,12 @@ def message(channel: str, sender: str, chat_type: str = "direct") -> Inbound:
 
 
 def test_who_is_not_named_lives_where_the_program_does():
-    assert people({}).zone_of(message("telegram", "42")) == HOME
+    assert people({}).resolve(message("telegram", "42")).zone == HOME
     named = people({"timezones": {"telegram:42": "Asia/Shanghai"}})
-    assert named.zone_of(message("telegram", "43")) == HOME
-    assert named.zone_of("") == HOME
-    assert named.zone_of("telegram:42") == ZoneInfo("Asia/Shanghai")
-    assert named.zones == {HOME, ZoneInfo("Asia/Shanghai")}
+    assert named.resolve(message("telegram", "43")).zone == HOME
+    assert named.policy.zone_of("") == HOME
+    assert named.policy.zone_of("telegram:42") == ZoneInfo("Asia/Shanghai")
+    assert named.policy.zones == {HOME, ZoneInfo("Asia/Shanghai")}
 
 
 def test_a_linked_person_takes_the_zone_along():
@@ -39,9 +40,9 @@ def test_a_linked_person_takes_the_zone_along():
     for known in (by_name, by_place):
         for channel, sender in (("telegram", "42"), ("discord", "77")):
             inbound = message(channel, sender)
-            assert known.zone_of(inbound) == ZoneInfo("Asia/Shanghai")
-            assert known.zone_of(known.person(inbound)) == ZoneInfo("Asia/Shanghai")
-        assert known.zone_of(message("discord", "42")) == HOME
+            assert known.resolve(inbound).zone == ZoneInfo("Asia/Shanghai")
+            assert known.policy.zone_of(known.resolve(inbound).person) == ZoneInfo("Asia/Shanghai")
+        assert known.resolve(message("discord", "42")).zone == HOME
 
 
 @pytest.mark.parametrize("name", ["main", "ada", "telegram:42", "web:owner"])
@@ -53,14 +54,14 @@ def test_the_owner_is_found_under_every_name(name):
     }
     known = people(session)
     for inbound in (message("telegram", "42"), message("discord", "77"), message("web", "owner")):
-        assert known.person(inbound) == "main"
-        assert known.zone_of(inbound) == ZoneInfo("Asia/Shanghai")
+        assert known.resolve(inbound).person == "main"
+        assert known.resolve(inbound).zone == ZoneInfo("Asia/Shanghai")
 
 
 def test_the_owner_s_zone_is_nobody_elses():
     links = {"ada": ["telegram:42"], "bob": ["telegram:43"]}
     known = people({"owner": ["telegram:42"], "identity_links": links, "timezones": {"ada": "UTC"}})
-    assert known.zone_of(message("telegram", "43")) == HOME
+    assert known.resolve(message("telegram", "43")).zone == HOME
 
 
 def test_a_zone_that_is_none_stops_the_start_with_its_line(tmp_path: Path):

@@ -9,17 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.channel import ChannelConfig, Heard, Inbound, Media, ReplyTo
-from bot.gateway.rooms import (
-    MAX_CHARS,
-    MAX_HEARD,
-    MAX_ROOMS,
-    MAX_SEARCHED,
-    MAX_TEXT,
-    Overheard,
-    RoomBook,
-    addressed,
-    named,
-)
+from bot.gateway.directory import read_books
+from bot.gateway.rooms import MAX_CHARS, MAX_HEARD, MAX_ROOMS, MAX_TEXT, Overheard
+from bot.identity import Books
+from bot.identity.message import MAX_SEARCHED, addressed, named
 from bot.sessions import rooms
 from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
 
@@ -203,18 +196,17 @@ IDS = st.sampled_from("abcdef")
 @given(st.lists(st.tuples(IDS, IDS), max_size=12))
 def test_a_chat_that_moved_again_and_again_is_still_the_first_one(moves):
     """The same room has the same first id, whichever of its ids it is asked by."""
-    book, kept = RoomBook(), {}
+    book, kept = Books(), {}
     for old, new in moves:
         first = book.first(("t", "d", old))
-        book.moved(("t", "d", new), first)
+        book = book.with_moved(("t", "d", new), first)
         kept.pop(("t", "d", new), None)
         if new != first:
             kept[("t", "d", new)] = first
         assert book.first(("t", "d", new)) == first
         assert book.first(("t", "other", new)) == new
-        assert new in book.ids(("t", "d", first))
-    again = RoomBook()
-    again.load({}, kept)
+        assert new in (first, *book.others(("t", "d", first)))
+    again = Books(moved=kept)
     assert [again.first(("t", "d", x)) for x in "abcdef"] == [
         book.first(("t", "d", x)) for x in "abcdef"
     ]
@@ -257,10 +249,13 @@ def test_moves_are_read_back(tx):
     assert rooms.moved(tx) == {("t", "d", "new"): "old"}
 
 
-def test_choices_are_bounded_in_memory_the_newest_stay(monkeypatch):
-    monkeypatch.setattr("bot.gateway.rooms.MAX_CHOSEN", 3)
-    book = RoomBook()
-    book.load({"c": "always", "b": "always", "a": "always", "z": "always"}, {})
-    assert book.activation("z") == ""
-    book.activated("d", "mention")
-    assert [book.activation(key) for key in "abcd"] == ["", "always", "always", "mention"]
+def test_choices_are_bounded_in_memory_the_newest_stay(tx, monkeypatch):
+    monkeypatch.setattr("bot.identity.books.MAX_CHOSEN", 3)
+    monkeypatch.setattr("bot.gateway.directory.MAX_CHOSEN", 3)
+    for number, key in enumerate("zabc"):
+        rooms.activate(tx, key, "always", number)
+    book = read_books(tx)
+    assert "z" not in book.chosen
+    chosen = book.activated("d", "mention").chosen
+    assert [chosen.get(key, "") for key in "abcd"] == ["", "always", "always", "mention"]
+    assert chosen.keys() == read_books(tx).chosen.keys() - {"a"} | {"d"}

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bot.channel import Inbound
 from bot.config import SessionConfig
-from bot.gateway.routing import (
+from bot.identity import Facts, Place
+from bot.identity.routing import (
     OWNER,
     channels_of,
     identities_of,
@@ -20,7 +20,6 @@ from bot.gateway.routing import (
     place_of,
     session_key,
 )
-from bot.sessions.store import Place
 
 SCOPES = ["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
 KINDS = ["direct", "group", "channel", "thread"]
@@ -41,21 +40,18 @@ NAMES = st.text(string.ascii_lowercase + string.digits + "_-", min_size=1, max_s
 
 
 @st.composite
-def inbounds(draw: st.DrawFn) -> Inbound:
-    return Inbound(
+def inbounds(draw: st.DrawFn) -> Facts:
+    return Facts(
         channel=draw(NAMES),
         account=draw(NAMES | st.sampled_from(["default", "group", "channel", "dm", "a:b"])),
         chat=draw(IDS),
         chat_type=draw(st.sampled_from(KINDS)),
         sender=draw(IDS),
-        message_id="1",
-        text="",
-        sent_at=0,
         thread=draw(st.just("") | IDS),
     )
 
 
-def facets(scope: str, inbound: Inbound) -> tuple[str, ...]:
+def facets(scope: str, inbound: Facts) -> tuple[str, ...]:
     """What a key may depend on: two messages share it exactly when these are equal."""
     if inbound.chat_type != "direct":
         kind = "group" if inbound.chat_type == "group" else "channel"
@@ -124,8 +120,8 @@ def test_nobodys_id_can_spell_a_linked_persons_key(sender, channel):
     links = {"ada": ("telegram:42",)}
     for scope in SCOPES[1:]:
         config = SessionConfig(dm_scope=scope, identity_links=links)
-        ada = Inbound("telegram", "default", "c", "direct", "42", "1", "", 0)
-        eve = Inbound(channel, "default", "c", "direct", sender, "1", "", 0)
+        ada = Facts("telegram", "default", "c", "direct", "42")
+        eve = Facts(channel, "default", "c", "direct", sender)
         assert session_key(config, ada) != session_key(config, eve)
 
 
@@ -213,12 +209,12 @@ def test_nobody_else_has_the_key_of_a_linked_account(scope, one, other, seat):
 
 def test_a_linked_account_shares_the_conversation_of_whom_the_configuration_names():
     config = SessionConfig(identity_links={"ada": ("telegram:42", "discord:77")})
-    there = Inbound("nct", "default", "c", "direct", "ada", "1", "", 0)
+    there = Facts("nct", "default", "c", "direct", "ada")
     assert session_key(config, there, ("telegram", "42")) == "agent:main:nct:dm:@ada"
     assert session_key(config, there, ("telegram", "43")) == "agent:main:nct:dm:@@telegram%3a43"
 
 
-SALLY = Inbound("telegram", "default", "c1", "direct", "42", "1", "", 0)
+SALLY = Facts("telegram", "default", "c1", "direct", "42")
 WORK = replace(SALLY, account="work")
 
 

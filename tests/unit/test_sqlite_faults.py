@@ -17,10 +17,10 @@ import pytest
 
 from bot.app import DATABASE_NAME, open_database
 from bot.errors import StorageBusy, StorageClosed, StorageCorrupt, StorageError, StorageFull
+from bot.identity import Place
 from bot.sessions import recover, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
-from bot.sessions.store import Place
 from bot.storage import Transaction, backup, insist, schema
 from bot.storage.datadir import LOCK_NAME, DataDirLock
 from bot.storage.sqlite import SqliteDatabase

@@ -18,9 +18,10 @@ from bot.channel import Inbound
 from bot.config import Config, ResetPolicy
 from bot.errors import StorageFull
 from bot.gateway import inbox, sweep
+from bot.gateway.directory import Directory
 from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.people import People
 from bot.gateway.sweep import Sweeper
+from bot.identity import Policy
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Counted, Session
@@ -83,10 +84,10 @@ class World:
     def __post_init__(self) -> None:
         policy = {**self.policy.model_dump(), "by_type": self.by_type}
         data = {"session": {"reset": policy, "timezones": self.timezones}}
-        self.people = People(Config.model_validate(data), self.zone)
+        self.directory = Directory(Policy.of(Config.model_validate(data), self.zone))
         nobody: Any = Nobody()
         self.ledger = Ledger(self.database, nobody, nobody, nobody)
-        self.sweeper = Sweeper(self.people, self.database, self.ledger, self.on_ended)
+        self.sweeper = Sweeper(self.directory, self.database, self.ledger, self.on_ended)
 
     async def on_ended(self, session: Session) -> None:
         self.ended.append(session)
@@ -101,12 +102,12 @@ class World:
     async def message(self, now: int, sender: str = "ada", **changes: Any) -> Session:
         """A message is received; its answer is still being written."""
         inbound = self.inbound(now, sender, **changes)
-        place = self.people.place(inbound)
+        place = self.directory.resolve(inbound).place
 
         def work(draft: Draft) -> Session:
             row = inbox.store(draft.tx, *inbox.storable(inbound), place.key, now)
             assert row is not None
-            arrived = sweep.arrive(draft, self.people, place, is_command=False)
+            arrived = sweep.arrive(draft, self.directory.policy, place, is_command=False)
             inbox.bind(draft.tx, row, arrived.session.id)
             self.waiting.append((row, arrived.session.id))
             if arrived.session.id not in self.known:
@@ -133,10 +134,10 @@ class World:
         return session
 
     async def command(self, now: int, name: str = "status") -> None:
-        place = self.people.place(self.inbound(now))
+        place = self.directory.resolve(self.inbound(now)).place
 
         def work(draft: Draft) -> None:
-            sweep.arrive(draft, self.people, place, is_command=True)
+            sweep.arrive(draft, self.directory.policy, place, is_command=True)
             session, _ = draft.current(place)
             if name == "new":
                 draft.start(place, by="new", previous=session, model="")

@@ -20,7 +20,7 @@ from bot.channel import Address
 from bot.config import SessionConfig
 from bot.errors import NotVisible, ToolError
 from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted, excerpt, read
-from bot.gateway import routing
+from bot.identity import routing
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text

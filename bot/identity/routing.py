@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from bot.channel import DEFAULT_ACCOUNT, Inbound
+from bot.channel import DEFAULT_ACCOUNT
 from bot.config import SessionConfig
-from bot.sessions.store import Place
+from bot.identity.values import Facts, Place, Seat
 
 AGENT = "main"
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
@@ -28,52 +28,42 @@ OWNER_CHANNELS = frozenset({"web", "console"})
 # The owner at this machine itself: what their other accounts are joined to.
 OWNER_SEAT = ("web", "owner")
 
-Seat = tuple[str, str]
-"""Who somebody is on a platform: the channel, and their id there."""
-
-
-def seat_of(inbound: Inbound) -> Seat:
-    """The seat a message was written from."""
-    return (inbound.channel, inbound.sender)
-
 
 def named(seat: Seat) -> str:
     """A seat as the configuration writes it: "telegram:42"."""
     return f"{seat[0]}:{seat[1]}"
 
 
-def place_of(config: SessionConfig, inbound: Inbound, as_seat: Seat | None = None) -> Place:
+def place_of(config: SessionConfig, facts: Facts, as_seat: Seat | None = None) -> Place:
     """The conversation of a message, with its session key and person."""
-    direct = inbound.chat_type == "direct"
+    direct = facts.chat_type == "direct"
     return Place(
-        key=session_key(config, inbound, as_seat),
-        person=person_of(config, *(as_seat or seat_of(inbound))) if direct else "",
-        channel=inbound.channel,
-        account=inbound.account,
-        chat=inbound.chat,
-        thread=inbound.thread,
-        chat_type=inbound.chat_type,
+        key=session_key(config, facts, as_seat),
+        person=person_of(config, *(as_seat or facts.seat)) if direct else "",
+        channel=facts.channel,
+        account=facts.account,
+        chat=facts.chat,
+        thread=facts.thread,
+        chat_type=facts.chat_type,
     )
 
 
-def session_key(config: SessionConfig, inbound: Inbound, as_seat: Seat | None = None) -> str:
+def session_key(config: SessionConfig, facts: Facts, as_seat: Seat | None = None) -> str:
     """The session key; see the table in docs/architecture.md."""
     base = f"agent:{AGENT}"
-    channel = part(inbound.channel)
-    if inbound.chat_type == "direct":
-        key = _direct_key(config, inbound, base, channel, as_seat or seat_of(inbound))
-        return f"{key}:thread:{part(inbound.thread)}" if inbound.thread else key
+    channel = part(facts.channel)
+    if facts.chat_type == "direct":
+        key = _direct_key(config, facts, base, channel, as_seat or facts.seat)
+        return f"{key}:thread:{part(facts.thread)}" if facts.thread else key
     # A chat of a kind nobody knows counts as a group: the least that can be shown there.
-    kind = "channel" if inbound.chat_type in {"channel", "thread"} else "group"
+    kind = "channel" if facts.chat_type in {"channel", "thread"} else "group"
     # Two servers may give their rooms the same id.
-    account = "" if inbound.account == DEFAULT_ACCOUNT else f"{part(inbound.account)}:"
-    key = f"{base}:{channel}:{account}{kind}:{part(inbound.chat)}"
-    return f"{key}:topic:{part(inbound.thread)}" if inbound.thread else key
+    account = "" if facts.account == DEFAULT_ACCOUNT else f"{part(facts.account)}:"
+    key = f"{base}:{channel}:{account}{kind}:{part(facts.chat)}"
+    return f"{key}:topic:{part(facts.thread)}" if facts.thread else key
 
 
-def _direct_key(
-    config: SessionConfig, inbound: Inbound, base: str, channel: str, seat: Seat
-) -> str:
+def _direct_key(config: SessionConfig, facts: Facts, base: str, channel: str, seat: Seat) -> str:
     if config.dm_scope == "main":
         return f"{base}:main"
     link = linked(config.identity_links, *seat)
@@ -82,11 +72,11 @@ def _direct_key(
     if config.dm_scope == "per-peer":
         # Ids of two platforms may be equal without being the same person.
         return f"{base}:dm:{peer}" if link else f"{base}:dm:{part(seat[0])}.{peer}"
-    if not link and seat != seat_of(inbound):
+    if not link and seat != facts.seat:
         peer = f"@@{part(named(seat))}"  # no linked name can spell that
     if config.dm_scope == "per-channel-peer":
         return f"{base}:{channel}:dm:{peer}"
-    return f"{base}:{channel}:{part(inbound.account)}:dm:{peer}"
+    return f"{base}:{channel}:{part(facts.account)}:dm:{peer}"
 
 
 def person_of(config: SessionConfig, channel: str, sender: str) -> str:

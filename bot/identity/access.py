@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from bot.channel import ChannelConfig, GroupConfig, Inbound
+from bot.channel import ChannelConfig, GroupConfig
+from bot.identity.values import Facts
 
 
 class Verdict(StrEnum):
@@ -22,33 +23,33 @@ class Verdict(StrEnum):
     DENY = "deny"  # as if it had not been said
 
 
-def decide(config: ChannelConfig, inbound: Inbound, *, is_owner: bool) -> Verdict:
+def decide(config: ChannelConfig, facts: Facts, *, is_owner: bool) -> Verdict:
     """Whether a message may become a turn; `config` is the account's own.
 
     In direct chats `dm_policy` decides, in rooms `group_policy` and who may talk there.
     """
-    if inbound.chat_type != "direct":
-        return _in_room(config, inbound, is_owner=is_owner)
-    if not inbound.sender or config.dm_policy == "disabled":
+    if facts.chat_type != "direct":
+        return _in_room(config, facts, is_owner=is_owner)
+    if not facts.sender or config.dm_policy == "disabled":
         return Verdict.DENY
-    if is_owner or _names(config.allow_from, inbound):
+    if is_owner or _names(config.allow_from, facts):
         return Verdict.ALLOW
     if config.dm_policy == "open":
         return Verdict.ALLOW if "*" in config.allow_from else Verdict.DENY
     return Verdict.PAIR if config.dm_policy == "pairing" else Verdict.DENY
 
 
-def _in_room(config: ChannelConfig, inbound: Inbound, *, is_owner: bool) -> Verdict:
-    if config.group_policy == "disabled" or not inbound.chat:
+def _in_room(config: ChannelConfig, facts: Facts, *, is_owner: bool) -> Verdict:
+    if config.group_policy == "disabled" or not facts.chat:
         return Verdict.DENY
-    room = config.listed(inbound)
+    room = config.listed(facts)
     is_admitted = room.enabled if room is not None else config.group_policy == "open"
     if not is_admitted:
         return Verdict.DECLINE
-    if not inbound.sender:
+    if not facts.sender:
         return Verdict.LISTEN
     allowed = _speakers(config, room)
-    if is_owner or "*" in allowed or _names(allowed, inbound):
+    if is_owner or "*" in allowed or _names(allowed, facts):
         return Verdict.ALLOW
     return Verdict.LISTEN
 
@@ -60,7 +61,7 @@ def _speakers(config: ChannelConfig, room: GroupConfig | None) -> tuple[str, ...
     return config.group_allow_from or ("*",)
 
 
-def _names(entries: Iterable[str], inbound: Inbound) -> bool:
+def _names(entries: Iterable[str], facts: Facts) -> bool:
     """Whether a list names the sender, as "42" or as "telegram:42"."""
-    known = (inbound.sender, f"{inbound.channel}:{inbound.sender}")
+    known = (facts.sender, f"{facts.channel}:{facts.sender}")
     return any(entry in known for entry in entries if entry != "*")

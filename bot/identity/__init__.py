@@ -1,0 +1,28 @@
+"""Who a message is from, which conversation it belongs to, and what is allowed there. Pure.
+
+`resolve` works all of it out once, into one frozen `Conversation` that everything later takes.
+"""
+
+from bot.identity.access import Verdict
+from bot.identity.books import Books
+from bot.identity.conversation import Conversation, Generation, resolve
+from bot.identity.message import Parsed
+from bot.identity.policy import Policy
+from bot.identity.values import MANY, Activation, Facts, Link, Place, Seat, Spot
+
+__all__ = [
+    "MANY",
+    "Activation",
+    "Books",
+    "Conversation",
+    "Facts",
+    "Generation",
+    "Link",
+    "Parsed",
+    "Place",
+    "Policy",
+    "Seat",
+    "Spot",
+    "Verdict",
+    "resolve",
+]

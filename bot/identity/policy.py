@@ -1,0 +1,92 @@
+"""What the configuration says of people, accounts and rooms, prepared to be asked often."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from bot.channel import ChannelConfig, InChat, ScopeConfig
+from bot.config import Config, SessionConfig
+from bot.identity import routing
+from bot.identity.values import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The configuration of one account.
+
+    `scope` and `session` are `[scope]` and `[session]` with what the account says itself.
+    """
+
+    config: ChannelConfig
+    scope: ScopeConfig
+    session: SessionConfig
+    _rooms: dict[tuple[tuple[str, Any], ...], ChannelConfig] = field(
+        default_factory=dict[tuple[tuple[str, Any], ...], ChannelConfig], repr=False, compare=False
+    )
+
+    def settings(self, where: InChat) -> ChannelConfig:
+        """What holds in a chat: in a room its own words before those of the account."""
+        own = self.config.listed(where) if where.chat_type != "direct" else None
+        if own is None:
+            return self.config
+        # Rooms that say the same share one: there may be many of them, and each message asks.
+        said = tuple((name, getattr(own, name)) for name in sorted(own.model_fields_set))
+        found = self._rooms.get(said)
+        if found is None:
+            found = self._rooms[said] = self.config.room(where)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One configuration; `zone` is the time zone of whoever it names no other for.
+
+    `commands` are the bot's own, by name. `sections` are by channel and account, with an empty
+    account for those the channel does not list.
+    """
+
+    config: Config
+    zone: ZoneInfo
+    commands: Collection[str]
+    sections: Mapping[tuple[str, str], Section]
+
+    @classmethod
+    def of(cls, config: Config, zone: ZoneInfo, commands: Collection[str] = ()) -> Policy:
+        """Prepare a configuration."""
+        sections = {("", ""): _section(config, ChannelConfig())}
+        for channel in type(config.channels).model_fields:
+            section = config.channels.get(channel)
+            accounts: Mapping[str, Any] = getattr(section, "accounts", {})
+            sections[channel, ""] = _section(config, section)
+            for account in accounts:
+                sections[channel, account] = _section(config, section.account(account))
+        return cls(config, zone, frozenset(commands), sections)
+
+    def section(self, facts: Facts) -> Section:
+        """What holds for the account something was said to."""
+        sections = self.sections
+        found = sections.get((facts.channel, facts.account)) or sections.get((facts.channel, ""))
+        return found or sections["", ""]  # a conversation of a channel that is gone
+
+    def zone_of(self, person: str) -> ZoneInfo:
+        """The time zone of a canonical identity; nobody's is the program's own."""
+        zones = self.config.session.timezones
+        if not zones:
+            return self.zone
+        names = routing.names_of(self.config.session, person)
+        return next((ZoneInfo(zones[name]) for name in names if name in zones), self.zone)
+
+    @property
+    def zones(self) -> frozenset[ZoneInfo]:
+        """Every time zone anybody may live in."""
+        return frozenset((self.zone, *map(ZoneInfo, self.config.session.timezones.values())))
+
+
+def _section(config: Config, section: ChannelConfig) -> Section:
+    session = config.session
+    if section.dm_scope and section.dm_scope != session.dm_scope:
+        session = session.model_copy(update={"dm_scope": section.dm_scope})
+    return Section(section, section.scope.within(config.scope), session)
