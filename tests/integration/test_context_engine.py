@@ -438,9 +438,10 @@ async def test_a_flush_that_fails_is_not_tried_each_turn_and_blocks_nothing(
     tmp_path: Path, how: str
 ):
     brain = Brain(flush=ModelOverloaded() if how == "fails" else "x")
+    seconds = 60.0
     if how == "hangs":
-        brain.held["flush"] = asyncio.Event()
-    async with begun(tmp_path, brain, memory_flush_timeout=0.05) as engine:
+        brain.held["flush"], seconds = asyncio.Event(), 1.0
+    async with begun(tmp_path, brain, memory_flush_timeout=seconds) as engine:
         await talk(engine, 4)
         await reaching(engine, FLUSH_FROM - 1)
         for used in (FLUSH_FROM, FLUSH_FROM + 1, FULL):
