@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, TextIO
 
-from adapters.visible import seen
+from bot.channel.kit.text import seen
 
 PROMPT = "› "
 DRAFTS_PER_SECOND = 10

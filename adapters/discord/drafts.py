@@ -12,10 +12,10 @@ import structlog
 
 from adapters.discord.api import Rest, as_json, reason
 from adapters.discord.pace import Pace
-from adapters.discord.render import first_units, units
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import identity
 from bot.channel.kit.shapes import Json
+from bot.channel.kit.text import first_units, units
 
 # Stands at the end of a reply that is being written. A message of the bot's that still ends so
 # after a restart was never finished, and is taken away.

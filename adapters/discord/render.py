@@ -6,12 +6,10 @@ Tables become aligned code blocks, deep headings bold, pictures links.
 from __future__ import annotations
 
 import re
-import unicodedata
 
-from adapters.visible import seen
+from bot.channel.kit.text import seen, table, units
 
 LIMIT = 2000  # UTF-16 units of one message
-MAX_COLUMN = 40  # cells wider than this do not widen their column
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _RULE = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)+\|?\s*$")
@@ -48,16 +46,6 @@ def rendered(text: str) -> str:
     return whole if units(whole) <= LIMIT else text
 
 
-def units(text: str) -> int:
-    """The length of a text in UTF-16 units: never less than Discord counts."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def first_units(text: str, count: int) -> str:
-    """The beginning of a text, at most so many UTF-16 units, and no half of a letter."""
-    return text.encode("utf-16-le", "surrogatepass")[: 2 * count].decode("utf-16-le", "ignore")
-
-
 def _line(line: str) -> str:
     heading = _HEADING.match(line)
     words = heading[1].rstrip().rstrip("#").rstrip() if heading else ""
@@ -72,20 +60,7 @@ def _line(line: str) -> str:
 
 
 def _table(rows: list[str]) -> list[str]:
-    cells = [[_bare(cell) for cell in _cells(row)] for row in rows]
-    columns = max(map(len, cells))
-    widths = [
-        max((min(_width(row[column]), MAX_COLUMN) for row in cells if column < len(row)), default=0)
-        for column in range(columns)
-    ]
-    lines = [
-        " | ".join(
-            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=False)
-        ).rstrip()
-        for row in cells
-    ]
-    lines.insert(1, "-+-".join("-" * width for width in widths))
-    return ["```", *lines, "```"]
+    return ["```", *table([[_bare(cell) for cell in _cells(row)] for row in rows]), "```"]
 
 
 def _cells(row: str) -> list[str]:
@@ -96,13 +71,3 @@ def _cells(row: str) -> list[str]:
 def _bare(cell: str) -> str:
     """A cell's words: marks show as they are in code, and a fence would end the block."""
     return re.sub(r"\*\*|__|`", "", cell)
-
-
-def _width(text: str) -> int:
-    """How many columns a text takes in a monospaced font."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
-        for char in text
-    )

@@ -12,9 +12,9 @@ import structlog
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
 from adapters.nextcloud_talk.inbound import room_token
 from adapters.nextcloud_talk.share import Sharer
-from adapters.visible import seen
 from bot.channel import Address, Outbound
 from bot.channel.kit.shapes import Json, is_blank, mapping, storable
+from bot.channel.kit.text import seen
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
 LIMIT = 32_000  # characters of one message

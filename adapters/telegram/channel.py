@@ -15,9 +15,9 @@ from adapters.telegram import TelegramConfig
 from adapters.telegram.account import Account
 from adapters.telegram.api import new_session
 from adapters.telegram.inbound import CHANNEL
-from adapters.telegram.markup import LIMIT
 from adapters.telegram.pace import Pace
 from adapters.telegram.polling import PollingAccount
+from adapters.telegram.render import LIMIT
 from bot.channel import (
     Address,
     Capabilities,

@@ -21,8 +21,8 @@ from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter, Tele
 
 from adapters.telegram.api import Json, reason
 from adapters.telegram.inbound import CHANNEL
-from adapters.telegram.markup import LIMIT, pieces
 from adapters.telegram.pace import Allowance, Pace
+from adapters.telegram.render import LIMIT, pieces
 from adapters.telegram.send import Standing, failure, place
 from bot.channel import Address, Engine, Inbound
 from bot.channel.kit.shapes import integer, mapping

@@ -9,10 +9,9 @@ import structlog
 
 from adapters.telegram.api import Json
 from adapters.telegram.inbound import pressable
-from adapters.telegram.markup import Piece, pieces
-from adapters.telegram.runs import units
-from adapters.telegram.tables import width
+from adapters.telegram.render import Words, pieces
 from bot.channel import Attachment, Button, Outbound
+from bot.channel.kit.text import units, width
 
 MAX_CAPTION = 1024  # UTF-16 units below a picture or a file
 MAX_PHOTO = 10_000_000  # bytes of what Telegram shows as a picture …
@@ -30,7 +29,7 @@ _log = structlog.get_logger()
 class Parcel:
     """One message: words, a file, or a file with its words below."""
 
-    words: Piece | None = None
+    words: Words | None = None
     file: Attachment | None = None
 
     @property
@@ -51,7 +50,7 @@ def parcels(outbound: Outbound) -> list[Parcel]:
     files = [file for file in outbound.attachments if _fits(file)]
     if files and len(words) == 1 and units(words[0].plain) <= MAX_CAPTION:
         return [Parcel(words[0], files[0]), *(Parcel(file=file) for file in files[1:])]
-    return [*(Parcel(piece) for piece in words), *(Parcel(file=file) for file in files)]
+    return [*(Parcel(each) for each in words), *(Parcel(file=file) for file in files)]
 
 
 def keyboard(buttons: Sequence[Button]) -> Json | None:

@@ -1,16 +1,34 @@
-"""A parsed Markdown document → runs of Telegram's few tags: pure."""
+"""Markdown → the messages Telegram shows: pure.
+
+A parsed document becomes runs, which are pieces of text and the tags they stand in. Runs are
+what gets cut, so a tag or a code block that is cut is closed in one message and opened again in the
+next.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adapters.telegram.runs import Run, Tag, shared
-from adapters.telegram.tables import render_table
+from bot.channel.kit.text import has_ink, parser, spans, table
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
+
+LIMIT = 4096  # UTF-16 units of one message, counted after Telegram took the tags out
+# Bytes of one request's text, tags included; Telegram's server refuses more than 2^15.
+MAX_HTML_BYTES = 32_000
+
+# Text in which Markdown changes nothing has none of these: marks, block starts, odd white space.
+_MARKED = re.compile(
+    r"[\\`*_~\[<&|\r\0\t]"
+    r"|^[#>+=:-]|^\d{1,9}[.)]|^ "
+    r"| $|\n\n\n",
+    re.MULTILINE,
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _RULE = "─" * 10
 _BULLET = "• "
@@ -19,6 +37,131 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 _LINKED = ("http://", "https://", "tg://", "mailto:")
 _INLINE_TAGS = {"strong": "b", "em": "i", "s": "s"}
 _LINE_BREAKS = frozenset({"softbreak", "hardbreak"})
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """One message: as HTML, and the same words without any formatting."""
+
+    html: str
+    plain: str
+
+
+def pieces(markdown: str, limit: int = LIMIT) -> list[Words]:
+    """The messages a Markdown text becomes, in order; none when it has nothing to show.
+
+    Args:
+        markdown: CommonMark with tables and strikethrough.
+        limit: UTF-16 units one message may have once the tags are taken out.
+    """
+    runs = parse(markdown)
+    flat = "".join(run.text for run in runs)
+    places = spans(flat, limit)
+    if len(places) == 1:
+        return [_piece(runs, flat)]
+    return [_piece(between(runs, *span), flat[slice(*span)]) for span in places]
+
+
+def parse(markdown: str) -> list[Run]:
+    """The runs of a Markdown text."""
+    text = markdown.strip()
+    if not text.isascii():
+        text = _SURROGATE.sub("\ufffd", text)  # half a character cannot be sent
+    if not _MARKED.search(text):
+        return [Run(text)] if text else []
+    runs = render(parser().parse(text))
+    # Of an empty quote or fence nothing shows: what it is written as is better than no message.
+    is_hidden = has_ink(text) and not any(has_ink(run.text) for run in runs)
+    return [Run(text)] if is_hidden else runs
+
+
+def _piece(runs: Sequence[Run], plain: str) -> Words:
+    html = to_html(runs)
+    # A character has at most four bytes, so most texts need no encoding to be known as short.
+    if len(html) > MAX_HTML_BYTES // 4 and len(html.encode()) > MAX_HTML_BYTES:
+        html = escape(plain)  # tags around every letter: the words matter more
+    return Words(html, plain)
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """An HTML tag with the one attribute it may have; `serial` keeps neighbours apart."""
+
+    name: str
+    value: str = ""  # the href of a link, or the language of a code block
+    serial: int = 0
+
+    @property
+    def opening(self) -> str:
+        """The tag, or tags, as they begin."""
+        if self.name == "a":
+            return f'<a href="{escape(self.value)}">'
+        if self.name == "pre" and self.value:
+            return f'<pre><code class="language-{escape(self.value)}">'
+        return f"<{self.name}>"
+
+    @property
+    def closing(self) -> str:
+        """The tag, or tags, as they end."""
+        return "</code></pre>" if self.name == "pre" and self.value else f"</{self.name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Text in one set of tags, outermost first."""
+
+    text: str
+    tags: tuple[Tag, ...] = ()
+
+
+def escape(text: str) -> str:
+    """Text as HTML that shows the same."""
+    return text.translate(_ESCAPES)
+
+
+def shared(left: Sequence[Tag], right: Sequence[Tag]) -> int:
+    """How many tags two stacks have in common, from the outside."""
+    count = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def to_html(runs: Sequence[Run]) -> str:
+    """Runs as Telegram HTML, every tag closed."""
+    out: list[str] = []
+    opened: tuple[Tag, ...] = ()
+    for run in runs:
+        kept = shared(opened, run.tags)
+        out.extend(tag.closing for tag in reversed(opened[kept:]))
+        out.extend(tag.opening for tag in run.tags[kept:])
+        out.append(escape(run.text))
+        opened = run.tags
+    out.extend(tag.closing for tag in reversed(opened))
+    return "".join(out)
+
+
+def between(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
+    """The runs, or parts of them, that stand between two places of the whole text."""
+    found: list[Run] = []
+    at = 0
+    for run in runs:
+        text = run.text[max(0, start - at) : max(0, stop - at)]
+        if text:
+            found.append(Run(text, run.tags))
+        at += len(run.text)
+        if at >= stop:
+            break
+    return found
+
+
+# --- the document --------------------------------------------------------------------------------
 
 
 def render(tokens: Sequence[Token]) -> list[Run]:
@@ -29,7 +172,9 @@ def render(tokens: Sequence[Token]) -> list[Run]:
         token = tokens[index]
         if token.type == "table_open":
             end = next(i for i in range(index, len(tokens)) if tokens[i].type == "table_close")
-            writer.block(render_table(_rows(tokens[index:end])), Tag("pre"))
+            rows = _rows(tokens[index:end])
+            lines = table(rows) if len(rows) > 1 else table(rows)[:1]
+            writer.block("\n".join(lines), Tag("pre"))
             index = end
         elif token.type in _BLOCKS:
             _BLOCKS[token.type](writer, token)

@@ -15,8 +15,8 @@ import nh3
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from adapters.markdown import Markdown
-from adapters.visible import seen
+from bot.channel.kit.markdown import Markdown
+from bot.channel.kit.text import seen
 
 CACHED_LENGTH = 8_000  # characters; longer texts are rendered anew, to bound the cache
 CACHE_SIZE = 512

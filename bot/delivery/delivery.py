@@ -18,8 +18,9 @@ import structlog
 
 from bot import errors
 from bot.channel import Address, Channel, Outbound
+from bot.channel.kit.text import pieces as cut
 from bot.clock import Clock
-from bot.delivery import chunking, outbox
+from bot.delivery import outbox
 from bot.delivery.outbox import Queue
 from bot.i18n import text
 from bot.metrics import Metrics
@@ -267,7 +268,7 @@ class Delivery:
 def _pieces(channel: Channel, letter: outbox.Letter) -> list[Outbound]:
     """What a text is sent as: as many pieces as it takes, files and buttons with the last one."""
     able = channel.capabilities
-    texts = chunking.pieces(letter.text, able.max_length, able.length_unit)
+    texts = cut(letter.text, able.max_length, able.length_unit)
     last = len(texts) - 1
     return [
         Outbound(

@@ -18,7 +18,7 @@ from bot.channel import (
     Outbound,
     Typing,
 )
-from bot.delivery import chunking
+from bot.channel.kit import text as chunking
 from bot.errors import SendLater, SendRefused, StorageError
 from bot.testing import RecordingEngine
 from tests.contract.channel_cases import CASES, Buttons, Case

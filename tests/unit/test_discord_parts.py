@@ -12,11 +12,12 @@ from adapters.discord.drafts import nonce, shortened
 from adapters.discord.limits import Limits
 from adapters.discord.menu import payload
 from adapters.discord.pace import Pace
-from adapters.discord.render import rendered, units
+from adapters.discord.render import rendered
 from adapters.discord.sdk import Route, discord
 from adapters.discord.send import failure, parcels, rows
 from bot.channel import Address, Attachment, Button, Command, Outbound
 from bot.channel.kit.supervisor import Backoff
+from bot.channel.kit.text import units
 from bot.errors import SendLater, SendRefused, SendTransient
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adapters
-from adapters.telegram import markup
+from adapters.telegram import render as telegram
 from adapters.web import markdown
 from adapters.web.markdown import ATTRIBUTES, TAGS, URL_SCHEMES, render
 
@@ -223,7 +223,7 @@ def grows_like_the_text(render: Callable[[str], object], unit: str) -> bool:
     return work(render, unit * 4 * times) <= 5.5 * work(render, unit * times)
 
 
-@pytest.mark.parametrize("render", [markdown._render, markup.parse])
+@pytest.mark.parametrize("render", [markdown._render, telegram.parse])
 @pytest.mark.parametrize(
     "unit",
     ["![", "[", "[[](", "![a](", "[a][", "![[]()", "[`", "*a_ ", "~~a", "a|", "> ", "http://x)"],

@@ -1,6 +1,8 @@
 """What every adapter needs, once: an adapter is then its platform's peculiarities and nothing else.
 
-`supervisor` runs an account and stores until stored, `shapes` reads a platform's JSON, `catchup`
-reads back what was missed, `reassembly` puts together what a platform brings in pieces, `webhook`
-serves calls. Each is a module of its own, so that nobody pays for importing what they do not use.
+What comes in: `supervisor` runs an account and stores until stored, `intake` keeps a chat's order,
+`shapes` reads a platform's JSON, `reassembly` puts together what a platform brings in parts,
+`webhook` serves calls. What goes out: `text` measures and cuts, `markdown` parses, `pieces` are what a
+text is sent as, `drafts` shows a reply that is being written. Each is a module of its own, so that
+nobody pays for importing what they do not use.
 """

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from bot.channel import Foreign, Inbound, Media
 from bot.channel.kit.shapes import parse_json
 from bot.channel.kit.supervisor import Supervisor, pause
+from bot.channel.kit.text import units
 
 LONG = 4000  # UTF-16 units of a part of a paste; an app cuts at a good place before …
 FULL = 4096  # … it has to
@@ -97,7 +98,7 @@ def _text(texts: Sequence[str]) -> str:
     """The words of all parts; one that is full was cut in the middle of a word."""
     words = ""
     for before, text in zip(("", *texts), texts, strict=False):
-        words += f"\n{text}" if words and text and _units(before) < FULL else text
+        words += f"\n{text}" if words and text and units(before) < FULL else text
     return words
 
 
@@ -133,11 +134,7 @@ def _is_cut(inbound: Inbound) -> bool:
     words = inbound.text or next(forwarded, "")
     if inbound.media or inbound.edit_of or len(words) < LONG // 2:
         return False
-    return _units(words) >= LONG
-
-
-def _units(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return units(words) >= LONG
 
 
 @dataclass(slots=True)

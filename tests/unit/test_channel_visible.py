@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from adapters.screen import Screen
-from adapters.visible import has_ink, literal, seen, shows
+from bot.channel.kit.text import has_ink, literal, seen, shows
 
 MARKED = st.text(alphabet="#>`*_~[]():-+=|!&<\\ \nab1", max_size=40)
 

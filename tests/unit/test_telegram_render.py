@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.markup import LIMIT, MAX_HTML_BYTES, pieces
-from adapters.telegram.markup import _parser as parser
-from adapters.telegram.render import render
-from adapters.telegram.runs import cut, to_html, units
+from adapters.telegram.render import LIMIT, MAX_HTML_BYTES, pieces, render, to_html
+from bot.channel.kit.text import parser, spans, units
 from tests.fakes.telegram_html import visible
 
 
@@ -175,7 +173,7 @@ def test_the_short_way_for_plain_text_gives_what_the_parser_gives(text):
 @given(st.text(max_size=200), st.integers(min_value=2, max_value=50))
 def test_spans_are_in_order_and_within_the_limit(text, limit):
     at = 0
-    for start, stop in cut(text, limit):
+    for start, stop in spans(text, limit):
         assert start >= at
         assert stop > start
         assert units(text[start:stop]) <= limit

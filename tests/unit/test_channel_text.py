@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.delivery.chunking import length, pieces
+from bot.channel.kit.text import length, pieces
 
 FRAGMENTS = st.sampled_from(
     [
