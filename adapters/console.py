@@ -30,8 +30,9 @@ from bot.channel import (
     Engine,
     Health,
     Inbound,
-    Outbound,
+    Piece,
 )
+from bot.channel.kit.pieces import TakesMarkdown
 from bot.errors import SendTransient, StorageError
 
 OWNER = "owner"
@@ -53,7 +54,7 @@ class ConsoleConfig(DirectChannelConfig):
     allow_from: tuple[str, ...] = Field(default=("*",), description='The only id here is "owner".')
 
 
-class Console:
+class Console(TakesMarkdown):
     """Reads lines in a thread of its own and shows replies as they come.
 
     On a screen replies grow live and `/stop` may be typed meanwhile. Through a pipe only whole
@@ -115,7 +116,7 @@ class Console:
         """Wait until the input ended and every line was answered."""
         await self._finished.wait()
 
-    async def send(self, outbound: Outbound) -> str:
+    async def send(self, piece: Piece) -> str:
         """Print it.
 
         Raises:
@@ -123,14 +124,14 @@ class Console:
         """
         try:
             self._display.draft("")
-            self._display.show(outbound.text + _below(outbound), at_prompt=self._at_prompt)
+            self._display.show(piece.text + _below(piece), at_prompt=self._at_prompt)
         except OSError as error:
             self._finished.set()
             raise SendTransient("the terminal is gone") from error
-        if outbound.kind != "notice" and outbound.reply_to in {"", self._waiting_for}:
+        if piece.kind != "notice" and piece.reply_to in {"", self._waiting_for}:
             self._waiting_for = ""
         self._news.set()
-        return outbound.id
+        return piece.id
 
     async def typing(self, address: Address) -> None:
         """Show that a reply is being written."""
@@ -253,11 +254,11 @@ class Console:
         self._free.set()
 
 
-def _below(outbound: Outbound) -> str:
+def _below(piece: Piece) -> str:
     """The buttons as commands to type, and files by name: nothing can be pressed or seen here."""
     return below(
-        ((button.label, button.command) for button in outbound.buttons),
-        ((file.name, len(file.data)) for file in outbound.attachments),
+        ((button.label, button.command) for button in piece.buttons),
+        ((file.name, len(file.data)) for file in piece.attachments),
     )
 
 

@@ -27,7 +27,9 @@ from bot.channel import (
     HistoryItem,
     Inbound,
     Outbound,
+    Piece,
 )
+from bot.channel.kit.pieces import TakesMarkdown
 from bot.errors import EmbedderError, StorageError
 from bot.memory.vectors import Vectors, normalised
 from bot.messages import Message, Text, ToolUse
@@ -117,8 +119,8 @@ class RecordingEngine:
             await self._changed.wait_for(lambda: ready(self))
 
 
-@dataclass
-class InMemoryChannel:
+@dataclass(eq=False)
+class InMemoryChannel(TakesMarkdown):
     """A channel without a platform: tests push messages in and read what was sent."""
 
     name: str = "memory"
@@ -133,7 +135,7 @@ class InMemoryChannel:
         )
     )
     activities: list[Activity] = field(default_factory=list)
-    sent: list[Outbound] = field(default_factory=list)
+    sent: list[Piece] = field(default_factory=list)
     drafts: list[str] = field(default_factory=list)
     typed: list[Address] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)  # raised by the next sends, in order
@@ -151,7 +153,7 @@ class InMemoryChannel:
             raise RuntimeError("the channel is not started")
         await self.engine.receive(inbound)
 
-    async def press(self, outbound: Outbound, label: str) -> None:
+    async def press(self, outbound: Outbound | Piece, label: str) -> None:
         """Press a button below something that was sent, as the person of that chat would.
 
         A message takes one press: a second one has the same id.
@@ -172,12 +174,12 @@ class InMemoryChannel:
             )
         )
 
-    async def send(self, outbound: Outbound) -> str:
+    async def send(self, piece: Piece) -> str:
         """Keep it, or raise the next planned error."""
         async with self._changed:
             if self.errors:
                 raise self.errors.pop(0)
-            self.sent.append(outbound)
+            self.sent.append(piece)
             self._changed.notify_all()
             return f"sent-{len(self.sent)}"
 
@@ -197,12 +199,12 @@ class InMemoryChannel:
         """Forget the engine."""
         self.engine = None
 
-    async def wait_until(self, ready: Callable[[list[Outbound]], bool]) -> None:
+    async def wait_until(self, ready: Callable[[list[Piece]], bool]) -> None:
         """Return once what was sent makes `ready` true."""
         async with self._changed:
             await self._changed.wait_for(lambda: ready(self.sent))
 
-    async def wait_sent(self, count: int) -> list[Outbound]:
+    async def wait_sent(self, count: int) -> list[Piece]:
         """Return once `count` pieces were sent."""
         await self.wait_until(lambda sent: len(sent) >= count)
         return self.sent

@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from bot.app import App, Parts
-from bot.channel import ChannelConfig, ChannelPlugin, Inbound
+from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
 from bot.config import Config
+from bot.errors import ChannelError
 from bot.memory.search import Searcher
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel
@@ -22,6 +24,27 @@ _numbers = itertools.count(1)
 # Seconds a test waits for what has no event of its own; fewer where the code is changed on purpose.
 PATIENCE = 10.0 if "MUTANT_UNDER_TEST" in os.environ else 60.0
 NOON = 1_795_262_400_000  # 2026-11-21 12:00 UTC
+
+
+# How far a text came that could not be sent to its end, by channel and id: as the outbox keeps it.
+_half_sent: WeakKeyDictionary[Any, dict[str, tuple[int, str]]] = WeakKeyDictionary()
+
+
+async def post(channel: Channel, outbound: Outbound) -> str:
+    """Send all pieces of a text, the way delivery does; the id of the first message.
+
+    After a failure the same text goes on with the piece that failed.
+    """
+    begun = _half_sent.setdefault(channel, {})
+    done, first = begun.pop(outbound.id, (0, ""))
+    for piece in channel.render(outbound)[done:]:
+        try:
+            sent = await channel.send(piece)
+        except ChannelError:
+            begun[outbound.id] = done, first
+            raise
+        done, first = done + 1, first or sent
+    return first
 
 
 class OpenConfig(ChannelConfig):

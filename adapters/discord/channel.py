@@ -11,6 +11,7 @@ from adapters.discord.doctor import examine
 from adapters.discord.inbound import CHANNEL, number_in
 from adapters.discord.pace import Pace
 from adapters.discord.render import LIMIT
+from adapters.discord.send import messages
 from adapters.discord.shapes import is_id
 from bot.channel import (
     Address,
@@ -20,6 +21,7 @@ from bot.channel import (
     Finding,
     Media,
     Outbound,
+    Piece,
     reveal,
 )
 from bot.channel.kit.supervisor import Accounts
@@ -67,9 +69,13 @@ class Discord:
             account.publish(self._menus)
             account.start()
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece of text; see `Channel.send`."""
-        return await self._accounts.named(outbound.address).sender.send(outbound)
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        """A text in Discord's Markdown, and its files; see `Channel.render`."""
+        return messages(outbound)
+
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        return await self._accounts.named(piece.address).sender.send(piece)
 
     async def typing(self, address: Address) -> None:
         """Show "is typing…" in a chat, if that works."""

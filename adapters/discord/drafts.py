@@ -21,7 +21,7 @@ from bot.channel.kit.text import first_units, units
 # after a restart was never finished, and is taken away.
 MARK = " ▍"
 SHOWN = 1900  # UTF-16 units that are shown before the reply is finished
-SAMPLE = 40  # characters that tell whether a text is what a draft became
+REMEMBERED = 1024  # drafts that a reply could not replace yet
 QUIET: Json = {"parse": [], "replied_user": False}  # nobody is ever notified by a mention
 NO_PREVIEWS = 1 << 2
 
@@ -60,24 +60,24 @@ class Drafts:
         self._spawn = spawn
         self._pace = pace
         self._open: dict[str, Draft] = {}
+        self._left: dict[tuple[str, str], Draft] = {}  # ended, and not replaced yet
         self._count = 0
 
-    def holds(self, chat: str, message: str) -> bool:
-        """Whether a message is a reply that is being written."""
+    def shows(self, chat: str, message: str) -> bool:
+        """True when a message is, or may be, a reply that is being written."""
         draft = self._open.get(chat)
         return draft is not None and (draft.message == message or not draft.message)
 
-    def continued_by(self, chat: str, text: str) -> bool:
-        """Whether a text is what a draft of this chat became."""
+    def holds(self, chat: str, draft_id: str) -> bool:
+        """True when this is the draft that is being written there."""
         draft = self._open.get(chat)
-        begin = draft.text.strip()[:SAMPLE] if draft is not None else ""
-        return bool(begin) and text.strip().startswith(begin)
+        return draft is not None and draft.id == draft_id
 
     async def show(self, chat: str, draft_id: str, text: str, answers: str = "") -> None:
         """Show the text so far as soon as it may change again; an empty one takes it away."""
         draft = self._open.get(chat)
         if draft is not None and (draft.id != draft_id or not text):
-            await self.drop(await self.take(chat))
+            await self.drop(await self.take(chat, draft.id))
             draft = None
         if not text:
             return
@@ -91,15 +91,23 @@ class Drafts:
         # Whoever gives up waiting here does not interrupt a call to Discord.
         await asyncio.wait({draft.worker})
 
-    async def take(self, chat: str) -> Draft | None:
-        """End a chat's draft, for the reply to take its place; None when nothing of it shows."""
-        draft = self._open.pop(chat, None)
-        if draft is None:
-            return None
+    async def take(self, chat: str, draft_id: str) -> Draft | None:
+        """End a draft, for the reply to take its place; None when nothing of it shows."""
+        draft = self._open.get(chat)
+        if draft is None or draft.id != draft_id:
+            return self._left.pop((chat, draft_id), None)
+        del self._open[chat]
         draft.closing.set()
         if draft.worker is not None:
             await asyncio.wait({draft.worker})
         return draft if draft.message else None
+
+    def leave(self, draft: Draft | None) -> None:
+        """Keep what a reply could not replace yet, for its next try."""
+        if draft is not None and draft.message:
+            self._left[draft.chat, draft.id] = draft
+            if len(self._left) > REMEMBERED:
+                self._left.pop(next(iter(self._left)))
 
     async def drop(self, draft: Draft | None) -> None:
         """Take away what shows of a draft."""

@@ -149,7 +149,7 @@ class History:
         is_own = identity(child(message, "author"), "id") == self._places.me
         if not is_own or not text(message, "content").endswith(MARK.strip()):
             return
-        if self._drafts.holds(chat, number):
+        if self._drafts.shows(chat, number):
             return
         path = "/channels/{channel_id}/messages/{message_id}"
         try:

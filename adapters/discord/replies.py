@@ -14,7 +14,7 @@ from adapters.discord.api import Rest, reason
 from adapters.discord.pace import Pace
 from adapters.discord.presses import Interaction
 from adapters.discord.sdk import discord
-from bot.channel import Outbound
+from bot.channel import Piece
 from bot.channel.kit.shapes import Json
 
 REMEMBERED = 1024  # interactions and pressed messages kept in mind
@@ -101,13 +101,13 @@ class Replies:
 
     # --- what goes out ---------------------------------------------------------------------------
 
-    async def claim(self, outbound: Outbound, answer: str, *, exact: bool) -> Waiting | None:
+    async def claim(self, piece: Piece, *, exact: bool) -> Waiting | None:
         """The interaction a text answers, or None when it is a message like any other.
 
         It is the one `reply_to` names; without `reply_to` the chat's oldest that has no answer yet,
-        unless `exact`. `answer` is the id of the whole text.
+        unless `exact`.
         """
-        waiting = self._find(outbound, answer, exact=exact)
+        waiting = self._find(piece, exact=exact)
         if waiting is None:
             return None
         try:
@@ -118,7 +118,7 @@ class Replies:
         if not acknowledged:
             self._forget(waiting.interaction.id)
             return None
-        waiting.answer = answer
+        waiting.answer = piece.whole.id
         return waiting
 
     def filled(self, waiting: Waiting) -> None:
@@ -132,20 +132,19 @@ class Replies:
         """Discord no longer knows it: the answer goes out as a message."""
         self._forget(waiting.interaction.id)
 
-    def _find(self, outbound: Outbound, answer: str, *, exact: bool) -> Waiting | None:
-        if outbound.kind == "reminder":
+    def _find(self, piece: Piece, *, exact: bool) -> Waiting | None:
+        if piece.kind == "reminder":
             return None  # it comes by itself
-        chat = outbound.address.chat
+        chat = piece.address.chat
         here = [w for w in self._waiting.values() if w.interaction.chat == chat]
         for waiting in here:
-            if waiting.answer == answer:
+            if waiting.answer == piece.whole.id:
                 return waiting
         free = [waiting for waiting in here if not waiting.answer]
-        if outbound.reply_to:
-            names = (w for w in free if outbound.reply_to == w.interaction.message_id)
+        if piece.reply_to:
+            names = (w for w in free if piece.reply_to == w.interaction.message_id)
             return next(names, None)
-        is_first = answer == outbound.id
-        return free[0] if free and is_first and not exact else None
+        return free[0] if free and not piece.index and not exact else None
 
     # --- courtesies ------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
-"""Sending: one `Outbound` → one or more messages, and Discord's errors → ours."""
+"""Sending: one `Piece` → one message, and Discord's errors → ours."""
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -14,15 +14,17 @@ from adapters.discord.drafts import NO_PREVIEWS, QUIET, Draft, Drafts, nonce, re
 from adapters.discord.inbound import number_in
 from adapters.discord.places import Places
 from adapters.discord.presses import pressable, private_to
-from adapters.discord.render import rendered
+from adapters.discord.render import LIMIT, rendered
 from adapters.discord.replies import Replies, Waiting
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import identity, is_id
-from bot.channel import Attachment, Button, Outbound
+from bot.channel import Attachment, Button, Outbound, Piece
+from bot.channel.kit.pieces import numbered
 from bot.channel.kit.shapes import Json, is_blank
+from bot.channel.kit.text import pieces as cut
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
-REMEMBERED = 1024  # half-sent messages to know the place in
+REMEMBERED = 1024  # direct chats, and texts sent there
 MAX_FILES = 10  # of one message
 MAX_FILE = 10_000_000  # bytes; what a server without boosts takes, for one message together
 MAX_ROW, MAX_ROWS = 5, 5  # buttons side by side, and rows of them
@@ -42,14 +44,6 @@ _CHINESE = re.compile("[\u4e00-\u9fff]")
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """One message."""
-
-    text: str = ""
-    files: tuple[Attachment, ...] = ()
-
-
 class Sender:
     """Sends the messages of one account."""
 
@@ -58,92 +52,66 @@ class Sender:
         self._places = places
         self._drafts = drafts
         self._replies = replies
-        # How much of a text that takes several messages is out, so a retry goes on from there.
-        self._progress: OrderedDict[str, tuple[int, str]] = OrderedDict()
-        self._taken: OrderedDict[str, Draft] = OrderedDict()  # drafts to finish, by text
-        self._begun: OrderedDict[str, None] = OrderedDict()  # texts whose first piece was sent
         self._direct: OrderedDict[str, str] = OrderedDict()  # direct chats, by person
         self._explained: OrderedDict[str, None] = OrderedDict()  # texts said to be private
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece of text and what comes with it; the id of its first message.
+    async def send(self, piece: Piece) -> str:
+        """Send one message; its id.
 
         Raises:
             SendLater: Discord asks to wait.
             SendTransient: Discord cannot be reached, or failed.
             SendRefused: Discord will not deliver this.
         """
-        parts = parcels(outbound)
-        if not parts:
-            raise SendRefused("there is nothing to show in this message")
-        if not is_id(outbound.address.chat):
+        if not is_id(piece.address.chat):
             raise SendRefused("this is no chat of Discord's")
-        done, first = self._progress.pop(outbound.id, (0, ""))
-        for index in range(done, len(parts)):
-            try:
-                sent = await self._message(outbound, parts, index)
-            except discord.DiscordException as error:
-                if index:
-                    _keep(self._progress, outbound.id, (index, first))
-                raise failure(error) from None
-            first = first or sent
-        self._taken.pop(outbound.id, None)
-        return first
+        try:
+            return await self._message(piece)
+        except discord.DiscordException as error:
+            raise failure(error) from None
 
-    async def _message(self, outbound: Outbound, parts: list[Parcel], index: int) -> str:
-        part = parts[index]
-        body: Json = {"content": part.text, "allowed_mentions": QUIET, "flags": NO_PREVIEWS}
-        if part.files:
-            names = enumerate(map(file_name, part.files))
+    async def _message(self, piece: Piece) -> str:
+        body: Json = {"content": piece.text, "allowed_mentions": QUIET, "flags": NO_PREVIEWS}
+        if piece.attachments:
+            names = enumerate(map(file_name, piece.attachments))
             body["attachments"] = [{"id": number, "filename": name} for number, name in names]
-        if index + 1 == len(parts) and outbound.buttons:
-            body["components"] = rows(outbound.buttons)
-        chat = outbound.address.chat
-        continues = self._drafts.continued_by(chat, outbound.text)
-        whole = self._whole(outbound.id)
-        waiting = await self._replies.claim(outbound, whole, exact=continues)
+        if piece.buttons:
+            body["components"] = rows(piece.buttons)
+        waiting = await self._replies.claim(
+            piece, exact=self._drafts.holds(piece.address.chat, piece.draft)
+        )
         if waiting is not None:
             try:
-                return await self._answer(waiting, body, part.files)
+                return await self._answer(waiting, body, piece.attachments)
             except discord.HTTPException as error:
                 if error.status != 401 and error.code not in _TOKEN_OVER:
                     raise
                 self._replies.lost(waiting)
-        person = self._person_of(outbound, waiting)
+        person = self._person_of(piece, waiting)
         if person:
-            return await self._alone(person, outbound, index, body, part.files)
-        answers = ""
-        if index == 0 and outbound.reply_to[:1].isdecimal():
-            answers = number_in(outbound.reply_to)
-        if index == 0 and outbound.kind == "reply" and whole == outbound.id:
-            return await self._first(outbound, body, part.files, answers)
-        return await self._create(outbound, index, body, part.files, answers)
+            return await self._alone(person, piece, body)
+        answers = number_in(piece.reply_to) if piece.reply_to[:1].isdecimal() else ""
+        if piece.draft:
+            return await self._first(piece, body, answers)
+        return await self._create(piece.id, piece.address.chat, body, piece.attachments, answers)
 
-    def _whole(self, piece: str) -> str:
-        """The id of the text a piece is of: a later piece's is that of the first and a number."""
-        begin, _, number = piece.rpartition(".")
-        if number.isdecimal() and begin in self._begun:
-            return begin
-        _keep(self._begun, piece, None)
-        return piece
-
-    async def _first(
-        self, outbound: Outbound, body: Json, files: tuple[Attachment, ...], answers: str
-    ) -> str:
+    async def _first(self, piece: Piece, body: Json, answers: str) -> str:
         """Send the beginning of a reply, in place of what showed while it was being written."""
-        draft = self._taken.pop(outbound.id, None)
-        if draft is None:
-            draft = await self._drafts.take(outbound.address.chat)
-        if draft is not None:
-            _keep(self._taken, outbound.id, draft)  # until it is done, also after a failure
-            place = self._places.place(draft.chat)
-            # In a room it matters whom a reply answers; with two people it does not.
-            if answers in {"", draft.answers} or (place is not None and place.kind == "direct"):
-                try:
-                    return await self._finish(draft, body, files)
-                except discord.NotFound:
-                    draft.message = ""
-        sent = await self._create(outbound, 0, body, files, answers)
+        chat = piece.address.chat
+        draft = await self._drafts.take(chat, piece.draft)
+        try:
+            if draft is not None:
+                place = self._places.place(chat)
+                # In a room it matters whom a reply answers; with two people it does not.
+                if answers in {"", draft.answers} or (place is not None and place.kind == "direct"):
+                    try:
+                        return await self._finish(draft, body, piece.attachments)
+                    except discord.NotFound:
+                        draft.message = ""
+            sent = await self._create(piece.id, chat, body, piece.attachments, answers)
+        except discord.DiscordException:
+            self._drafts.leave(draft)  # for the next try
+            raise
         if draft is not None and draft.message:
             await self._drafts.drop(draft)
         return sent
@@ -158,16 +126,16 @@ class Sender:
 
     async def _create(
         self,
-        outbound: Outbound,
-        index: int,
+        name: str,
+        chat: str,
         body: Json,
-        files: tuple[Attachment, ...],
-        answers: str,
+        files: tuple[Attachment, ...] = (),
+        answers: str = "",
     ) -> str:
-        name = f"{outbound.id} {index}" if index else outbound.id
+        """Send a message of its own; the same `name` gives the same one."""
         whole = body | {"nonce": nonce(name), "enforce_nonce": True} | reference(answers)
-        ids = {"channel_id": outbound.address.chat}
-        sent = await self._try("POST", "/channels/{channel_id}/messages", whole, files, ids)
+        path = "/channels/{channel_id}/messages"
+        sent = await self._try("POST", path, whole, files, {"channel_id": chat})
         return identity(as_json(sent), "id") or "sent"
 
     async def _answer(self, waiting: Waiting, body: Json, files: tuple[Attachment, ...]) -> str:
@@ -184,24 +152,17 @@ class Sender:
             self._replies.filled(waiting)
         return identity(as_json(sent), "id") or f"interaction-{interaction.id}"
 
-    def _person_of(self, outbound: Outbound, waiting: Waiting | None) -> str:
+    def _person_of(self, piece: Piece, waiting: Waiting | None) -> str:
         """Whom a text is for alone where others could read it too, or empty."""
-        place = self._places.place(outbound.address.chat)
+        place = self._places.place(piece.address.chat)
         if place is not None and place.kind == "direct":
             return ""
-        person = private_to(outbound.answers)
+        person = private_to(piece.whole.reply_to)
         if not person and waiting is not None and waiting.interaction.is_private:
             person = waiting.interaction.person
         return person
 
-    async def _alone(
-        self,
-        person: str,
-        outbound: Outbound,
-        index: int,
-        body: Json,
-        files: tuple[Attachment, ...],
-    ) -> str:
+    async def _alone(self, person: str, piece: Piece, body: Json) -> str:
         """Answer in a person's direct chat what can no longer be shown to them alone in a room.
 
         It never goes to the room, also when the person takes no direct messages.
@@ -213,17 +174,16 @@ class Sender:
             if not chat:
                 raise Unreachable("no direct chat")
             _keep(self._direct, person, chat)
-        whole = self._whole(outbound.id)
-        there = replace(outbound, address=replace(outbound.address, chat=chat))
-        if whole not in self._explained:
-            words = _WHY_HERE["zh" if _CHINESE.search(outbound.text) else "en"]
-            why: Json = {"content": words.format(room=outbound.address.chat)}
+        whole = piece.whole
+        if chat != piece.address.chat and whole.id not in self._explained:
+            words = _WHY_HERE["zh" if _CHINESE.search(piece.text) else "en"]
+            why: Json = {"content": words.format(room=piece.address.chat)}
             why |= {"allowed_mentions": QUIET, "flags": NO_PREVIEWS}
-            await self._create(replace(there, id=f"{whole} why"), 0, why, (), "")
-            _keep(self._explained, whole, None)
+            await self._create(f"{whole.id} why", chat, why)
+            _keep(self._explained, whole.id, None)
         # A button would be pressed in another conversation than the one it is about.
         body = {key: value for key, value in body.items() if key != "components"}
-        return await self._create(there, index, body, files, "")
+        return await self._create(piece.id, chat, body, piece.attachments)
 
     async def _try(
         self,
@@ -250,8 +210,12 @@ class Sender:
                         raise
 
 
-def parcels(outbound: Outbound) -> list[Parcel]:
-    """The messages in their order; none when there is nothing to show."""
+def messages(outbound: Outbound) -> list[Piece]:
+    """The messages a text and its files become; the first files come with the words.
+
+    Raises:
+        SendRefused: there is nothing to show.
+    """
     groups: list[list[Attachment]] = [[]]
     size = 0
     for file in outbound.attachments:
@@ -263,9 +227,12 @@ def parcels(outbound: Outbound) -> list[Parcel]:
             size = 0
         groups[-1].append(file)
         size += len(file.data)
-    words = "" if is_blank(outbound.text) else rendered(outbound.text)
-    found = [Parcel(words, tuple(groups[0])), *(Parcel(files=tuple(g)) for g in groups[1:])]
-    return [part for part in found if part.text or part.files]
+    chunks = cut(outbound.text, LIMIT, "utf16")
+    words = ["" if is_blank(chunk) else rendered(chunk) for chunk in chunks] or [""]
+    made = [Piece(outbound, each) for each in words]
+    made[-1] = replace(made[-1], attachments=tuple(groups[0]))
+    made += [Piece(outbound, "", attachments=tuple(group)) for group in groups[1:]]
+    return numbered(each for each in made if each.text or each.attachments)
 
 
 def rows(buttons: tuple[Button, ...]) -> list[Json]:

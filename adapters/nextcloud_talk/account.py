@@ -16,7 +16,7 @@ from adapters.nextcloud_talk.pace import Pace
 from adapters.nextcloud_talk.rooms import Rooms
 from adapters.nextcloud_talk.send import NotAccepted, Sender
 from adapters.nextcloud_talk.share import Sharer
-from bot.channel import Address, ChannelConfig, Engine, Health, Media, Outbound
+from bot.channel import Address, ChannelConfig, Engine, Health, Media, Piece
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import SendRefused, SendTransient
 
@@ -63,15 +63,15 @@ class Account:
         self.supervisor.trouble("listening", Health.STARTING)
         await self.incoming.start()
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece of text; see `Channel.send`."""
-        chat = outbound.address.chat
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        chat = piece.address.chat
         if not self.incoming.is_here(chat):
             raise SendRefused("this is no conversation on this account's server")
         if self.incoming.was_removed(chat):
             raise SendRefused("the bot was removed from this conversation")
         try:
-            sent = await self._sender.send(outbound)
+            sent = await self._sender.send(piece)
         except NotAccepted as error:
             self.supervisor.trouble("sending", Health.DEGRADED, str(error))
             raise

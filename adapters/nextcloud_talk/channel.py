@@ -12,9 +12,9 @@ from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.doctor import examine
 from adapters.nextcloud_talk.inbound import CHANNEL
 from adapters.nextcloud_talk.pace import Pace
-from adapters.nextcloud_talk.send import LIMIT
+from adapters.nextcloud_talk.send import LIMIT, messages
 from adapters.nextcloud_talk.webhook import TalkWebhook
-from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound
+from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound, Piece
 from bot.channel.kit.supervisor import Accounts
 
 
@@ -55,9 +55,13 @@ class NextcloudTalk:
             self._server = TalkWebhook([*self._accounts.values()], host, port)
             self._server.start()
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece of text; see `Channel.send`."""
-        return await self._accounts.named(outbound.address).send(outbound)
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        """A text as Talk shows it, and its files; see `Channel.render`."""
+        return messages(outbound)
+
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        return await self._accounts.named(piece.address).send(piece)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a reaction below a message, if that works."""

@@ -1,4 +1,4 @@
-"""Sending: one `Outbound` → one message, and Talk's answers → the errors of the contract."""
+"""Sending: one `Piece` → one message, and Talk's answers → the errors of the contract."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import structlog
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
 from adapters.nextcloud_talk.inbound import room_token
 from adapters.nextcloud_talk.share import Sharer
-from bot.channel import Address, Outbound
+from bot.channel import Address, Outbound, Piece
+from bot.channel.kit.pieces import numbered
 from bot.channel.kit.shapes import Json, is_blank, mapping, storable
+from bot.channel.kit.text import pieces as cut
 from bot.channel.kit.text import seen
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
@@ -52,13 +54,11 @@ class Sender:
         self._account = account
         self._api = api
         self._sharer = sharer
-        # How much of a message with files is out, so that a retry goes on from there.
-        self._done: OrderedDict[str, int] = OrderedDict()
         self._reactions: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._unsure: OrderedDict[str, None] = OrderedDict()
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece of text, and then the files that come with it.
+    async def send(self, piece: Piece) -> str:
+        """Send one message, or show one file.
 
         Returns:
             A reference id that Talk keeps with the message: it tells bots no message id.
@@ -69,33 +69,17 @@ class Sender:
             NotAccepted: the signature does not count there.
             SendRefused: Talk will not take this.
         """
-        room = room_token(outbound.address.chat)
+        room = room_token(piece.address.chat)
         if not _TOKEN.fullmatch(room):
             raise SendRefused("this is no conversation of Nextcloud Talk")
-        if is_blank(outbound.text) and not outbound.attachments:
-            raise SendRefused("there is nothing to show in this message")
-        reference = reference_id(outbound.id)
-        done = self._done.pop(reference, 0)
-        try:
-            if not done:
-                await self._say(room, outbound)
-                done = 1
-            for attachment in outbound.attachments[done - 1 :]:
-                await self._sharer.share(room, attachment, reference_id(f"{outbound.id}/{done}"))
-                done += 1
-        except ChannelError:
-            if done:
-                _remember(self._done, reference, done)
-            raise
+        reference = reference_id(piece.id)
+        if piece.attachments:
+            await self._sharer.share(room, piece.attachments[0], reference)
+        elif reference not in self._unsure or not await self._arrived(room, reference):
+            await self._say(room, body_of(piece))
         return reference
 
-    async def _say(self, room: str, outbound: Outbound) -> None:
-        message = body_of(outbound)
-        reference = str(message["referenceId"])
-        if is_blank(outbound.text) or (
-            reference in self._unsure and await self._arrived(room, reference)
-        ):
-            return
+    async def _say(self, room: str, message: Json) -> None:
         answer = await self._post(room, message)
         if answer.status == 400 and "replyTo" in message:
             # What it answers was deleted meanwhile.
@@ -104,7 +88,7 @@ class Sender:
             answer = await self._post(room, message)
         if answer.status not in {200, 201}:
             raise failure(answer)
-        self._unsure.pop(reference, None)
+        self._unsure.pop(str(message["referenceId"]), None)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> bool:
         """Put a reaction below a message, or take ours away; whether that worked."""
@@ -160,17 +144,34 @@ def _remember(kept: OrderedDict[K, V], key: K, value: V) -> None:
         kept.popitem(last=False)
 
 
-def body_of(outbound: Outbound) -> Json:
-    """What is posted for one piece of text."""
+def messages(outbound: Outbound) -> list[Piece]:
+    """The messages a text and its files become: each file is one of its own.
+
+    Raises:
+        SendRefused: there is nothing to show.
+    """
+    chunks = (chunk for chunk in cut(outbound.text, LIMIT) if not is_blank(chunk))
+    words = [Piece(outbound, harmless(chunk)) for chunk in chunks]
+    files = [Piece(outbound, "", attachments=(file,)) for file in outbound.attachments]
+    return numbered([*words, *files])
+
+
+def harmless(markdown: str) -> str:
+    """A text of which something shows, and that calls nobody."""
+    return _CALLS_EVERYBODY.sub("＠", storable(seen(markdown)))
+
+
+def body_of(piece: Piece) -> Json:
+    """What is posted for one message."""
     message: Json = {
-        "message": _CALLS_EVERYBODY.sub("＠", storable(seen(outbound.text))),
-        "referenceId": reference_id(outbound.id),
-        "silent": outbound.kind in _SILENT,
+        "message": piece.text,
+        "referenceId": reference_id(piece.id),
+        "silent": piece.kind in _SILENT,
     }
-    if outbound.reply_to.isascii() and outbound.reply_to.isdecimal():
-        message["replyTo"] = int(outbound.reply_to)
-    if outbound.address.thread.isascii() and outbound.address.thread.isdecimal():
-        message["threadId"] = int(outbound.address.thread)
+    if piece.reply_to.isascii() and piece.reply_to.isdecimal():
+        message["replyTo"] = int(piece.reply_to)
+    if piece.address.thread.isascii() and piece.address.thread.isdecimal():
+        message["threadId"] = int(piece.address.thread)
     return message
 
 

@@ -22,9 +22,9 @@ from adapters.telegram.members import Members
 from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.presses import Presses
 from adapters.telegram.send import Sender, failure
-from bot.channel import Command, Engine, Health, Outbound
+from bot.channel import Command, Engine, Health, Piece
 from bot.channel.kit.supervisor import Stopped, Supervisor
-from bot.errors import SendLater, StorageError
+from bot.errors import ChannelError, SendLater, StorageError
 
 MAX_COMMANDS = 100  # Telegram's limits of a menu
 MAX_DESCRIPTION = 256
@@ -111,12 +111,16 @@ class Account(ABC):
         if self._online:
             self.supervisor.spawn(self._publish())
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece; a reply takes the place of what showed of it. See `Channel.send`."""
-        standing = None
-        if outbound.draft and not self.sender.knows(outbound.id):
-            standing = await self.drafts.take(outbound.address, outbound.draft)
-        return await self.sender.send(outbound, standing)
+    async def send(self, piece: Piece) -> str:
+        """Send one message; a reply takes the place of what showed of it. See `Channel.send`."""
+        if not piece.draft:
+            return await self.sender.send(piece)
+        standing = await self.drafts.take(piece.address, piece.draft)
+        try:
+            return await self.sender.send(piece, standing)
+        except ChannelError:
+            self.drafts.leave(piece.address, piece.draft, standing)
+            raise
 
     # --- for the two ways of receiving -----------------------------------------------------------
 

@@ -17,7 +17,7 @@ from adapters.telegram.api import new_session
 from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.pace import Pace
 from adapters.telegram.polling import PollingAccount
-from adapters.telegram.render import LIMIT
+from adapters.telegram.render import LIMIT, messages
 from bot.channel import (
     Address,
     Capabilities,
@@ -26,6 +26,7 @@ from bot.channel import (
     Finding,
     Media,
     Outbound,
+    Piece,
     reveal,
 )
 from bot.channel.kit.supervisor import Accounts
@@ -79,9 +80,13 @@ class Telegram:
             account.publish(self._menus)
             account.start()
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece of text; see `Channel.send`."""
-        return await self._accounts.named(outbound.address).send(outbound)
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        """A text in Telegram's few tags, and its files; see `Channel.render`."""
+        return messages(outbound)
+
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        return await self._accounts.named(piece.address).send(piece)
 
     async def typing(self, address: Address) -> None:
         """Show "typing…" in a chat, if that works."""

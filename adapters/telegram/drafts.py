@@ -146,6 +146,13 @@ class Drafts:
             await asyncio.wait({draft.worker})
         return Standing(draft.message, draft.answers) if draft.message else None
 
+    def leave(self, address: Address, draft_id: str, standing: Standing | None) -> None:
+        """Keep what a reply could not replace yet, for its next try."""
+        if standing is not None and standing.message:
+            self._left[(address.chat, address.thread), draft_id] = standing
+            if len(self._left) > REMEMBERED:
+                self._left.pop(next(iter(self._left)))
+
     async def drop(self, address: Address, standing: Standing | None) -> None:
         """Take away what shows of a draft; in a direct chat it goes by itself."""
         if standing is None:

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bot.channel.kit.text import has_ink, parser, spans, table
+import structlog
+
+from bot.channel import Attachment, Outbound, Piece
+from bot.channel.kit.pieces import numbered
+from bot.channel.kit.text import has_ink, parser, spans, table, units
+from bot.channel.kit.text import pieces as cut
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 LIMIT = 4096  # UTF-16 units of one message, counted after Telegram took the tags out
 # Bytes of one request's text, tags included; Telegram's server refuses more than 2^15.
 MAX_HTML_BYTES = 32_000
+MAX_CAPTION = 1024  # UTF-16 units below a picture or a file
+MAX_FILE = 50_000_000  # bytes
 
 # Text in which Markdown changes nothing has none of these: marks, block starts, odd white space.
 _MARKED = re.compile(
@@ -37,6 +44,7 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 _LINKED = ("http://", "https://", "tg://", "mailto:")
 _INLINE_TAGS = {"strong": "b", "em": "i", "s": "s"}
 _LINE_BREAKS = frozenset({"softbreak", "hardbreak"})
+_log = structlog.get_logger()
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
@@ -46,6 +54,29 @@ class Words:
 
     html: str
     plain: str
+
+
+def messages(outbound: Outbound) -> list[Piece]:
+    """The messages a text and its files become.
+
+    Words that fit below the first file stand there; longer ones come before it.
+
+    Raises:
+        SendRefused: there is nothing to show.
+    """
+    chunks = [pieces(chunk) for chunk in cut(outbound.text, LIMIT, "utf16")]
+    made = [Piece(outbound, words.html, words.plain) for chunk in chunks for words in chunk]
+    files = [(file,) for file in outbound.attachments if _fits(file)]
+    if files and chunks and len(chunks[-1]) == 1 and units(made[-1].plain) <= MAX_CAPTION:
+        made[-1] = replace(made[-1], attachments=files.pop(0))
+    return numbered([*made, *(Piece(outbound, "", attachments=file) for file in files)])
+
+
+def _fits(file: Attachment) -> bool:
+    if 0 < len(file.data) <= MAX_FILE:
+        return True
+    _log.warning("telegram.file.left_out", mime=file.mime, size=len(file.data))
+    return False
 
 
 def pieces(markdown: str, limit: int = LIMIT) -> list[Words]:

@@ -1,11 +1,11 @@
-"""Sending: one `Outbound` → one or more messages, and Telegram's errors → ours."""
+"""Sending: one `Piece` → one message, and Telegram's errors → ours."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
 import re
-from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -13,15 +13,19 @@ from telegram import InputFile
 from telegram.error import BadRequest, ChatMigrated, Forbidden, RetryAfter, TelegramError
 
 from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
-from adapters.telegram.inbound import GENERAL_TOPIC
+from adapters.telegram.inbound import GENERAL_TOPIC, pressable
 from adapters.telegram.pace import Allowance
-from adapters.telegram.parcels import Parcel, keyboard, parcels
-from bot.channel import Address, Outbound
+from bot.channel import Address, Attachment, Button, Piece
+from bot.channel.kit.text import width
 from bot.errors import ChannelError, ChatMoved, SendLater, SendRefused, SendTransient
 
-REMEMBERED = 1024  # half-sent messages to know the place in
 UPLOAD_TIMEOUT = 90.0  # seconds until Telegram has a file and says so
+MAX_PHOTO = 10_000_000  # bytes of what Telegram shows as a picture
+MAX_ROW = 40  # columns of labels side by side on a phone
+MAX_BUTTONS = 100  # of one message
 
+# A drawing and a format Telegram does not decode go out as files.
+_NO_PHOTO = ("image/svg", "image/tiff", "image/x-icon", "image/vnd")
 # What Telegram says about a part of a message that is not needed; a photo goes out as a file then.
 _CAUSES = (
     ("parse_mode", ("can't parse entities", "too long")),
@@ -36,21 +40,15 @@ _UNSAFE = re.compile(r"[^\w.()+-]+")  # in the name of a file
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Standing:
-    """What shows of an unfinished reply in a group: a message, and the one it answers."""
+    """What shows of an unfinished reply in a group: a message, and the one it answers.
+
+    The message is 0 once it is taken away.
+    """
 
     message: int
     answers: str = ""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How much of an outbound is out: messages, the first one's id, and what it may replace."""
-
-    done: int = 0
-    first: str = ""
-    standing: Standing | None = None
 
 
 class Sender:
@@ -59,18 +57,12 @@ class Sender:
     def __init__(self, bot: LeanBot, allowance: Allowance) -> None:
         self._bot = bot
         self._allowance = allowance
-        # What is half sent, so a retry goes on from there.
-        self._progress: OrderedDict[str, _Progress] = OrderedDict()
 
-    def knows(self, outbound_id: str) -> bool:
-        """Whether a part of this is out."""
-        return outbound_id in self._progress
-
-    async def send(self, outbound: Outbound, standing: Standing | None = None) -> str:
-        """Send one piece of text and what comes with it; the id of its first message.
+    async def send(self, piece: Piece, standing: Standing | None = None) -> str:
+        """Send one message; its id.
 
         Args:
-            outbound: what to send.
+            piece: what to send.
             standing: what showed of it while it was being written, for it to replace.
 
         Raises:
@@ -79,27 +71,15 @@ class Sender:
             SendRefused: Telegram will not deliver this.
             ChatMoved: the chat has another id now.
         """
-        parts = parcels(outbound)
-        if not parts:
-            raise SendRefused("there is nothing to show in this message")
-        progress = self._progress.pop(outbound.id, None) or _Progress(standing=standing)
-        chat = outbound.address.chat
-        while progress.done < len(parts):
-            index = progress.done
-            frame = _frame(outbound, answer=index == 0, buttons=index + 1 == len(parts))
-            wait = self._allowance.wait(chat)
-            if wait > 0:
-                self._remember(outbound.id, progress)
-                raise SendLater(wait)
-            self._allowance.spend(chat)
-            try:
-                sent = await self._place(frame, parts[index], outbound, progress)
-            except TelegramError as error:
-                self._remember(outbound.id, progress)
-                raise failure(error, self._bot.token) from None
-            progress.first = progress.first or sent
-            progress.done += 1
-        return progress.first
+        chat = piece.address.chat
+        wait = self._allowance.wait(chat)
+        if wait > 0:
+            raise SendLater(wait)
+        self._allowance.spend(chat)
+        try:
+            return await self._place(_frame(piece), piece, standing)
+        except TelegramError as error:
+            raise failure(error, self._bot.token) from None
 
     async def typing(self, chat: str, thread: str) -> None:
         """Show "typing…" in a chat.
@@ -122,26 +102,22 @@ class Sender:
         where: Json = {"chat_id": chat_id(chat), "message_id": int(message_id)}
         await self._bot.call("setMessageReaction", where | {"reaction": signs})
 
-    async def _place(
-        self, frame: Json, parcel: Parcel, outbound: Outbound, progress: _Progress
-    ) -> str:
+    async def _place(self, frame: Json, piece: Piece, standing: Standing | None) -> str:
         """Send one message, in the place of an unfinished one if there is one."""
-        standing = progress.standing
-        if standing is None:
-            return await self._message(frame, parcel)
-        fits = outbound.reply_to.partition(":")[0] in {"", standing.answers}
-        if parcel.file is None and fits:
+        if standing is None or not standing.message:
+            return await self._message(frame, piece)
+        fits = piece.reply_to.partition(":")[0] in {"", standing.answers}
+        if not piece.attachments and fits:
             with contextlib.suppress(BadRequest):  # it is gone, or too old: send a new one
-                await self._finish(frame, parcel, standing)
-                progress.standing = None
+                await self._finish(frame, piece, standing)
                 return str(standing.message)
-        progress.standing = None
         where: Json = {"chat_id": frame["chat_id"], "message_id": standing.message}
+        standing.message = 0
         with contextlib.suppress(BadRequest):
             await self._bot.call("deleteMessage", where)
-        return await self._message(frame, parcel)
+        return await self._message(frame, piece)
 
-    async def _finish(self, frame: Json, parcel: Parcel, standing: Standing) -> None:
+    async def _finish(self, frame: Json, piece: Piece, standing: Standing) -> None:
         """Turn an unfinished message into what it was to become.
 
         Raises:
@@ -151,17 +127,17 @@ class Sender:
         if "reply_markup" in frame:
             parameters["reply_markup"] = frame["reply_markup"]
         try:
-            await self._message(parameters, parcel, edit=True)
+            await self._message(parameters, piece, edit=True)
         except BadRequest as error:
             if "not modified" not in error.message.lower():
                 raise
 
-    async def _message(self, parameters: Json, parcel: Parcel, *, edit: bool = False) -> str:
+    async def _message(self, parameters: Json, piece: Piece, *, edit: bool = False) -> str:
         """Send one message, with less of the trimmings each time Telegram objects to one."""
-        method = _fill(parameters, parcel)
+        method = _fill(parameters, piece)
         if edit:
             method = "editMessageText"
-        timeout = READ_TIMEOUT if parcel.file is None else UPLOAD_TIMEOUT
+        timeout = UPLOAD_TIMEOUT if piece.attachments else READ_TIMEOUT
         while True:
             try:
                 result = await self._bot.call(method, parameters, read_timeout=timeout)
@@ -171,19 +147,12 @@ class Sender:
                     raise
                 _log.warning("telegram.send.simplified", without=dropped)
                 taken = parameters.pop(dropped)
-                if dropped == "parse_mode" and parcel.words is not None:
-                    parameters["text" if "text" in parameters else "caption"] = parcel.words.plain
+                if dropped == "parse_mode":
+                    parameters["text" if "text" in parameters else "caption"] = piece.plain
                 elif dropped == "photo":
                     method, parameters["document"] = "sendDocument", taken
             else:
                 return str(result["message_id"])
-
-    def _remember(self, outbound_id: str, progress: _Progress) -> None:
-        if not progress.done and progress.standing is None:
-            return
-        self._progress[outbound_id] = progress
-        if len(self._progress) > REMEMBERED:
-            self._progress.popitem(last=False)
 
 
 def chat_id(chat: str) -> int | str:
@@ -200,36 +169,61 @@ def place(address: Address) -> Json:
     return parameters
 
 
-def _frame(outbound: Outbound, *, answer: bool, buttons: bool) -> Json:
+def _frame(piece: Piece) -> Json:
     """What a message has beside what it shows."""
-    parameters = place(outbound.address)
-    answered = outbound.reply_to.partition(":")[0] if answer else ""
+    parameters = place(piece.address)
+    answered = piece.reply_to.partition(":")[0]
     if answered.isdecimal():
         parameters["reply_parameters"] = {
             "message_id": int(answered),
             "allow_sending_without_reply": True,
         }
-    markup = keyboard(outbound.buttons) if buttons and outbound.buttons else None
+    markup = keyboard(piece.buttons) if piece.buttons else None
     if markup is not None:
         parameters["reply_markup"] = markup
     return parameters
 
 
-def _fill(parameters: Json, parcel: Parcel) -> str:
+def keyboard(buttons: Sequence[Button]) -> Json | None:
+    """The buttons as an inline keyboard, side by side as far as their labels fit."""
+    rows: list[list[Json]] = []
+    room = 0
+    for button in buttons[:MAX_BUTTONS]:
+        if not button.label.strip() or not pressable(button.command):
+            _log.warning("telegram.button.left_out", command=button.command.partition(" ")[0][:32])
+            continue
+        taken = width(button.label) + 4
+        if taken > room:
+            rows.append([])
+            room = MAX_ROW
+        room -= taken
+        rows[-1].append({"text": button.label, "callback_data": button.command})
+    return {"inline_keyboard": rows} if rows else None
+
+
+def _fill(parameters: Json, piece: Piece) -> str:
     """Put in what the message shows; the method that sends it."""
-    if parcel.words is not None:
-        parameters["text" if parcel.file is None else "caption"] = parcel.words.html
+    file = piece.attachments[0] if piece.attachments else None
+    if piece.text:
+        parameters["text" if file is None else "caption"] = piece.text
         parameters["parse_mode"] = "HTML"
-    if parcel.file is None:
+    if file is None:
         parameters["link_preview_options"] = {"is_disabled": True}
         return "sendMessage"
-    upload = InputFile(parcel.file.data, filename=_UNSAFE.sub("_", parcel.file.name)[-64:])
-    upload.mimetype = parcel.file.mime or upload.mimetype
-    if parcel.is_photo:
+    upload = InputFile(file.data, filename=_UNSAFE.sub("_", file.name)[-64:])
+    upload.mimetype = file.mime or upload.mimetype
+    if _is_photo(file):
         parameters["photo"] = upload
         return "sendPhoto"
     parameters["document"] = upload
     return "sendDocument"
+
+
+def _is_photo(file: Attachment) -> bool:
+    """True for a picture to look at rather than a file to open."""
+    mime = file.mime.lower()
+    is_picture = mime.startswith("image/") and not mime.startswith(_NO_PHOTO)
+    return is_picture and len(file.data) <= MAX_PHOTO
 
 
 def _objection(complaint: str, parameters: Json) -> str:

@@ -24,8 +24,9 @@ from bot.channel import (
     Health,
     HistoryItem,
     Inbound,
-    Outbound,
+    Piece,
 )
+from bot.channel.kit.pieces import TakesMarkdown
 from bot.errors import StorageError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -44,7 +45,7 @@ BURST = 40  # frames a page may send at once …
 FRAMES_PER_SECOND = 20.0  # … and then at this pace; faster ones wait
 
 
-class Web:
+class Web(TakesMarkdown):
     """Serves the page and its WebSocket; `routes` go behind the dashboard's guard.
 
     Whoever can open the page is the owner, so there is one chat, "owner".
@@ -88,15 +89,15 @@ class Web:
         for socket in tuple(self._sockets):
             socket.abort()
 
-    async def send(self, outbound: Outbound) -> str:
+    async def send(self, piece: Piece) -> str:
         """Show it on every open page; with none open it waits in the history."""
-        at = outbound.at or _now()
-        replaces = self._drafts.clear() if outbound.kind == "reply" else []
-        html = await _rendered(outbound.text) if self._wants_html() else ""
-        line = {"id": outbound.id, "role": "bot", "text": outbound.text, "at": at}
-        more = extras.fields(outbound)
+        at = piece.at or _now()
+        replaces = self._drafts.clear() if piece.kind == "reply" else []
+        html = await _rendered(piece.text) if self._wants_html() else ""
+        line = {"id": piece.id, "role": "bot", "text": piece.text, "at": at}
+        more = extras.fields(piece)
         if more:
-            self._shelf.keep(outbound.id, more)
+            self._shelf.keep(piece.id, more)
         self._broadcast(
             lambda as_html: protocol.encode(
                 "message",
@@ -106,7 +107,7 @@ class Web:
                 **_for_client(more, as_html=as_html),
             )
         )
-        return outbound.id
+        return piece.id
 
     async def typing(self, address: Address) -> None:
         """Show on every page that a reply is being written."""

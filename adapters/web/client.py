@@ -13,7 +13,7 @@ import aiohttp
 from adapters.console import Console
 from adapters.screen import below
 from adapters.web import protocol
-from bot.channel import Address, Command, Health, HistoryItem, Inbound, Outbound
+from bot.channel import Address, Command, Health, HistoryItem, Inbound, Outbound, Piece
 from bot.errors import ChannelError, StorageError
 
 ADDRESS = Address("web", "default", "owner")
@@ -200,7 +200,7 @@ class RemoteEngine:
             case "error" if frame["key"] in TRANSIENT:
                 self._answer(frame["id"], frame["text"])
             case "error" if frame["id"]:
-                await self._console.send(Outbound("", ADDRESS, frame["text"]))
+                await self._print(Outbound("", ADDRESS, frame["text"]))
                 self._answer(frame["id"], "")
             case "error" if frame["key"] == "version":
                 raise ChannelError("This program and the running bot are of different versions.")
@@ -222,8 +222,11 @@ class RemoteEngine:
                 ((file["name"], file["size"]) for file in item.get("attachments", ())),
             )
             text = item["text"] + more
-            await self._console.send(Outbound(item["id"], ADDRESS, text, at=item["at"]))
+            await self._print(Outbound(item["id"], ADDRESS, text, at=item["at"]))
         seen.add(item["id"])
+
+    async def _print(self, outbound: Outbound) -> None:
+        await self._console.send(Piece(outbound, outbound.text))
 
     def _answer(self, message_id: str, problem: str) -> None:
         answer = self._acks.get(message_id)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from bot.channel import Attachment, Outbound
+from bot.channel import Attachment, Piece
 
 SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 MAX_BYTES = 2_000_000  # of the files of one message; what goes beyond is only named
@@ -26,17 +26,17 @@ Fields = Mapping[str, Any]
 NOTHING: Fields = {}
 
 
-def fields(outbound: Outbound) -> Fields:
+def fields(piece: Piece) -> Fields:
     """The fields of a frame that carry what comes with a message; none when nothing does."""
     found: dict[str, Any] = {}
-    if outbound.buttons:
+    if piece.buttons:
         found["buttons"] = [
             {"label": button.label, "command": button.command}
-            for button in outbound.buttons[:MAX_BUTTONS]
+            for button in piece.buttons[:MAX_BUTTONS]
         ]
-    if outbound.attachments:
+    if piece.attachments:
         room, listed = MAX_BYTES, list[dict[str, Any]]()
-        for file in outbound.attachments:
+        for file in piece.attachments:
             fits = len(file.data) <= room
             room -= len(file.data) if fits else 0
             listed.append(_described(file, with_data=fits))

@@ -1,9 +1,10 @@
 """The contract between the engine and its channels.
 
 A channel turns what its platform delivers into `Inbound` values and awaits `Engine.receive` for
-each; once that returns the message is on disk and may be acknowledged to the platform. The engine
-calls `Channel.send` for every piece of text that goes out. Anything more a platform can do is an
-ability: a small Protocol of its own, plus a field of `Capabilities` that declares it.
+each; once that returns the message is on disk and may be acknowledged to the platform. What goes
+out is made into pieces by `Channel.render`, and `Channel.send` sends one of them: how far a text
+came is the engine's to remember. Anything more a platform can do is an ability: a small Protocol of
+its own, plus a field of `Capabilities` that declares it. `kit` has what adapters are made of.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from bot.channel.values import (
     Media,
     Outbound,
     OutboundKind,
+    Piece,
     ReplyTo,
 )
 
@@ -93,6 +95,7 @@ __all__ = [
     "Media",
     "Outbound",
     "OutboundKind",
+    "Piece",
     "Reactions",
     "ReplyTo",
     "Rule",

@@ -17,6 +17,7 @@ from bot.channel.values import (
     Inbound,
     Media,
     Outbound,
+    Piece,
 )
 
 
@@ -99,8 +100,19 @@ class Channel(Protocol):
         """
         ...
 
-    async def send(self, outbound: Outbound) -> str:
-        """Send one piece and return the platform's message id.
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        """The messages a text becomes here, in order.
+
+        It is pure: after a restart it is asked again and goes on where it was. A long text is
+        rendered in a thread.
+
+        Raises:
+            SendRefused: nothing of it can be shown.
+        """
+        ...
+
+    async def send(self, piece: Piece) -> str:
+        """Send one piece, which is one message, and return the platform's message id.
 
         Raises:
             SendLater: wait this long, then offer the same piece again.

@@ -160,15 +160,12 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Outbound:
-    """One piece of text to send, already cut to the channel's `max_length`.
+    """A whole text to send to one place, and what comes with it.
 
-    `text` is Markdown (CommonMark). `id` is stable across retries, so a platform that takes
-    idempotency keys gets one; a reply's is also that of its line in the history. `reply_to` is the
-    message id to answer, on a first piece only; `answers` is the same on every piece, for a channel
-    that has to know whose answer a later one is. Buttons and attachments come with the last piece,
-    and only to a channel whose `Capabilities` declare them. `draft` is the id under which a reply
-    was shown while it was being written (`Drafts.draft`), on a first piece only; the same after a
-    restart.
+    `text` is Markdown (CommonMark). `id` is stable across retries and restarts; a reply's is also
+    that of its line in the history. `reply_to` is the message id to answer. Buttons and attachments
+    come only to a channel whose `Capabilities` declare them. `draft` is the id under which a reply
+    was shown while it was being written (`Drafts.draft`), the same after a restart.
     """
 
     id: str
@@ -176,11 +173,62 @@ class Outbound:
     text: str
     kind: OutboundKind = "reply"
     reply_to: str = ""
-    answers: str = ""
     at: int = 0  # when it was written, ms since the epoch
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     draft: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One message of a platform: a part of an `Outbound`, as `Channel.render` makes it.
+
+    `text` is what the platform takes and `plain` the same without any markup, for a platform that
+    may want it. The first piece is what answers a message or takes a draft's place; buttons stand
+    below the last one.
+    """
+
+    whole: Outbound
+    text: str
+    plain: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    index: int = 0  # which of `count` it is
+    count: int = 1
+
+    @property
+    def id(self) -> str:
+        """The same each time it is tried: a key for a platform that takes a message once."""
+        return f"{self.whole.id}.{self.index}" if self.index else self.whole.id
+
+    @property
+    def address(self) -> Address:
+        """Where it goes."""
+        return self.whole.address
+
+    @property
+    def kind(self) -> OutboundKind:
+        """What the whole text is."""
+        return self.whole.kind
+
+    @property
+    def at(self) -> int:
+        """When the text was written, in ms since the epoch."""
+        return self.whole.at
+
+    @property
+    def reply_to(self) -> str:
+        """The message id to answer, or empty."""
+        return "" if self.index else self.whole.reply_to
+
+    @property
+    def draft(self) -> str:
+        """The draft it takes the place of, or empty."""
+        return "" if self.index else self.whole.draft
+
+    @property
+    def buttons(self) -> tuple[Button, ...]:
+        """What stands below it."""
+        return self.whole.buttons if self.index + 1 == self.count else ()
 
 
 @dataclass(frozen=True, slots=True)

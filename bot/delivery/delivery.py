@@ -17,8 +17,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from bot import errors
-from bot.channel import Address, Channel, Outbound
-from bot.channel.kit.text import pieces as cut
+from bot.channel import Address, Channel, Piece
 from bot.clock import Clock
 from bot.delivery import outbox
 from bot.delivery.outbox import Queue
@@ -36,6 +35,7 @@ GIVE_UP_TRIES = 24 * 60  # after about a day it is parked in any case
 LAST_TRIES = GIVE_UP_TRIES + 7 * 24 * 6  # and after a week more, one every ten minutes, for good
 MAX_BUGS = 3  # tries after an error the channel should have mapped
 AGAIN = 50  # parked texts tried again at once
+LONG_TEXT = 4_000  # characters from which pieces are made in a thread
 UNSENT = "unsent-"  # begins the entry of a text that tells of one that was refused
 MINUTE_MS = 60_000
 
@@ -119,7 +119,7 @@ class Delivery:
                 return
 
     async def _send(self, channel: Channel, letter: outbox.Letter) -> None:
-        pieces = _pieces(channel, letter)
+        pieces = await _rendered(channel, letter)
         for index in range(letter.pieces_sent, len(pieces)):
             tries = letter.tries if index == letter.pieces_sent else 0
             await self._try(channel, letter, pieces[index], tries)
@@ -134,9 +134,7 @@ class Delivery:
             log.info("delivery.parked_sent", channel=channel.name, letter=letter.id)
             await self._count_unsent()
 
-    async def _try(
-        self, channel: Channel, letter: outbox.Letter, piece: Outbound, tries: int
-    ) -> None:
+    async def _try(self, channel: Channel, letter: outbox.Letter, piece: Piece, tries: int) -> None:
         """Send one piece, waiting and trying again until it is through or is not to be.
 
         Raises:
@@ -161,7 +159,7 @@ class Delivery:
                 raise Parked(type(error).__name__) from error
             await asyncio.sleep(min(FIRST_RETRY * 2 ** min(tries - 1, 16), LAST_RETRY))
 
-    async def _once(self, channel: Channel, piece: Outbound) -> Exception | None:
+    async def _once(self, channel: Channel, piece: Piece) -> Exception | None:
         """Send one piece, as late as the platform asks for; what it failed by.
 
         Raises:
@@ -193,7 +191,7 @@ class Delivery:
             0, letter.address, "notice", words, letter.reply_to, 0, f"{UNSENT}{letter.id}", now
         )
         with suppress(errors.SendRefused, errors.ChatMoved):
-            for piece in _pieces(channel, told):
+            for piece in await _rendered(channel, told):
                 if await self._once(channel, piece) is not None:
                     return False
             return True
@@ -265,23 +263,21 @@ class Delivery:
         await self.look()
 
 
-def _pieces(channel: Channel, letter: outbox.Letter) -> list[Outbound]:
-    """What a text is sent as: as many pieces as it takes, files and buttons with the last one."""
-    able = channel.capabilities
-    texts = cut(letter.text, able.max_length, able.length_unit)
-    last = len(texts) - 1
-    return [
-        Outbound(
-            id=letter.piece_id(index),
-            address=letter.address,
-            text=words,
-            kind=letter.kind,
-            reply_to=letter.reply_to if index == 0 else "",
-            answers=letter.reply_to,
-            at=letter.created_at,
-            buttons=letter.extra.buttons if index == last and able.buttons else (),
-            attachments=letter.extra.attachments if index == last and able.attachments else (),
-            draft=letter.extra.draft if index == 0 else "",
-        )
-        for index, words in enumerate(texts)
-    ]
+async def _rendered(channel: Channel, letter: outbox.Letter) -> Sequence[Piece]:
+    """The pieces a text is sent as; none when it is only white space.
+
+    Raises:
+        SendRefused: nothing of it can be shown, or the channel cannot make pieces of it.
+    """
+    outbound = letter.outbound(channel.capabilities)
+    if not outbound.text.strip() and not outbound.attachments:
+        return ()
+    try:
+        if len(outbound.text) > LONG_TEXT:
+            return await asyncio.to_thread(channel.render, outbound)
+        return channel.render(outbound)
+    except errors.SendRefused:
+        raise
+    except Exception as exc:
+        log.exception("delivery.unmapped_error", channel=channel.name)
+        raise errors.SendRefused(f"given up after {type(exc).__name__}") from exc

@@ -32,7 +32,7 @@ from tests.fakes.discord_parts import Shown
 from tests.fakes.people import Keyboard, Tab
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_channel import running, settings
-from tests.support import NOON, until
+from tests.support import NOON, post, until
 
 
 @dataclass(frozen=True)
@@ -486,7 +486,7 @@ async def console(tmp_path) -> AsyncIterator[Case]:
         keyboards[-1].type(f"{text}\n")
         await engine.wait_until(lambda e: bool(e.received) and e.received[-1].text == text)
         # Through a pipe one line waits for the reply to the one before.
-        await case.channel.send(Outbound(f"re-{text}", address, f"re: {text}"))
+        await post(case.channel, Outbound(f"re-{text}", address, f"re: {text}"))
 
     async def shown(count: int) -> list[str]:
         lines = screen.getvalue().splitlines()

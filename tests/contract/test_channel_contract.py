@@ -22,6 +22,7 @@ from bot.channel.kit import text as chunking
 from bot.errors import SendLater, SendRefused, StorageError
 from bot.testing import RecordingEngine
 from tests.contract.channel_cases import CASES, Buttons, Case
+from tests.support import post
 
 BUTTONS = (Button("Compact", "/compact"), Button("Not now", "/notices later"))
 PICTURE = Attachment("a.png", "image/png", b"\x89PNG\r\n\x1a\n")
@@ -47,7 +48,7 @@ async def test_what_a_person_writes_reaches_the_engine_once_and_in_order(case):
 
 async def test_what_the_engine_sends_is_shown_in_order(case):
     for number in range(3):
-        sent = await case.channel.send(Outbound(f"o{number}", case.address, f"reply {number}"))
+        sent = await post(case.channel, Outbound(f"o{number}", case.address, f"reply {number}"))
         assert sent
     assert (await case.shown(3))[-3:] == ["reply 0", "reply 1", "reply 2"]
 
@@ -72,7 +73,7 @@ HIDDEN = ["[docs]: https://example.org/a_b", ">", "#", "```\n```", "> >\n> #", "
 
 @pytest.mark.parametrize("text", HIDDEN)
 async def test_of_a_reply_that_renders_to_nothing_its_source_is_seen(case, text):
-    await case.channel.send(Outbound("o", case.address, text))
+    await post(case.channel, Outbound("o", case.address, text))
     shown = case.seen("\n".join(await case.shown(1)))
     words = text.removeprefix("[](").removesuffix(")")  # a link may show where it leads instead
     assert "".join(words.split()) in "".join(shown.split())
@@ -87,10 +88,30 @@ async def test_a_long_reply_arrives_whole_and_in_order_within_the_channels_limit
     assert len(parts) == 3
     for number, part in enumerate(parts):
         name = f"long.{number}" if number else "long"
-        assert await case.channel.send(Outbound(name, case.address, part))
+        assert await post(case.channel, Outbound(name, case.address, part))
     shown = await case.shown(3)
     assert "\n".join(shown) == text
     assert all(chunking.length(part, able.length_unit) <= able.max_length for part in shown)
+
+
+async def test_a_text_becomes_the_same_pieces_each_time(case):
+    able = case.channel.capabilities
+    text = "**word** 🎉\n\n" * (able.max_length // 4)
+    whole = Outbound("o", case.address, text, reply_to="1", buttons=BUTTONS, attachments=(PICTURE,))
+    made = case.channel.render(whole)
+    assert case.channel.render(whole) == made
+    assert len(made) > 1
+    assert [piece.index for piece in made] == list(range(len(made)))
+    assert {(piece.count, piece.whole) for piece in made} == {(len(made), whole)}
+    assert len({piece.id for piece in made}) == len(made)
+    assert [bool(piece.reply_to) for piece in made].count(True) == bool(made[0].reply_to)
+    assert [bool(piece.buttons) for piece in made].count(True) == bool(made[-1].buttons)
+    assert [file for piece in made for file in piece.attachments] == [PICTURE]
+
+
+async def test_a_text_of_which_nothing_shows_is_refused(case):
+    with pytest.raises(SendRefused):
+        case.channel.render(Outbound("o", case.address, " \n "))
 
 
 async def test_a_channel_has_the_abilities_it_declares(case):
@@ -119,8 +140,8 @@ async def test_pictures_and_files_come_with_their_message_in_order(case):
     for number in range(2):
         files = (PICTURE, Attachment(f"{number}.txt", "text/plain", b"text"))
         place = case.address
-        assert await case.channel.send(
-            Outbound(f"o{number}", place, f"n {number}", attachments=files)
+        assert await post(
+            case.channel, Outbound(f"o{number}", place, f"n {number}", attachments=files)
         )
     # A second file of a message may be a message of its own, without words.
     shown = [text for text in await case.shown(2) if text]
@@ -134,7 +155,7 @@ async def test_a_press_gives_the_command_in_the_name_of_who_pressed(case):
     await case.write("hello")
     await case.engine.wait_until(lambda e: len(e.received) == 1)
     outbound = Outbound("full", case.address, "Nearly full.", "notice", buttons=BUTTONS)
-    sent = await case.channel.send(outbound)
+    sent = await post(case.channel, outbound)
     assert (await case.shown(1))[-1] == "Nearly full."
     assert await case.buttons.choices() == ["Compact", "Not now"]
     await case.buttons.press(outbound, sent, "Not now")
@@ -155,7 +176,7 @@ async def test_a_press_has_the_same_id_after_a_restart_and_another_on_another_me
     sent: dict[str, str] = {}
     for name in ("one", "two"):
         letter = Outbound(name, case.address, name, "notice", buttons=BUTTONS)
-        sent[name] = await case.channel.send(letter)
+        sent[name] = await post(case.channel, letter)
     one, two = (Outbound(name, case.address, name, buttons=BUTTONS) for name in sent)
     await case.buttons.press(one, sent["one"], "Compact")
     await case.engine.wait_until(lambda e: len(e.received) == 1)
@@ -172,7 +193,7 @@ async def test_a_press_that_cannot_be_stored_is_not_lost(case):
     if isinstance(case.buttons, str):
         return
     outbound = Outbound("full", case.address, "Nearly full.", "notice", buttons=BUTTONS)
-    sent = await case.channel.send(outbound)
+    sent = await post(case.channel, outbound)
     case.engine.failures = 1
     with contextlib.suppress(StorageError):  # the double has nobody who would try again
         await case.buttons.press(outbound, sent, "Compact")
@@ -188,7 +209,7 @@ async def test_a_reply_takes_the_place_of_what_showed_while_it_was_written(case)
     for text in ("One", "One, two"):
         await case.channel.draft(case.address, "d", text)
         await case.grown(text)
-    await case.channel.send(Outbound("o", case.address, "One, two, three.", draft="d"))
+    await post(case.channel, Outbound("o", case.address, "One, two, three.", draft="d"))
     assert [text for text in await case.shown(1) if text.startswith("One")] == ["One, two, three."]
 
 
@@ -198,12 +219,12 @@ async def test_what_showed_of_a_reply_may_be_deleted_meanwhile(case):
     await case.channel.draft(case.address, "d", "One")
     await case.grown("One")
     case.vanish()
-    await case.channel.send(Outbound("o", case.address, "One, two.", draft="d"))
+    await post(case.channel, Outbound("o", case.address, "One, two.", draft="d"))
     assert await case.shown(1) == ["One, two."]
 
 
 async def test_a_message_that_is_gone_can_still_be_answered(case):
-    await case.channel.send(Outbound("o", case.address, "hello", reply_to="424242"))
+    await post(case.channel, Outbound("o", case.address, "hello", reply_to="424242"))
     assert await case.shown(1) == ["hello"]
 
 
@@ -220,8 +241,8 @@ async def test_a_restart_in_mid_turn_loses_nothing_and_repeats_nothing(case, is_
     # The turn is run again, or was finished and is only to be sent.
     if isinstance(case.channel, Drafts) and is_run_again:
         await case.channel.draft(case.address, "d", "The whole")
-    await case.channel.send(Outbound("o", case.address, "The whole reply.", draft="d"))
-    await case.channel.send(Outbound("p", case.address, "The next."))
+    await post(case.channel, Outbound("o", case.address, "The whole reply.", draft="d"))
+    await post(case.channel, Outbound("p", case.address, "The next."))
     assert await case.shown(2) == ["The whole reply.", "The next."]
 
 
@@ -230,7 +251,7 @@ async def test_a_chat_that_is_closed_to_the_bot_refuses_for_good(case):
         return
     case.forbid()
     with pytest.raises(SendRefused):
-        await case.channel.send(Outbound("o", case.address, "hello"))
+        await post(case.channel, Outbound("o", case.address, "hello"))
     # Nor do the abilities raise.
     if isinstance(case.channel, Typing):
         await case.channel.typing(case.address)
@@ -242,13 +263,13 @@ async def test_a_chat_that_is_closed_to_the_bot_refuses_for_good(case):
 async def test_a_rate_limit_says_how_long_to_wait_and_keeps_the_order(case):
     if isinstance(case.limit, str):
         return
-    await case.channel.send(Outbound("o", case.address, "one"))
+    await post(case.channel, Outbound("o", case.address, "one"))
     seconds = case.limit()
     with pytest.raises(SendLater) as caught:
-        await case.channel.send(Outbound("o.1", case.address, "two"))
+        await post(case.channel, Outbound("o.1", case.address, "two"))
     assert caught.value.seconds == pytest.approx(seconds)
     await asyncio.sleep(seconds)
-    await case.channel.send(Outbound("o.1", case.address, "two"))
+    await post(case.channel, Outbound("o.1", case.address, "two"))
     assert await case.shown(2) == ["one", "two"]
 
 

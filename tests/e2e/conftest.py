@@ -20,6 +20,7 @@ from bot.channel import Command, Health, HistoryItem, Inbound, Outbound
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.errors import StorageError
+from tests.support import post
 
 COMMANDS = {
     "en": (
@@ -87,7 +88,7 @@ class EchoEngine:
         at = time.time_ns() // 1_000_000
         outbound = Outbound(message_id, ADDRESS, text, at=at, **extra)
         self.lines.append(HistoryItem(message_id, "bot", text, at))
-        await self.web.send(outbound)
+        await post(self.web, outbound)
 
     async def history(self, _address: object, limit: int) -> Sequence[HistoryItem]:
         return self.lines[-limit:]

@@ -33,6 +33,7 @@ from bot.dashboard import DashboardServer, Readiness
 from bot.errors import ChannelError, SendTransient
 from bot.testing import RecordingEngine
 from tests.fakes.people import Keyboard
+from tests.support import post
 
 ADDRESS = Address("console", "default", "owner")
 TOKEN = "correct-horse-battery-staple"
@@ -62,7 +63,7 @@ class AnsweringEngine(RecordingEngine):
         for outbound in self.answer(inbound):
             if isinstance(channel, Drafts):
                 await channel.draft(inbound.address, "draft", outbound.text[:5])
-            await channel.send(outbound)
+            await post(channel, outbound)
 
 
 async def piped(lines: str, engine: AnsweringEngine) -> str:
@@ -184,7 +185,7 @@ async def test_a_closed_pipe_ends_the_chat_and_keeps_the_reply() -> None:
         console = Console(lines, Closed())
         await console.start(RecordingEngine())
         with pytest.raises(SendTransient):
-            await console.send(Outbound("r", ADDRESS, "hi"))
+            await post(console, Outbound("r", ADDRESS, "hi"))
         await console.finished()
         await console.stop()
         feed.write("late\n")
@@ -280,7 +281,7 @@ async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal: Terminal)
     await terminal.until("…")
     await console.draft(ADDRESS, "d", "growing **so far**")
     await terminal.until("growing so far")
-    await console.send(Outbound("r", ADDRESS, "# Done\n\n**bold** text"))
+    await post(console, Outbound("r", ADDRESS, "# Done\n\n**bold** text"))
     await terminal.until("bold text")
     assert "**" not in terminal.text
     terminal.type("\x04")
@@ -319,7 +320,7 @@ async def test_a_notice_at_the_prompt_leaves_the_prompt_standing(terminal: Termi
     console = Console(terminal.input, terminal.output)
     await console.start(RecordingEngine())
     await terminal.until("› ")
-    await console.send(Outbound("n", ADDRESS, "by the way", kind="notice"))
+    await post(console, Outbound("n", ADDRESS, "by the way", kind="notice"))
     await terminal.until("by the way")
     while not terminal.text.endswith("› "):
         terminal._changed.clear()

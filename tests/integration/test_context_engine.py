@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from bot.agent.models import Request, Usage
 from bot.agent.models.anthropic import AnthropicModel
-from bot.channel import Capabilities, Outbound
+from bot.channel import Capabilities, Piece
 from bot.config import AnthropicConfig
 from bot.errors import ModelContextFull, ModelOverloaded, ModelTooLarge
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -59,7 +59,7 @@ async def done(engine: Engine) -> None:
         await settled()
 
 
-async def reaching(engine: Engine, used: int, **changes: Any) -> list[Outbound]:
+async def reaching(engine: Engine, used: int, **changes: Any) -> list[Piece]:
     """What is sent beside the reply of a turn that leaves so many tokens in the window."""
     assert isinstance(engine.model, Brain)
     engine.model.used = used
@@ -94,7 +94,7 @@ def is_paired(request: Request) -> bool:
     return not asked
 
 
-def texts(sent: list[Outbound]) -> list[str]:
+def texts(sent: list[Piece]) -> list[str]:
     return [each.text for each in sent]
 
 
@@ -786,11 +786,11 @@ class Stuck(InMemoryChannel):
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def send(self, outbound: Outbound) -> str:
-        if outbound.kind == "receipt":
+    async def send(self, piece: Piece) -> str:
+        if piece.kind == "receipt":
             self.reached.set()
             await asyncio.Event().wait()
-        return await super().send(outbound)
+        return await super().send(piece)
 
 
 async def test_a_receipt_that_was_not_sent_is_sent_after_a_restart(

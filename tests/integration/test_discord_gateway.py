@@ -14,6 +14,7 @@ from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import QUICK, account, running, settings
 from tests.fakes.discord_parts import TOKEN
 from tests.fakes.telegram_channel import WatchingEngine
+from tests.support import post
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ async def test_a_thread_made_later_is_known_by_its_event_or_by_asking(fake, engi
 async def test_own_messages_and_those_of_other_bots_never_come_back(fake, engine, channel):
     await fake.say("7", "hello")
     await engine.wait_until(lambda e: bool(e.received))
-    await channel.send(Outbound("o1", Address("discord", "default", "700007"), "reply"))
+    await post(channel, Outbound("o1", Address("discord", "default", "700007"), "reply"))
     await fake.say("9", "beep", "501", author={"id": "9", "username": "other", "bot": True})
     await fake.say("7", "again")
     await engine.wait_until(lambda e: len(e.received) == 2)
@@ -251,7 +252,7 @@ async def test_two_accounts_use_their_own_servers(engine):
             await engine.wait_said(Health.UP)
             await engine.wait_said(Health.UP, "work")
             two.dm("8")
-            await channel.send(Outbound("o", Address("discord", "work", "700008"), "x"))
+            await post(channel, Outbound("o", Address("discord", "work", "700008"), "x"))
             await one.say("7", "to one")
             await two.say("8", "to two")
             await engine.wait_until(lambda e: len(e.received) == 2)
@@ -535,7 +536,7 @@ async def test_stopping_says_goodbye_and_leaves_nothing_behind(fake, engine):
     left = [t for t in asyncio.all_tasks() - before if "adapters" in repr(t.get_coro())]
     assert not left
     with pytest.raises(SendTransient):
-        await channel.send(Outbound("o", Address("discord", "default", "700007"), "x"))
+        await post(channel, Outbound("o", Address("discord", "default", "700007"), "x"))
 
 
 async def test_stopping_while_it_connects_is_clean(engine):

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from bot.channel import Address, Button, Command, Health, Outbound
+from bot.channel import Address, Button, Command, Health, Outbound, Piece
 from bot.errors import SendRefused, SendTransient
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import QUICK, running, settings
 from tests.fakes.telegram_channel import WatchingEngine
+from tests.support import post
 
 DM = Address("discord", "default", "700007")
 ROOM = Address("discord", "default", "501")
@@ -72,7 +73,7 @@ async def test_a_command_is_acknowledged_and_its_answer_takes_that_place(fake, e
     got = await arrived(engine)
     assert (got.text, got.chat, got.chat_type) == ("/new sonnet hello", "700007", "direct")
     assert (got.message_id, got.locale) == (f"interaction-{shown.id}", "en-US")
-    await channel.send(Outbound(ENTRY, DM, "Started anew.", reply_to=got.message_id))
+    await post(channel, Outbound(ENTRY, DM, "Started anew.", reply_to=got.message_id))
     assert shown.original["content"] == "Started anew."
     assert not shown.is_private
     assert fake.sent == []
@@ -84,13 +85,14 @@ async def test_a_private_answer_stays_private_to_its_last_piece(fake, engine, ch
     got = await arrived(engine)
     assert (got.chat_type, got.server, got.mentions_bot) == ("channel", "500", True)
     answered = got.message_id if named else ""
-    await channel.send(Outbound(ENTRY, ROOM, "first", reply_to=answered))
-    await channel.send(Outbound(f"{ENTRY}.1", ROOM, "second"))
+    whole = Outbound(ENTRY, ROOM, "first second", reply_to=answered)
+    for index, text in enumerate(("first", "second")):
+        await channel.send(Piece(whole, text, index=index, count=2))
     assert shown.is_private
     assert shown.original["content"] == "first"
     assert [(m["content"], m["flags"]) for m in shown.followups] == [("second", 4 | 64)]
     assert fake.sent == []
-    await channel.send(Outbound("20261121-054842-8c34881508.6", ROOM, "for all"))
+    await post(channel, Outbound("20261121-054842-8c34881508.6", ROOM, "for all"))
     assert fake.texts("501") == ["for all"]
 
 
@@ -99,8 +101,8 @@ async def test_an_answer_that_failed_is_tried_again_in_its_place(fake, engine, c
     await arrived(engine)
     fake.fail("PATCH /webhooks", status=500)
     with pytest.raises(SendTransient):
-        await channel.send(Outbound(ENTRY, DM, "Help"))
-    await channel.send(Outbound(ENTRY, DM, "Help"))
+        await post(channel, Outbound(ENTRY, DM, "Help"))
+    await post(channel, Outbound(ENTRY, DM, "Help"))
     assert shown.original["content"] == "Help"
 
 
@@ -109,7 +111,7 @@ async def test_an_answer_whose_token_is_over_is_a_plain_message(fake, engine, ch
     await arrived(engine)
     await fake.wait_for(lambda: shown.callback is not None)
     shown.made -= 16 * 60
-    await channel.send(Outbound(ENTRY, DM, "Help"))
+    await post(channel, Outbound(ENTRY, DM, "Help"))
     assert fake.texts("700007") == ["Help"]
 
 
@@ -120,7 +122,7 @@ async def test_after_a_restart_the_answer_is_a_plain_message(fake, engine):
         got = await arrived(engine)
         await fake.wait_for(lambda: shown.callback is not None)
     async with running(engine, settings(fake)) as channel:
-        await channel.send(Outbound(ENTRY, DM, "Help", reply_to=got.message_id))
+        await post(channel, Outbound(ENTRY, DM, "Help", reply_to=got.message_id))
     assert fake.texts("700007") == ["Help"]
 
 
@@ -134,10 +136,9 @@ def alone(fake, person="7"):
 
 
 async def answer(channel, got, *pieces: str):
+    whole = Outbound(ENTRY, ROOM, " ".join(pieces), reply_to=got.message_id)
     for index, text in enumerate(pieces):
-        number = f"{ENTRY}.{index}" if index else ENTRY
-        first = got.message_id if not index else ""
-        await channel.send(Outbound(number, ROOM, text, reply_to=first, answers=got.message_id))
+        await channel.send(Piece(whole, text, index=index, count=len(pieces)))
 
 
 async def test_a_private_answer_whose_token_is_over_goes_to_the_person_alone(fake, engine, channel):
@@ -155,7 +156,8 @@ async def test_a_private_answer_that_loses_its_token_half_way_stays_private(fake
     got = await arrived(engine)
     await answer(channel, got, "first")
     shown.made -= 16 * 60
-    await channel.send(Outbound(f"{ENTRY}.1", ROOM, "second", answers=got.message_id))
+    whole = Outbound(ENTRY, ROOM, "first second", reply_to=got.message_id)
+    await channel.send(Piece(whole, "second", index=1, count=2))
     assert shown.original["content"] == "first"
     assert alone(fake) == ["second"]
     assert fake.texts("501") == []
@@ -213,7 +215,7 @@ async def test_buttons_do_not_go_along_to_another_conversation(fake, engine, cha
     await fake.wait_for(lambda: shown.callback is not None)
     shown.made -= 16 * 60
     buttons = (Button("Yes", "/memory forget yes"),)
-    await channel.send(Outbound(ENTRY, ROOM, "Sure?", answers=got.message_id, buttons=buttons))
+    await post(channel, Outbound(ENTRY, ROOM, "Sure?", reply_to=got.message_id, buttons=buttons))
     assert alone(fake) == ["Sure?"]
     assert not any(made["components"] for made in fake.sent)
 
@@ -232,7 +234,7 @@ async def test_a_command_that_could_not_be_stored_in_time_is_still_answered(fake
     shown = await fake.command("7", "help")
     shown.made -= 4
     await arrived(engine)
-    await channel.send(Outbound(ENTRY, DM, "Help"))
+    await post(channel, Outbound(ENTRY, DM, "Help"))
     assert shown.original is None
     assert fake.texts("700007") == ["Help"]
 
@@ -250,16 +252,16 @@ async def test_a_turn_that_ends_does_not_answer_somebody_elses_command(fake, eng
     await channel.draft(ROOM, "5", "Once upon a")
     shown = await fake.command("7", "status", channel="501")
     await arrived(engine)
-    await channel.send(Outbound("entry-1", ROOM, "Once upon a time."))
+    await post(channel, Outbound("entry-1", ROOM, "Once upon a time.", draft="5"))
     assert fake.texts("501") == ["Once upon a time."]
-    await channel.send(Outbound("entry-2", ROOM, "All is well."))
+    await post(channel, Outbound("entry-2", ROOM, "All is well."))
     assert shown.original["content"] == "All is well."
 
 
 async def test_a_reminder_is_nobodys_answer(fake, engine, channel):
     shown = await fake.command("7", "status")
     await arrived(engine)
-    await channel.send(Outbound("r", DM, "Tea!", kind="reminder"))
+    await post(channel, Outbound("r", DM, "Tea!", kind="reminder"))
     assert fake.texts("700007") == ["Tea!"]
     assert shown.original["content"] is None
 
@@ -269,7 +271,7 @@ async def test_a_reminder_is_nobodys_answer(fake, engine, channel):
 
 async def with_buttons(fake, channel, address=DM):
     buttons = (Button("Compact", "/compact"), Button("Not now", "/notices off"))
-    await channel.send(Outbound("n1", address, "Nearly full.", kind="notice", buttons=buttons))
+    await post(channel, Outbound("n1", address, "Nearly full.", kind="notice", buttons=buttons))
     return fake.sent[-1]
 
 

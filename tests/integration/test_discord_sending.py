@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from bot.channel import Address, Attachment, Button, Media, Outbound
+from bot.channel import Address, Attachment, Button, Media, Outbound, Piece
 from bot.errors import SendLater, SendRefused, SendTransient
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import account, running, settings
 from tests.fakes.telegram_channel import WatchingEngine
+from tests.support import post
 
 DM = Address("discord", "default", "700007")
 ROOM = Address("discord", "default", "501")
@@ -39,7 +40,7 @@ def piece(text="hello", number="20261121-054842-8c34881508.4", address=DM, **val
 
 
 async def test_a_message_mentions_nobody_and_shows_no_previews(fake, channel):
-    number = await channel.send(piece("hi @everyone <@8> https://example.org"))
+    number = await post(channel, piece("hi @everyone <@8> https://example.org"))
     assert number == fake.sent[0]["id"]
     body = fake.called("POST /channels/700007/messages")[0].body
     assert body["allowed_mentions"] == {"parse": [], "replied_user": False}
@@ -49,22 +50,22 @@ async def test_a_message_mentions_nobody_and_shows_no_previews(fake, channel):
 async def test_the_same_piece_sent_again_is_one_message(fake, channel):
     fake.fail("POST /channels/700007/messages", drop=True, after=True)
     with pytest.raises(SendTransient):
-        await channel.send(piece("x" * 2000, "a-very-long-id-of-an-entry-0123456789"))
-    await channel.send(piece("x" * 2000, "a-very-long-id-of-an-entry-0123456789"))
+        await post(channel, piece("x" * 2000, "a-very-long-id-of-an-entry-0123456789"))
+    await post(channel, piece("x" * 2000, "a-very-long-id-of-an-entry-0123456789"))
     assert len(fake.sent) == 1
 
 
 async def test_a_reply_refers_to_what_it_answers_even_when_that_is_gone(fake, engine, channel):
     made = await fake.say("7", "question", "501")
-    await channel.send(piece(address=ROOM, reply_to=f"{made['id']}:e5"))
-    await channel.send(piece(number="o2", address=ROOM, reply_to="99999"))
+    await post(channel, piece(address=ROOM, reply_to=f"{made['id']}:e5"))
+    await post(channel, piece(number="o2", address=ROOM, reply_to="99999"))
     assert fake.sent[0]["message_reference"]["message_id"] == made["id"]
     assert fake.sent[1]["type"] == 0
 
 
 async def test_without_the_right_to_read_history_a_reply_refers_to_nothing(fake, channel):
     fake.fail("POST /channels/501/messages", status=403, code=160002, message="Cannot reply")
-    await channel.send(piece(address=ROOM, reply_to="99999"))
+    await post(channel, piece(address=ROOM, reply_to="99999"))
     bodies = [call.body for call in fake.called("POST /channels/501/messages")]
     assert ["message_reference" in body for body in bodies] == [True, False]
 
@@ -90,7 +91,7 @@ async def test_without_the_right_to_read_history_a_reply_refers_to_nothing(fake,
 async def test_errors_are_those_of_the_contract_and_carry_no_token(fake, channel, fault, error):
     fake.fail("POST /channels/700007/messages", **fault)
     with pytest.raises(error) as caught:
-        await channel.send(piece())
+        await post(channel, piece())
     assert fake.token not in str(caught.value)
     assert not fake.sent
 
@@ -98,31 +99,31 @@ async def test_errors_are_those_of_the_contract_and_carry_no_token(fake, channel
 async def test_a_limit_is_told_with_its_wait_and_kept_without_asking_again(fake, channel):
     fake.fail("POST /channels/700007/messages", status=429, retry_after=0.2)
     with pytest.raises(SendLater) as caught:
-        await channel.send(piece())
+        await post(channel, piece())
     assert caught.value.seconds == pytest.approx(0.2)
     with pytest.raises(SendLater):
-        await channel.send(piece())
+        await post(channel, piece())
     assert len(fake.called("POST /channels/700007/messages")) == 1
-    await channel.send(piece(address=ROOM, number="o2"))  # another channel has its own
+    await post(channel, piece(address=ROOM, number="o2"))  # another channel has its own
     await asyncio.sleep(0.25)
-    await channel.send(piece())
+    await post(channel, piece())
 
 
 async def test_a_global_limit_is_for_every_channel(fake, channel):
     fake.fail("POST /channels/700007", status=429, retry_after=0.2, everywhere=True)
     with pytest.raises(SendLater):
-        await channel.send(piece())
+        await post(channel, piece())
     with pytest.raises(SendLater):
-        await channel.send(piece(address=ROOM))
+        await post(channel, piece(address=ROOM))
 
 
 async def test_an_empty_bucket_is_not_asked(engine):
     async with FakeDiscord(bucket=2) as fake, running(engine, settings(fake)) as channel:
         await fake.wait_online()
         for number in range(2):
-            await channel.send(piece(number=f"o{number}", address=ROOM))
+            await post(channel, piece(number=f"o{number}", address=ROOM))
         with pytest.raises(SendLater) as caught:
-            await channel.send(piece(number="o3", address=ROOM))
+            await post(channel, piece(number="o3", address=ROOM))
         assert 0 < caught.value.seconds <= 5
         assert len(fake.called("POST")) == 2
 
@@ -130,9 +131,9 @@ async def test_an_empty_bucket_is_not_asked(engine):
 async def test_nonsense_is_refused_without_a_call(fake, channel):
     for bad in (piece(" \u200b "), piece(address=Address("discord", "default", "../users/@me"))):
         with pytest.raises(SendRefused):
-            await channel.send(bad)
+            await post(channel, bad)
     with pytest.raises(SendRefused):
-        await channel.send(piece(address=Address("discord", "nobody", "1")))
+        await post(channel, piece(address=Address("discord", "nobody", "1")))
     assert not fake.called("POST")
 
 
@@ -141,7 +142,7 @@ async def test_nonsense_is_refused_without_a_call(fake, channel):
 
 async def test_files_go_with_the_words_and_buttons_with_the_last_message(fake, channel):
     files = tuple(Attachment(f"Bericht {n}.png", "image/png", PNG) for n in range(12))
-    await channel.send(piece(attachments=files, buttons=(Button("Compact", "/compact"),)))
+    await post(channel, piece(attachments=files, buttons=(Button("Compact", "/compact"),)))
     assert [len(sent["attachments"]) for sent in fake.sent] == [10, 2]
     assert [bool(sent["components"]) for sent in fake.sent] == [False, True]
     assert fake.uploads[0] == ("Bericht_0.png", "image/png", PNG)
@@ -149,7 +150,7 @@ async def test_files_go_with_the_words_and_buttons_with_the_last_message(fake, c
 
 async def test_a_file_too_large_for_the_server_leaves_the_words(fake, channel):
     fake.fail("POST /channels/700007", status=413, code=40005, message="too large")
-    await channel.send(piece(attachments=(Attachment("a.bin", "", b"x"),)))
+    await post(channel, piece(attachments=(Attachment("a.bin", "", b"x"),)))
     assert fake.texts("700007") == ["hello"]
 
 
@@ -158,15 +159,15 @@ async def test_half_sent_files_go_on_where_they_stopped(fake, channel):
     fake.fail("POST /channels/700007", status=0)
     fake.fail("POST /channels/700007", status=500)
     with pytest.raises(SendTransient):
-        await channel.send(piece(attachments=files))
-    await channel.send(piece(attachments=files))
+        await post(channel, piece(attachments=files))
+    await post(channel, piece(attachments=files))
     assert [len(sent["attachments"]) for sent in fake.sent] == [10, 2]
 
 
 async def test_buttons_that_cannot_be_are_left_out(fake, channel):
     labels = [Button(f"b{n}", f"/do {n}") for n in range(7)]
     odd = [Button("", "/x"), Button("long", "/" + "x" * 100), Button("twice", "/do 1")]
-    await channel.send(piece(buttons=(*labels, *odd)))
+    await post(channel, piece(buttons=(*labels, *odd)))
     rows = fake.sent[0]["components"]
     assert [len(row["components"]) for row in rows] == [5, 2]
 
@@ -192,7 +193,9 @@ async def test_a_draft_is_one_message_that_becomes_the_reply(fake, channel):
     for text in ("Once", "Once upon", "Once upon a time"):
         await channel.draft(DM, "5", text)
     assert fake.texts("700007") == ["Once upon a time ▍"]
-    await channel.send(piece("Once upon a time, the end.", buttons=(Button("b", "/status"),)))
+    await post(
+        channel, piece("Once upon a time, the end.", draft="5", buttons=(Button("b", "/status"),))
+    )
     assert fake.texts("700007") == ["Once upon a time, the end."]
     assert fake.sent[0]["components"]
     assert len(fake.called("POST /channels/700007/messages")) == 1
@@ -200,10 +203,11 @@ async def test_a_draft_is_one_message_that_becomes_the_reply(fake, channel):
 
 async def test_only_the_first_piece_takes_the_drafts_place(fake, channel):
     await channel.draft(DM, "5", "Once")
-    await channel.send(piece("Once upon", "s.4"))
+    whole = piece("Once upon a time.", "s.4", draft="5")
+    await channel.send(Piece(whole, "Once upon", count=2))
     await channel.draft(DM, "6", "Next")
-    await channel.send(piece("a time.", "s.4.1"))
-    await channel.send(piece("Next one.", "s.6"))
+    await channel.send(Piece(whole, "a time.", index=1, count=2))
+    await post(channel, piece("Next one.", "s.6", draft="6"))
     assert fake.texts("700007") == ["Once upon", "Next one.", "a time."]
 
 
@@ -231,7 +235,7 @@ async def test_a_reply_that_is_quick_has_no_draft(fake, engine):
         await fake.wait_online()
         drawing = asyncio.create_task(channel.draft(DM, "5", "Hel"))
         await asyncio.sleep(0)
-        await channel.send(piece("Hello"))
+        await post(channel, piece("Hello", draft="5"))
         await drawing
         assert fake.texts("700007") == ["Hello"]
 
@@ -242,7 +246,7 @@ async def test_a_draft_given_up_in_the_middle_of_a_call_is_not_doubled(fake, cha
     await asyncio.sleep(0.02)
     drawing.cancel()
     await asyncio.gather(drawing, return_exceptions=True)
-    await channel.send(piece("Hello"))
+    await post(channel, piece("Hello", draft="5"))
     assert fake.texts("700007") == ["Hello"]
 
 
@@ -256,22 +260,22 @@ async def test_a_failed_finish_is_tried_again_on_the_same_message(fake, channel)
     await channel.draft(DM, "5", "Hel")
     fake.fail("PATCH", status=500)
     with pytest.raises(SendTransient):
-        await channel.send(piece("Hello"))
-    await channel.send(piece("Hello"))
+        await post(channel, piece("Hello", draft="5"))
+    await post(channel, piece("Hello", draft="5"))
     assert fake.texts("700007") == ["Hello"]
 
 
 async def test_a_draft_somebody_deleted_does_not_lose_the_reply(fake, channel):
     await channel.draft(DM, "5", "Hel")
     fake.messages["700007"].clear()
-    await channel.send(piece("Hello"))
+    await post(channel, piece("Hello", draft="5"))
     assert fake.texts("700007") == ["Hello"]
 
 
 async def test_a_notice_leaves_the_draft_alone(fake, channel):
     await channel.draft(DM, "5", "Hel")
-    await channel.send(piece("By the way", "n1", kind="notice"))
-    await channel.send(piece("Hello"))
+    await post(channel, piece("By the way", "n1", kind="notice"))
+    await post(channel, piece("Hello", draft="5"))
     assert fake.texts("700007") == ["Hello", "By the way"]
 
 
@@ -280,9 +284,9 @@ async def test_in_a_room_a_draft_answers_whom_the_reply_answers(fake, engine, ch
     asked = await fake.say("7", "<@100> tell", "501", mentions=[bot])
     await engine.wait_until(lambda e: bool(e.received))
     await channel.draft(ROOM, "5", "Once")
-    await channel.send(piece("Once upon", address=ROOM, reply_to=asked["id"]))
+    await post(channel, piece("Once upon", address=ROOM, reply_to=asked["id"], draft="5"))
     await channel.draft(ROOM, "6", "Twice")
-    await channel.send(piece("Twice told", "o2", address=ROOM, reply_to="4242"))
+    await post(channel, piece("Twice told", "o2", address=ROOM, reply_to="4242", draft="6"))
     assert fake.texts("501") == ["Once upon", "Twice told"]
     assert fake.sent[0]["message_reference"]["message_id"] == asked["id"]
     assert len(fake.deleted) == 1

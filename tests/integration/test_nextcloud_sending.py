@@ -16,6 +16,7 @@ from bot.channel import (
     Health,
     Media,
     Outbound,
+    Piece,
     Reactions,
 )
 from bot.errors import SendLater, SendRefused, SendTransient
@@ -31,6 +32,7 @@ from tests.fakes.nextcloud import (
     running,
     settings,
 )
+from tests.support import post
 
 ROOM = Address("nextcloud_talk", "default", "n3xtc10ud")
 
@@ -63,7 +65,7 @@ def piece(text, **changes):
 
 async def test_a_reply_is_accepted_and_keeps_its_markdown(fake, channel):
     text = "**bold** `code`\n\n- 列表 👩‍👩‍👧‍👦\n\n```py\nprint(1)\n```"
-    assert await channel.send(piece(text, reply_to="1567")) == reference_id("o1")
+    assert await post(channel, piece(text, reply_to="1567")) == reference_id("o1")
     (posted,) = fake.posted
     assert (posted.text, posted.reply_to, posted.reference) == (text, 1567, reference_id("o1"))
     assert not posted.silent
@@ -71,82 +73,82 @@ async def test_a_reply_is_accepted_and_keeps_its_markdown(fake, channel):
 
 async def test_notices_are_silent_and_threads_kept(fake, channel):
     thread = Address("nextcloud_talk", "default", "n3xtc10ud", "1500")
-    await channel.send(piece("saved", kind="notice", address=thread))
+    await post(channel, piece("saved", kind="notice", address=thread))
     assert (fake.posted[0].silent, fake.posted[0].thread) == (True, 1500)
 
 
 async def test_the_longest_piece_goes_through_and_a_longer_one_is_refused(fake, channel):
-    await channel.send(piece("你" * channel.capabilities.max_length))
+    await post(channel, piece("你" * channel.capabilities.max_length))
     with pytest.raises(SendRefused, match="too long"):
-        await channel.send(piece("x" * 32_001))
+        await channel.send(Piece(piece("hi"), "x" * 32_001))
     assert len(fake.posted) == 1
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\u200b\u2060"])
 async def test_nothing_to_show_is_refused_here(fake, channel, text):
     with pytest.raises(SendRefused, match="nothing to show"):
-        await channel.send(piece(text))
+        await post(channel, piece(text))
     assert fake.requests == []
 
 
 async def test_a_reply_to_what_is_gone_goes_out_without_it(fake, channel):
-    await channel.send(piece("hi", reply_to="999"))
+    await post(channel, piece("hi", reply_to="999"))
     assert (fake.posted[0].text, fake.posted[0].reply_to) == ("hi", 0)
 
 
 async def test_half_a_surrogate_pair_is_no_reason_to_lose_a_reply(fake, channel):
-    await channel.send(piece("hi \ud83d"))
+    await post(channel, piece("hi \ud83d"))
     assert fake.posted[0].text == "hi \ufffd"
 
 
 async def test_a_missing_feature_is_told_with_its_remedy(fake, engine, channel):
     fake.bots[0].features &= ~RESPONSE
     with pytest.raises(SendRefused, match="--feature response"):
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
     state, detail = engine.health["nextcloud_talk", "default"]
     assert state is Health.DEGRADED
     assert "--feature response" in detail
     await fake.say("still here")
     assert engine.health["nextcloud_talk", "default"][0] is Health.DEGRADED
     fake.bots[0].features = ALL_FEATURES
-    await channel.send(piece("hi"))
+    await post(channel, piece("hi"))
     assert engine.health["nextcloud_talk", "default"] == (Health.UP, "")
 
 
 async def test_another_secret_is_not_accepted(fake, channel):
     fake.bots[0].secret = "x" * 40
     with pytest.raises(SendRefused, match="secrets differ"):
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
 
 
 async def test_a_room_that_is_gone(fake, channel):
     del fake.kinds["n3xtc10ud"]
     with pytest.raises(SendRefused, match="does not exist"):
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
 
 
 @pytest.mark.parametrize("chat", ["", "../admin", "a/b/", "x" * 65, "tök"])
 async def test_what_is_no_room_is_never_called(fake, channel, chat):
     with pytest.raises(SendRefused):
-        await channel.send(piece("hi", address=Address("nextcloud_talk", "default", chat)))
+        await post(channel, piece("hi", address=Address("nextcloud_talk", "default", chat)))
     assert fake.requests == []
 
 
 async def test_waiting_when_asked_to(fake, channel):
     fake.fail_next("/message", Fault(429, {"Retry-After": "7"}))
     with pytest.raises(SendLater) as caught:
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
     assert caught.value.seconds == 7
-    await channel.send(piece("hi"))
+    await post(channel, piece("hi"))
 
 
 @pytest.mark.parametrize("fault", [Fault(500), Fault(503), Fault(504), Fault(drop=True)])
 async def test_a_server_in_trouble_gets_it_again(fake, engine, channel, fault):
     fake.fail_next("/message", fault)
     with pytest.raises(SendTransient):
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
     assert engine.health["nextcloud_talk", "default"][0] is Health.DEGRADED
-    await channel.send(piece("hi"))
+    await post(channel, piece("hi"))
     assert [posted.text for posted in fake.posted] == ["hi"]
     assert engine.health["nextcloud_talk", "default"] == (Health.UP, "")
 
@@ -154,10 +156,10 @@ async def test_a_server_in_trouble_gets_it_again(fake, engine, channel, fault):
 async def test_what_arrived_although_the_answer_did_not_is_not_sent_twice(fake, channel):
     fake.fail_next("/message", Fault(drop=True, after=True))
     with pytest.raises(SendTransient):
-        await channel.send(piece("hi"))
-    assert await channel.send(piece("hi")) == reference_id("o1")
+        await post(channel, piece("hi"))
+    assert await post(channel, piece("hi")) == reference_id("o1")
     assert len(fake.posted) == 1
-    await channel.send(piece("next", id="o2"))
+    await post(channel, piece("next", id="o2"))
     assert len(fake.posted) == 2
 
 
@@ -165,7 +167,7 @@ async def test_without_an_answer_nothing_secret_is_said(fake, engine, config):
     async with running(engine, config) as channel:
         await fake.__aexit__()
         with capture_logs() as logs, pytest.raises(SendTransient) as caught:
-            await channel.send(piece("private words"))
+            await post(channel, piece("private words"))
     assert "private words" not in str(logs) + str(caught.value)
     assert SECRET not in str(logs) + str(caught.value) + repr(config)
 
@@ -173,17 +175,17 @@ async def test_without_an_answer_nothing_secret_is_said(fake, engine, config):
 async def test_a_redirect_is_not_followed(fake, channel):
     fake.fail_next("/message", Fault(307, {"Location": "https://evil.example/"}))
     with pytest.raises(SendRefused, match="307"):
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
 
 
 async def test_before_the_start_and_without_an_account(config, channel):
     with pytest.raises(SendTransient):
-        await NextcloudTalk(config).send(piece("hi"))
+        await post(NextcloudTalk(config), piece("hi"))
     with pytest.raises(SendRefused, match="not configured"):
-        await channel.send(piece("hi", address=Address("nextcloud_talk", "nobody", "abc")))
+        await post(channel, piece("hi", address=Address("nextcloud_talk", "nobody", "abc")))
     await channel.stop()
     with pytest.raises(SendTransient):
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
 
 
 # --- reactions and files -------------------------------------------------------------------------
@@ -222,7 +224,7 @@ FILES = (Attachment("a b/ü.png", "image/png", b"png"), Attachment("", "", b"tex
 
 
 async def test_files_follow_their_words_and_do_not_come_back(fake, engine, channel):
-    await channel.send(piece("look", attachments=FILES))
+    await post(channel, piece("look", attachments=FILES))
     assert [(posted.text, posted.file) for posted in fake.posted] == [
         ("look", ""),
         ("", "a_b_ü.png"),
@@ -239,22 +241,22 @@ async def test_files_follow_their_words_and_do_not_come_back(fake, engine, chann
 async def test_a_retry_goes_on_where_it_stopped(fake, channel, part, fault):
     fake.fail_next(part, fault)
     with pytest.raises(SendTransient):
-        await channel.send(piece("look", attachments=FILES))
-    await channel.send(piece("look", attachments=FILES))
+        await post(channel, piece("look", attachments=FILES))
+    await post(channel, piece("look", attachments=FILES))
     assert [posted.file or posted.text for posted in fake.posted] == ["look", "a_b_ü.png", "file"]
 
 
 async def test_files_wait_when_asked_to(fake, channel):
     fake.fail_next("/shares", Fault(429))
     with pytest.raises(SendLater):
-        await channel.send(piece("", attachments=FILES[:1]))
-    await channel.send(piece("", attachments=FILES[:1]))
+        await post(channel, piece("", attachments=FILES[:1]))
+    await post(channel, piece("", attachments=FILES[:1]))
     assert [posted.file for posted in fake.posted] == ["a_b_ü.png"]
 
 
 async def test_a_file_that_cannot_be_shown_does_not_hold_the_words_back(fake, channel):
     fake.fail_next("/shares", Fault(404))
-    await channel.send(piece("look", attachments=FILES))
+    await post(channel, piece("look", attachments=FILES))
     assert [posted.file or posted.text for posted in fake.posted] == ["look", "file"]
 
 
@@ -309,7 +311,7 @@ def oracle(fake, monkeypatch):
 async def test_another_sdk_and_this_channel_are_accepted_alike(fake, channel, oracle, text):
     response, reference = await oracle.send_message(text, 1567, silent=True, token=ROOM.chat)
     assert response.status_code == 201
-    await channel.send(piece(text, reply_to="1567", kind="notice"))
+    await post(channel, piece(text, reply_to="1567", kind="notice"))
     theirs, ours = fake.posted
     assert theirs.reference == reference
     assert (theirs.text, theirs.reply_to, theirs.silent) == (ours.text, ours.reply_to, ours.silent)
@@ -321,7 +323,7 @@ async def test_both_are_refused_alike(fake, channel, oracle):
     response, _ = await oracle.send_message("hi", 0, token=ROOM.chat)
     assert response.status_code == 401
     with pytest.raises(SendRefused):
-        await channel.send(piece("hi"))
+        await post(channel, piece("hi"))
 
 
 async def test_both_react_alike(fake, channel, oracle):

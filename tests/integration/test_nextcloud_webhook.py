@@ -27,7 +27,7 @@ from tests.fakes.nextcloud import (
     shared,
     signed,
 )
-from tests.support import changed_anywhere, until
+from tests.support import changed_anywhere, post, until
 
 OTHER = "another-secret-of-another-bot-that-is-long-enough"
 ROOM = "n3xtc10ud"
@@ -342,12 +342,12 @@ async def test_coming_and_going_decide_whether_the_bot_speaks(fake, engine, port
     room = {"type": "Collection", "id": "n3xtc10ud", "name": "world"}
     async with running(engine, config) as channel:
         assert await fake.bring({"type": "Join", "actor": actor, "object": room}) == [200]
-        await channel.send(piece)
+        await post(channel, piece)
         assert await fake.bring({"type": "Leave", "actor": actor, "object": room}) == [200]
         with pytest.raises(SendRefused, match="removed"):
-            await channel.send(piece)
+            await post(channel, piece)
         assert await fake.say("yes") == [200]
-        await channel.send(piece)
+        await post(channel, piece)
     assert len(fake.posted) == 2
 
 
@@ -360,7 +360,7 @@ ELSEWHERE = "https://bot.example.org"  # the address in the configuration is ano
 async def answer_to_the_bot(fake, channel):
     """The bot says something, and a person replies to it."""
     piece = Outbound(f"o{len(fake.posted)}", Address("nextcloud_talk", "default", ROOM), "well?")
-    await channel.send(piece)
+    await post(channel, piece)
     assert await fake.say("yes", reply=reply_to(fake.records[-1])) == [200]
 
 
@@ -465,7 +465,7 @@ async def test_two_servers_with_the_same_room_and_person_do_not_meet(fake, engin
             assert first.chat != second.chat
             assert first.sender != second.sender
             for number, inbound in enumerate((first, second)):
-                await channel.send(Outbound(f"o{number}", inbound.address, inbound.text))
+                await post(channel, Outbound(f"o{number}", inbound.address, inbound.text))
             # One server's signature does not count for the other.
             url = there.bots[0].url
             assert await fake.call(url, BODY, SECRET, backend=there.url) == 401

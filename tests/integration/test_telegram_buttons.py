@@ -10,6 +10,7 @@ from adapters.telegram import presses
 from bot.channel import Address, Button, Outbound
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
+from tests.support import post
 
 ADA = Address("telegram", "default", "7")
 CHOICES = (
@@ -57,7 +58,7 @@ async def cleared(fake, message):
 async def test_buttons_stand_below_the_message_and_carry_their_commands(fake, engine):
     async with running(engine, settings(fake)) as channel:
         assert channel.capabilities.buttons
-        await channel.send(notice())
+        await post(channel, notice())
     assert fake.sent[0].text == "Nearly full."
     assert [pair for row in fake.sent[0].buttons for pair in row] == [
         ("Compact", "/compact"),
@@ -68,10 +69,10 @@ async def test_buttons_stand_below_the_message_and_carry_their_commands(fake, en
 
 async def test_labels_share_a_row_as_far_as_they_fit(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        await channel.send(notice())
-        await channel.send(notice(buttons=[Button("x" * 30, "/a"), Button("y" * 30, "/b")]))
-        await channel.send(
-            notice(buttons=[Button("压缩这段对话", "/a"), Button("重新开始" * 5, "/b")])
+        await post(channel, notice())
+        await post(channel, notice(buttons=[Button("x" * 30, "/a"), Button("y" * 30, "/b")]))
+        await post(
+            channel, notice(buttons=[Button("压缩这段对话", "/a"), Button("重新开始" * 5, "/b")])
         )
     assert [[len(row) for row in sent.buttons] for sent in fake.sent] == [[3], [1, 1], [1, 1]]
 
@@ -87,8 +88,8 @@ async def test_a_button_telegram_cannot_carry_is_left_out_with_a_word_in_the_log
     ]
     async with running(engine, settings(fake)) as channel:
         with capture_logs() as logs:
-            await channel.send(notice(buttons=odd))
-            await channel.send(notice("None is left.", buttons=odd[:3]))
+            await post(channel, notice(buttons=odd))
+            await post(channel, notice("None is left.", buttons=odd[:3]))
     assert fake.sent[0].buttons == [[("just fits", "/" + "字" * 21)]]
     assert fake.sent[1].buttons == []
     assert [log["event"] for log in logs] == ["telegram.button.left_out"] * 8
@@ -96,14 +97,14 @@ async def test_a_button_telegram_cannot_carry_is_left_out_with_a_word_in_the_log
 
 async def test_buttons_stand_below_the_last_of_several_messages(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        await channel.send(notice("x" * 5000))
+        await post(channel, notice("x" * 5000))
     assert [bool(sent.buttons) for sent in fake.sent] == [False, True]
 
 
 async def test_a_keyboard_telegram_refuses_does_not_cost_the_words(fake, engine):
     async with running(engine, settings(fake)) as channel:
         fake.fail_next("sendMessage", Fault(400, "Bad Request: BUTTON_DATA_INVALID"))
-        await channel.send(notice())
+        await post(channel, notice())
     assert [(sent.text, sent.buttons) for sent in fake.sent] == [("Nearly full.", [])]
 
 
@@ -112,7 +113,7 @@ async def test_a_keyboard_telegram_refuses_does_not_cost_the_words(fake, engine)
 
 async def test_a_press_arrives_as_the_command_and_ends_the_buttons(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        message = int(await channel.send(notice()))
+        message = int(await post(channel, notice()))
         query = fake.press(7, message, "/notices later")
         await engine.wait_until(lambda e: len(e.received) == 1)
         await answered(fake, query)
@@ -127,7 +128,7 @@ async def test_a_press_arrives_as_the_command_and_ends_the_buttons(fake, engine)
 
 async def test_a_press_below_a_picture_works_as_well(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        message = int(await channel.send(notice()))
+        message = int(await post(channel, notice()))
         fake.press(7, message, message={**BARE, "message_id": message, "photo": []})
         await engine.wait_until(lambda e: len(e.received) == 1)
         await cleared(fake, message)
@@ -139,7 +140,7 @@ BARE = {"message_id": 1, "chat": {"id": 7, "type": "private"}, "date": 0}
 async def test_a_press_is_not_answered_before_it_is_stored(fake, engine):
     engine.failures = 3
     async with running(engine, settings(fake)) as channel:
-        query = fake.press(7, int(await channel.send(notice())))
+        query = fake.press(7, int(await post(channel, notice())))
         await engine.wait_until(lambda e: e.attempts == 3)
         assert not fake.called("answerCallbackQuery")
         await answered(fake, query)
@@ -148,7 +149,7 @@ async def test_a_press_is_not_answered_before_it_is_stored(fake, engine):
 
 async def test_a_press_that_comes_again_after_a_restart_is_the_same_message(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        message = int(await channel.send(notice()))
+        message = int(await post(channel, notice()))
         query = fake.press(7, message)
         await engine.wait_until(lambda e: len(e.received) == 1)
     async with running(engine, settings(fake)):
@@ -161,7 +162,7 @@ async def test_a_press_that_comes_again_after_a_restart_is_the_same_message(fake
 
 async def test_a_double_tap_is_one_press(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        message = int(await channel.send(notice()))
+        message = int(await post(channel, notice()))
         fake.fail_next("editMessageReplyMarkup", Fault(500, delay=0.2))
         first, second = fake.press(7, message), fake.press(7, message, "/new")
         await answered(fake, first)
@@ -171,7 +172,7 @@ async def test_a_double_tap_is_one_press(fake, engine):
 
 async def test_buttons_that_could_not_be_removed_go_on_working(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        message = int(await channel.send(notice()))
+        message = int(await post(channel, notice()))
         fake.fail_next("editMessageReplyMarkup", Fault(500))
         fake.press(7, message, "/notices later")
         await fake.wait_called("editMessageReplyMarkup")
@@ -196,7 +197,7 @@ async def test_a_press_below_a_message_telegram_no_longer_knows_still_counts(fak
 
 async def test_a_press_too_old_to_be_answered_still_counts(fake, engine):
     async with running(engine, settings(fake)) as channel:
-        message = int(await channel.send(notice()))
+        message = int(await post(channel, notice()))
         fake.press(7, message, id="111")
         await engine.wait_until(lambda e: len(e.received) == 1)
         await cleared(fake, message)
@@ -262,5 +263,5 @@ async def test_a_stop_in_the_middle_of_answering_ends_at_once(fake, engine):
     fake.fail_next("answerCallbackQuery", Fault(delay=30))
     async with asyncio.timeout(5):
         async with running(engine, settings(fake)) as channel:
-            fake.press(7, int(await channel.send(notice())))
+            fake.press(7, int(await post(channel, notice())))
             await until(lambda: fake.counts["answercallbackquery"])

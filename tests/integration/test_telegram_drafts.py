@@ -10,6 +10,7 @@ from bot.channel import Address, Attachment, Button, Outbound
 from bot.errors import SendLater, SendTransient, StorageError
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
+from tests.support import post
 
 TEA = -1001
 ROOM = Address("telegram", "default", str(TEA))
@@ -47,7 +48,7 @@ async def test_in_a_group_one_message_grows_until_it_is_the_reply(fake, channel)
         await channel.draft(ROOM, "d1", text)
     assert fake.texts(TEA) == [f"One, two, three{MARK}"]
     buttons = (Button("Compact", "/compact"),)
-    number = await channel.send(reply("One, **two**, three, four.", buttons=buttons))
+    number = await post(channel, reply("One, **two**, three, four.", buttons=buttons))
     sent = fake.sent_to(TEA)
     assert [(s.text, str(s.message_id)) for s in sent] == [("One, two, three, four.", number)]
     assert sent[0].buttons == [[("Compact", "/compact")]]
@@ -58,7 +59,7 @@ async def test_in_a_group_one_message_grows_until_it_is_the_reply(fake, channel)
 async def test_a_reply_longer_than_a_message_goes_on_below_the_draft(fake, channel):
     await channel.draft(ROOM, "d1", "x" * 6000)
     assert [len(text) for text in fake.texts(TEA)] == [4096]
-    await channel.send(reply("x" * 6000))
+    await post(channel, reply("x" * 6000))
     assert [len(text) for text in fake.texts(TEA)] == [4096, 1904]
 
 
@@ -68,21 +69,21 @@ async def test_a_draft_is_shown_in_its_topic_and_answers_what_was_asked(fake, en
     place = engine.received[0].address
     await channel.draft(place, "d1", "Tea")
     assert [(s.thread_id, s.reply_to) for s in fake.sent] == [(8, asked)]
-    await channel.send(reply("Tea!", place, reply_to=str(asked)))
+    await post(channel, reply("Tea!", place, reply_to=str(asked)))
     assert [(s.text, s.thread_id, s.reply_to) for s in fake.sent] == [("Tea!", 8, asked)]
 
 
 async def test_a_reply_to_another_message_takes_the_draft_away(fake, channel):
     await channel.draft(ROOM, "d1", "Tea")
     asked = fake.say(TEA, 7, "hello")
-    await channel.send(reply("Tea!", reply_to=str(asked)))
+    await post(channel, reply("Tea!", reply_to=str(asked)))
     assert [(s.text, s.reply_to) for s in fake.sent] == [("Tea!", asked)]
     assert len(fake.deleted) == 1
 
 
 async def test_a_reply_with_a_picture_takes_the_draft_away(fake, channel):
     await channel.draft(ROOM, "d1", "Look")
-    await channel.send(reply("Look.", attachments=(PICTURE,)))
+    await post(channel, reply("Look.", attachments=(PICTURE,)))
     assert [(s.text, s.kind) for s in fake.sent] == [("Look.", "photo")]
 
 
@@ -95,8 +96,8 @@ async def test_a_draft_that_comes_to_nothing_is_taken_away(fake, channel):
 
 async def test_a_notice_leaves_the_draft_alone(fake, channel):
     await channel.draft(ROOM, "d1", "One")
-    await channel.send(reply("Nearly full.", kind="notice", draft=""))
-    await channel.send(reply("One, two.", outbound_id="o2"))
+    await post(channel, reply("Nearly full.", kind="notice", draft=""))
+    await post(channel, reply("One, two.", outbound_id="o2"))
     assert fake.texts(TEA) == ["One, two.", "Nearly full."]
 
 
@@ -105,7 +106,7 @@ async def test_a_draft_somebody_deleted_is_replaced_by_a_new_message(fake, chann
     await channel.draft(ROOM, "d1", "One, two")
     fake._messages[TEA].clear()
     fake.sent.clear()
-    await channel.send(reply("One, two, three."))
+    await post(channel, reply("One, two, three."))
     assert fake.texts(TEA) == ["One, two, three."]
 
 
@@ -113,9 +114,9 @@ async def test_a_reply_whose_answer_got_lost_is_not_sent_twice(fake, channel):
     await channel.draft(ROOM, "d1", "One")
     fake.drop_next("editMessageText", after=True)
     with pytest.raises(SendTransient):
-        await channel.send(reply("One, two."))
+        await post(channel, reply("One, two."))
     await channel.draft(ROOM, "d2", "The next one")
-    number = await channel.send(reply("One, two."))
+    number = await post(channel, reply("One, two."))
     assert fake.texts(TEA) == ["One, two.", f"The next one{MARK}"]
     assert number == str(fake.sent[0].message_id)
 
@@ -123,7 +124,7 @@ async def test_a_reply_whose_answer_got_lost_is_not_sent_twice(fake, channel):
 async def test_formatting_telegram_refuses_does_not_cost_the_reply(fake, channel):
     await channel.draft(ROOM, "d1", "One")
     fake.fail_next("editMessageText", Fault(400, "Bad Request: can't parse entities"))
-    await channel.send(reply("**One**, two."))
+    await post(channel, reply("**One**, two."))
     assert [(s.text, s.source) for s in fake.sent] == [("One, two.", "One, two.")]
 
 
@@ -137,7 +138,7 @@ async def test_drafts_leave_room_for_what_is_finished(fake, channel):
     await asyncio.sleep(0.1)
     assert not waiting.done()
     assert account.sender._allowance.wait(str(TEA)) == 0
-    await channel.send(reply("The end."))
+    await post(channel, reply("The end."))
     await waiting
     assert fake.texts(TEA) == ["The end."]
     assert fake.counts["sendmessage"] + fake.counts["editmessagetext"] == 13
@@ -149,9 +150,9 @@ async def test_a_finished_reply_waits_its_turn_and_still_replaces_the_draft(fake
     full, account.sender._allowance = account.sender._allowance, Allowance(1)
     account.sender._allowance.spend(str(TEA))
     with pytest.raises(SendLater):
-        await channel.send(reply("One, two."))
+        await post(channel, reply("One, two."))
     account.sender._allowance = full
-    await channel.send(reply("One, two."))
+    await post(channel, reply("One, two."))
     assert fake.texts(TEA) == ["One, two."]
     assert fake.deleted == []
 
@@ -164,7 +165,7 @@ async def test_in_a_direct_chat_telegrams_own_drafts_are_used(fake, channel):
     assert shown == [(7, "One"), (7, "One, two"), (7, "Other")]
     numbers = [d["draft_id"] for d in fake.drafts]
     assert numbers[0] == numbers[1] != numbers[2]
-    await channel.send(reply("One, two, three.", ADA))
+    await post(channel, reply("One, two, three.", ADA))
     await channel.draft(ADA, "d3", "")
     assert fake.texts(7) == ["One, two, three."]
     assert fake.counts["editmessagetext"] == 0
@@ -193,7 +194,7 @@ async def test_a_draft_that_fails_disturbs_nobody(fake, channel, fault):
     fake.fail_next("sendMessage", fault)
     await channel.draft(ROOM, "d1", "One")
     await channel.draft(ROOM, "d1", "One, two")
-    await channel.send(reply("One, two, three."))
+    await post(channel, reply("One, two, three."))
     assert fake.texts(TEA) == ["One, two, three."]
 
 
@@ -215,7 +216,7 @@ async def test_a_draft_whoever_shows_it_no_longer_waits_for_goes_on(fake, channe
     showing.cancel()
     await asyncio.gather(showing, return_exceptions=True)
     async with asyncio.timeout(5):
-        await channel.send(reply("One, two."))
+        await post(channel, reply("One, two."))
     assert "One, two." in fake.texts(TEA)
 
 
@@ -248,17 +249,17 @@ async def test_after_a_restart_the_reply_goes_on_where_it_stood(fake, engine):
     async with running(engine, settings(fake)) as channel:
         await channel.draft(ROOM, "d1", "One, two")
         assert fake.texts(TEA) == [f"One, two{MARK}"]
-        await channel.send(reply("One, two, three."))
+        await post(channel, reply("One, two, three."))
     assert [(s.text, s.message_id) for s in fake.sent] == [("One, two, three.", number)]
 
 
 async def test_after_a_restart_a_reply_that_is_only_to_be_sent_ends_its_draft(fake, engine):
     number = await left(fake, engine, "One")
     async with running(engine, settings(fake)) as channel:
-        await channel.send(reply("Nearly full.", kind="notice", draft="", outbound_id="o0"))
+        await post(channel, reply("Nearly full.", kind="notice", draft="", outbound_id="o0"))
         await channel.draft(ROOM, "d2", "The next")
-        await channel.send(reply("One, two.", outbound_id="o1"))
-        await channel.send(reply("The next one.", outbound_id="o2", draft="d2"))
+        await post(channel, reply("One, two.", outbound_id="o1"))
+        await post(channel, reply("The next one.", outbound_id="o2", draft="d2"))
     assert fake.texts(TEA) == ["One, two.", "Nearly full.", "The next one."]
     assert fake.sent[0].message_id == number
 
@@ -267,19 +268,19 @@ async def test_a_reply_that_was_finished_and_not_noted_is_not_sent_twice(fake, e
     await left(fake, engine, "One")
     for _ in range(2):
         async with running(engine, settings(fake)) as channel:
-            await channel.send(reply("One, two."))
+            await post(channel, reply("One, two."))
     assert fake.texts(TEA) == ["One, two."]
 
 
 async def test_after_a_restart_a_finished_reply_is_left_alone(fake, engine):
     async with running(engine, settings(fake)) as channel:
         await channel.draft(ROOM, "d1", "One")
-        await channel.send(reply("One, two."))
+        await post(channel, reply("One, two."))
     async with running(engine, settings(fake)) as channel:
         await channel.draft(ROOM, "d2", "Three")
-        await channel.send(reply("Three, four.", outbound_id="o2", draft="d2"))
+        await post(channel, reply("Three, four.", outbound_id="o2", draft="d2"))
         await channel.draft(ROOM, "d2", "")
-        await channel.send(reply("Five.", outbound_id="o3", draft=""))
+        await post(channel, reply("Five.", outbound_id="o3", draft=""))
     assert fake.texts(TEA) == ["One, two.", "Three, four.", "Five."]
     assert fake.deleted == []
 
@@ -296,9 +297,9 @@ async def test_a_draft_costs_one_write_and_in_a_direct_chat_none(fake):
     await left(fake, engine, "One", "One, two", "One, two, three")
     assert len(engine.kept_texts) == 1
     async with running(engine, settings(fake)) as channel:
-        await channel.send(reply("One, two, three, four."))
+        await post(channel, reply("One, two, three, four."))
         await channel.draft(ADA, "d2", "Five")
-        await channel.send(reply("Five, six.", ADA, "o2", "d2"))
+        await post(channel, reply("Five, six.", ADA, "o2", "d2"))
     assert len(engine.kept_texts) == 1
     assert "One" not in engine.kept_texts[0]
 
@@ -313,7 +314,7 @@ async def test_drafts_of_each_place_are_kept_and_old_ones_forgotten(fake, engine
     monkeypatch.setattr("adapters.telegram.drafts.KEPT_FOR", -1)
     async with running(engine, settings(fake)) as channel:
         assert engine.notes == {}
-        await channel.send(reply("Three.", outbound_id="o9", draft="d9"))
+        await post(channel, reply("Three.", outbound_id="o9", draft="d9"))
     assert "Three." in fake.texts(TEA)
 
 
@@ -321,7 +322,7 @@ async def test_a_full_disk_disturbs_no_reply(fake, engine):
     engine.failures = 1
     async with running(engine, settings(fake)) as channel:
         await channel.draft(ROOM, "d1", "One")
-        await channel.send(reply("One, two."))
+        await post(channel, reply("One, two."))
     assert fake.texts(TEA) == ["One, two."]
     assert engine.notes == {}
 
@@ -337,5 +338,5 @@ async def test_notes_that_cannot_be_read_do_not_keep_it_from_starting(fake):
             return await super().kept(channel, account)
 
     async with running(Unreadable(), settings(fake)) as channel:
-        await channel.send(reply("One."))
+        await post(channel, reply("One."))
     assert fake.texts(TEA) == ["One."]

@@ -12,6 +12,7 @@ from bot.channel import Reactions as ReactionsAbility
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
+from tests.support import post
 
 TEA = -1001
 ROOM = Address("telegram", "default", str(TEA))
@@ -64,7 +65,7 @@ async def test_what_is_said_in_a_group_arrives_in_order(fake, engine, channel):
 
 
 async def test_an_answer_to_the_bot_is_said_to_it(fake, engine, channel):
-    number = int(await channel.send(out("Tea?")))
+    number = int(await post(channel, out("Tea?")))
     fake.say(TEA, 7, "yes", reply_to_message=fake.reply_to(TEA, number))
     got = await received(engine, 1)
     assert (got[0].mentions_bot, got[0].reply_to.text, got[0].reply_to.from_bot) == (
@@ -89,7 +90,7 @@ async def test_each_topic_is_answered_where_it_was_said(fake, engine, channel):
     got = await received(engine, 2)
     assert [i.thread for i in got] == ["8", "1"]
     for index, inbound in enumerate(got):
-        await channel.send(out(f"re {inbound.text}", inbound.address, f"o{index}"))
+        await post(channel, out(f"re {inbound.text}", inbound.address, f"o{index}"))
         await channel.typing(inbound.address)
     assert [(sent.text, sent.thread_id) for sent in fake.sent] == [
         ("re inside", 8),
@@ -129,7 +130,7 @@ async def test_a_group_that_moved_keeps_its_conversation(fake, engine, channel):
     assert [i.chat for i in got] == ["-5", str(TEA)]
     assert engine.moved == [(Address("telegram", "default", "-5"), str(TEA))] * 2
     with pytest.raises(ChatMoved) as caught:
-        await channel.send(out("hello", Address("telegram", "default", "-5")))
+        await post(channel, out("hello", Address("telegram", "default", "-5")))
     assert caught.value.chat == str(TEA)
 
 
@@ -237,29 +238,29 @@ async def test_a_full_batch_behind_an_album_does_not_stop_it(fake, engine, chann
 async def test_a_group_gets_no_more_than_telegram_takes(fake, engine, channel):
     fake.group_limit = 20
     for number in range(20):
-        await channel.send(out(str(number), outbound_id=f"o{number}"))
+        await post(channel, out(str(number), outbound_id=f"o{number}"))
     with pytest.raises(SendLater) as caught:
-        await channel.send(out("one more"))
+        await post(channel, out("one more"))
     assert 50 < caught.value.seconds <= 60
     assert len(fake.sent) == 20
-    await channel.send(out("elsewhere", ADA))
+    await post(channel, out("elsewhere", ADA))
     assert fake.texts(7) == ["elsewhere"]
 
 
 async def test_a_message_that_is_gone_is_answered_all_the_same(fake, engine, channel):
-    await channel.send(out("hello", reply_to="4711"))
+    await post(channel, out("hello", reply_to="4711"))
     assert [(sent.text, sent.reply_to) for sent in fake.sent] == [("hello", None)]
 
 
 async def test_a_group_it_was_thrown_out_of_is_refused(fake, engine, channel):
     fake.blocked.add(TEA)
     with pytest.raises(SendRefused):
-        await channel.send(out("hello"))
+        await post(channel, out("hello"))
 
 
 async def test_a_press_in_a_group_is_that_persons(fake, engine, channel):
     buttons = (Button("Compact", "/compact"),)
-    number = int(await channel.send(out("Full.", kind="notice", buttons=buttons)))
+    number = int(await post(channel, out("Full.", kind="notice", buttons=buttons)))
     query = fake.press(8, number, room=TEA)
     got = await received(engine, 1)
     assert (got[0].chat, got[0].sender, got[0].text, got[0].mentions_bot) == (

@@ -13,6 +13,7 @@ from tests.fakes import telegram_channel
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running
 from tests.fakes.telegram_html import units
+from tests.support import post
 
 ADA = Address("telegram", "default", "7")
 
@@ -35,7 +36,7 @@ def out(text, outbound_id="o1", **fields):
 
 
 async def test_markdown_shows_as_telegram_formatting(fake, channel):
-    number = await channel.send(out("**bold** <b>not</b>"))
+    number = await post(channel, out("**bold** <b>not</b>"))
     sent = fake.sent[0]
     assert (sent.text, sent.source) == ("bold <b>not</b>", "<b>bold</b> &lt;b&gt;not&lt;/b&gt;")
     assert number == str(sent.message_id)
@@ -44,23 +45,23 @@ async def test_markdown_shows_as_telegram_formatting(fake, channel):
 
 async def test_a_reply_points_at_the_message_it_answers(fake, channel):
     asked = fake.push_text(7, "question")
-    await channel.send(out("answer", reply_to=str(asked)))
-    await channel.send(out("to an edit", reply_to=f"{asked}:e1700000000"))
-    await channel.send(out("to nothing", reply_to="999"))
-    await channel.send(out("odd", reply_to="abc"))
+    await post(channel, out("answer", reply_to=str(asked)))
+    await post(channel, out("to an edit", reply_to=f"{asked}:e1700000000"))
+    await post(channel, out("to nothing", reply_to="999"))
+    await post(channel, out("odd", reply_to="abc"))
     assert [sent.reply_to for sent in fake.sent] == [asked, asked, None, None]
 
 
 async def test_a_reply_goes_out_even_if_the_server_insists(fake, channel):
     fake.fail_next("sendMessage", Fault(400, "Bad Request: message to be replied not found"))
-    await channel.send(out("answer", reply_to="5"))
+    await post(channel, out("answer", reply_to="5"))
     assert fake.texts(7) == ["answer"]
 
 
 async def test_a_topic_is_answered_in_the_topic_and_a_deleted_one_in_the_chat(fake, channel):
     fake.topics[7].add(3)
-    await channel.send(out("in", address=Address("telegram", "default", "7", "3")))
-    await channel.send(out("gone", address=Address("telegram", "default", "7", "4")))
+    await post(channel, out("in", address=Address("telegram", "default", "7", "3")))
+    await post(channel, out("gone", address=Address("telegram", "default", "7", "4")))
     assert [(s.text, s.thread_id) for s in fake.sent] == [("in", 3), ("gone", None)]
 
 
@@ -68,7 +69,7 @@ async def test_a_parse_error_sends_the_same_words_plain(fake, channel):
     complaint = "Bad Request: can't parse entities: Unsupported start tag"
     fake.fail_next("sendMessage", Fault(400, complaint))
     with capture_logs() as logs:
-        await channel.send(out("**bold** & `code`"))
+        await post(channel, out("**bold** & `code`"))
     assert (fake.sent[0].source, fake.sent[0].parse_mode) == ("bold & code", "")
     assert [log["event"] for log in logs] == ["telegram.send.simplified"]
 
@@ -77,13 +78,13 @@ async def test_a_parse_error_sends_the_same_words_plain(fake, channel):
 @pytest.mark.parametrize("off", [-1, 0, 1, 5000])
 async def test_messages_keep_telegrams_limit(fake, channel, letter, off):
     text = letter * max(1, 4096 // units(letter) + off)
-    await channel.send(out(text))
+    await post(channel, out(text))
     assert "".join(fake.texts(7)) == text
 
 
 async def test_a_text_that_grows_by_formatting_is_split_in_order(fake, channel):
     rows = "\n".join(f"| {'w' * (n % 30)} | {n} |" for n in range(150))
-    await channel.send(out(f"| {'a' * 30} | b |\n|--|--|\n{rows}"))
+    await post(channel, out(f"| {'a' * 30} | b |\n|--|--|\n{rows}"))
     assert len(fake.sent) > 1
     assert all(sent.source.startswith("<pre>") for sent in fake.sent)
     numbers = [
@@ -97,7 +98,7 @@ async def test_a_text_that_grows_by_formatting_is_split_in_order(fake, channel):
 
 async def test_a_long_code_block_stays_code_in_every_message(fake, channel):
     lines = [f"value_{n} = '😀' * {n}" for n in range(400)]
-    await channel.send(out("Look:\n\n```python\n" + "\n".join(lines) + "\n```\n\nDone."))
+    await post(channel, out("Look:\n\n```python\n" + "\n".join(lines) + "\n```\n\nDone."))
     assert len(fake.sent) > 1
     assert all('<pre><code class="language-python">' in sent.source for sent in fake.sent)
     shown = "\n".join(sent.text for sent in fake.sent).split("\n")
@@ -105,11 +106,11 @@ async def test_a_long_code_block_stays_code_in_every_message(fake, channel):
 
 
 async def test_a_retry_goes_on_after_the_messages_that_are_out(fake, channel):
-    text = "**" + "\n".join(["x" * 3000, "y" * 3000, "z" * 3000]) + "**"
+    text = "\n".join(f"**{letter * 3000}**" for letter in "xyz")
     fake.flood(3, match="yyy")
     with pytest.raises(SendLater):
-        await channel.send(out(text))
-    number = await channel.send(out(text))
+        await post(channel, out(text))
+    number = await post(channel, out(text))
     assert [sent.text[0] for sent in fake.sent] == ["x", "y", "z"]
     assert number == str(fake.sent[0].message_id)
 
@@ -132,17 +133,17 @@ async def test_a_retry_goes_on_after_the_messages_that_are_out(fake, channel):
 async def test_every_failure_says_whether_to_try_again(fake, channel, fault, error):
     fake.fail_next("sendMessage", fault)
     with pytest.raises(error) as caught:
-        await channel.send(out("hello"))
+        await post(channel, out("hello"))
     assert fake.token not in str(caught.value)
     assert fake.sent == []
-    await channel.send(out("hello"))
+    await post(channel, out("hello"))
     assert fake.texts(7) == ["hello"]
 
 
 async def test_the_wait_telegram_asks_for_is_passed_on(fake, channel):
     fake.flood(17)
     with pytest.raises(SendLater) as caught:
-        await channel.send(out("hello"))
+        await post(channel, out("hello"))
     assert caught.value.seconds == 17
 
 
@@ -157,25 +158,25 @@ async def test_a_slow_server_is_given_up_in_time(fake, channel):
 async def test_a_person_who_blocked_the_bot_is_not_written_to_again(fake, channel):
     fake.blocked.add(7)
     with pytest.raises(SendRefused, match="blocked"):
-        await channel.send(out("hello"))
+        await post(channel, out("hello"))
 
 
 async def test_an_unknown_chat_is_refused(channel):
     with pytest.raises(SendRefused, match="Chat not found"):
-        await channel.send(out("hello", address=Address("telegram", "default", "12345")))
+        await post(channel, out("hello", address=Address("telegram", "default", "12345")))
 
 
 async def test_a_chat_that_moved_says_where(fake, channel):
     fake.moved[7] = -1007
     with pytest.raises(ChatMoved) as caught:
-        await channel.send(out("hello"))
+        await post(channel, out("hello"))
     assert caught.value.chat == "-1007"
 
 
 @pytest.mark.parametrize("text", ["", "  \n ", "\u200b", "\u200e\u200f"])
 async def test_a_text_that_shows_nothing_is_refused(fake, channel, text):
     with pytest.raises(SendRefused):
-        await channel.send(out(text))
+        await post(channel, out(text))
     assert fake.sent == []
 
 
@@ -183,20 +184,20 @@ async def test_a_text_that_shows_nothing_is_refused(fake, channel, text):
     "text", ["\u202eevil\u202c", "a\0b", "\ud83d", "x\u200by", "</b>&lt;<a href='x'>", "*" * 4096]
 )
 async def test_hostile_text_is_delivered_as_words(fake, channel, text):
-    await channel.send(out(text))
+    await post(channel, out(text))
     assert len(fake.sent) == 1
     assert fake.sent[0].parse_mode == "HTML"
 
 
 async def test_an_account_that_is_not_configured_refuses(channel):
     with pytest.raises(SendRefused, match="not configured"):
-        await channel.send(out("hello", address=Address("telegram", "work", "7")))
+        await post(channel, out("hello", address=Address("telegram", "work", "7")))
 
 
 async def test_sending_before_the_start_is_a_passing_trouble(fake):
     channel = telegram_channel.Telegram(telegram_channel.settings(fake))
     with pytest.raises(SendTransient):
-        await channel.send(out("hello"))
+        await post(channel, out("hello"))
     await channel.typing(ADA)
 
 
@@ -293,7 +294,7 @@ async def test_a_menu_that_fails_is_tried_again_at_the_next_connect(fake):
 @given(st.text(st.sampled_from("ab *_`~[]()<>&#|-\n1.!中😀\"'\\"), min_size=1, max_size=300))
 async def test_arbitrary_markdown_is_never_refused_for_its_form(fake, channel, text):
     try:
-        await channel.send(out(text))
+        await post(channel, out(text))
     except SendRefused:
         assert not any(char.isalnum() or char in "中😀" for char in text), text
     assert {call.params["parse_mode"] for call in fake.called("sendMessage")} <= {"HTML"}

@@ -13,6 +13,7 @@ from adapters.telegram.inbound import ALLOWED_UPDATES
 from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Address, Button, Health, Outbound
 from bot.channel.kit.webhook import MAX_BODY
+from tests import support
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
 from tests.support import changed_anywhere
@@ -105,7 +106,7 @@ async def test_a_press_is_brought_stored_and_then_answered(fake, engine, config)
     async with running(engine, config) as channel:
         address = Address("telegram", "default", "7")
         choice = Outbound("n1", address, "Nearly full.", buttons=(Button("Compact", "/compact"),))
-        message = int(await channel.send(choice))
+        message = int(await support.post(channel, choice))
         query = fake.press(7, message)
         await fake.wait_for(lambda: (7, message) not in fake.keyboards)
         await fake.wait_acknowledged()

@@ -33,6 +33,7 @@ from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.errors import StorageError
 from bot.testing import RecordingEngine
+from tests.support import post
 
 
 async def ready() -> Readiness:
@@ -220,7 +221,7 @@ async def test_an_unexpected_failure_is_told_without_details(chat: Chat) -> None
 
 async def test_replies_reach_every_page_rendered_and_as_written(chat: Chat) -> None:
     async with chat.page() as one, chat.page() as two:
-        assert await chat.web.send(bot_says("**hi**<script>", at=7)) == "out-1"
+        assert await post(chat.web, bot_says("**hi**<script>", at=7)) == "out-1"
         for page in (one, two):
             assert await page.until("message") == {
                 "type": "message",
@@ -234,7 +235,7 @@ async def test_replies_reach_every_page_rendered_and_as_written(chat: Chat) -> N
 
 
 async def test_sending_with_no_page_open_succeeds(chat: Chat) -> None:
-    assert await chat.web.send(bot_says("hi")) == "out-1"
+    assert await post(chat.web, bot_says("hi")) == "out-1"
     await chat.web.typing(ADDRESS)
     await chat.web.draft(ADDRESS, "d", "text")
 
@@ -245,14 +246,14 @@ async def test_a_message_of_one_page_shows_on_the_others_only(chat: Chat) -> Non
         shown = await two.until("message")
         assert (shown["id"], shown["role"], shown["text"]) == ("m1", "user", "*hello*")
         await one.until("ack")
-        await chat.web.send(bot_says("hi"))
+        await post(chat.web, bot_says("hi"))
         await one.until("message", role="bot")
         assert "user" not in {frame.get("role") for frame in one.frames}
 
 
 async def test_very_long_replies_are_rendered_too(chat: Chat) -> None:
     async with chat.page() as page:
-        await chat.web.send(bot_says("word **bold** " * 5000))
+        await post(chat.web, bot_says("word **bold** " * 5000))
         assert (await page.until("message"))["html"].count("<strong>") == 5000
 
 
@@ -293,7 +294,7 @@ async def test_what_is_said_while_history_is_read_comes_after_it(chat: Chat) -> 
     async with chat.page(hello=False) as page:
         await page.say(type="hello", version=1)
         await asked.wait()
-        await chat.web.send(bot_says("meanwhile"))
+        await post(chat.web, bot_says("meanwhile"))
         go.set()
         await page.until("message", text="meanwhile")
     assert [frame["type"] for frame in page.frames] == ["commands", "history", "message"]
@@ -328,7 +329,7 @@ async def test_drafts_are_paced_and_replaced_by_the_reply(chat: Chat) -> None:
         last = await page.until("draft", html=f"<p>{text.strip()}</p>\n")
         assert last["id"] == "d1"
         assert len([frame for frame in page.frames if frame["type"] == "draft"]) <= 3
-        await chat.web.send(bot_says("done"))
+        await post(chat.web, bot_says("done"))
         assert (await page.until("message"))["replaces"] == ["d1"]
 
 
@@ -350,7 +351,7 @@ async def test_no_long_text_is_rendered_on_the_event_loop(
         await page.until("draft", id="d1")
         async with chat.page() as late:
             await late.until("draft", id="d1")
-        await chat.web.send(Outbound("o1", ADDRESS, long))
+        await post(chat.web, Outbound("o1", ADDRESS, long))
         await page.until("message", id="o1")
     assert max(on_the_loop, default=0) <= LONG_TEXT
 
@@ -358,7 +359,7 @@ async def test_no_long_text_is_rendered_on_the_event_loop(
 async def test_a_notice_leaves_drafts_alone(chat: Chat) -> None:
     async with chat.page() as page:
         await chat.web.draft(ADDRESS, "d1", "so far")
-        await chat.web.send(bot_says("nearly full", kind="notice"))
+        await post(chat.web, bot_says("nearly full", kind="notice"))
         assert (await page.until("message"))["replaces"] == []
         await chat.web.draft(ADDRESS, "d1", "")
         await page.until("draft", html="")
@@ -375,7 +376,7 @@ async def test_a_text_client_gets_text_beside_a_page_that_gets_html(chat: Chat) 
         await chat.web.draft(ADDRESS, "d1", "**so**")
         assert await terminal.until("draft") == {"type": "draft", "id": "d1", "text": "**so**"}
         assert "text" not in await page.until("draft")
-        await chat.web.send(bot_says("**hi**"))
+        await post(chat.web, bot_says("**hi**"))
         assert (await terminal.until("message"))["html"] == ""
         assert (await page.until("message"))["html"]
 
@@ -388,7 +389,7 @@ PICTURE = Attachment("context.png", "image/png", b"picture")
 
 async def test_buttons_and_pictures_come_with_their_message(chat: Chat) -> None:
     async with chat.page() as page:
-        await chat.web.send(bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
+        await post(chat.web, bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
         frame = await page.until("message")
     assert frame["buttons"] == [
         {"label": "Compact", "command": "/compact"},
@@ -405,8 +406,8 @@ async def test_buttons_and_pictures_come_with_their_message(chat: Chat) -> None:
 
 
 async def test_they_come_again_with_the_history(chat: Chat) -> None:
-    await chat.web.send(bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
-    await chat.web.send(bot_says("plain", "out-2"))
+    await post(chat.web, bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
+    await post(chat.web, bot_says("plain", "out-2"))
     chat.engine.lines = [HistoryItem(f"out-{n}", "bot", "x", n) for n in (1, 2, 3)]
     async with chat.page() as page:
         first, *others = page.frames[-1]["items"]
@@ -416,7 +417,7 @@ async def test_they_come_again_with_the_history(chat: Chat) -> None:
 
 async def test_a_terminal_gets_names_and_no_pictures(chat: Chat) -> None:
     async with chat.page(format="text") as terminal:
-        await chat.web.send(bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
+        await post(chat.web, bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
         frame = await terminal.until("message")
         assert len(frame["buttons"]) == 2
         assert [(f["name"], f["size"], f["data"]) for f in frame["attachments"]] == [
@@ -430,7 +431,7 @@ async def test_a_terminal_gets_names_and_no_pictures(chat: Chat) -> None:
 @pytest.mark.parametrize("mime", ["image/svg+xml", "text/html", "", "IMAGE/PNG;x", "application/x"])
 async def test_only_pictures_that_cannot_act_are_shown(chat: Chat, mime: str) -> None:
     async with chat.page() as page:
-        await chat.web.send(bot_says("x", attachments=(Attachment("a", mime, b"<svg/>"),)))
+        await post(chat.web, bot_says("x", attachments=(Attachment("a", mime, b"<svg/>"),)))
         [file] = (await page.until("message"))["attachments"]
     assert file["data"].startswith("data:application/octet-stream;base64,")
 
@@ -438,7 +439,7 @@ async def test_only_pictures_that_cannot_act_are_shown(chat: Chat, mime: str) ->
 async def test_what_does_not_fit_a_message_is_named(chat: Chat) -> None:
     files = [Attachment(str(size), "image/png", b"x" * size) for size in (1_500_000, 600_000, 9)]
     async with chat.page() as page:
-        await chat.web.send(bot_says("x", attachments=tuple(files)))
+        await post(chat.web, bot_says("x", attachments=tuple(files)))
         shown = (await page.until("message"))["attachments"]
     assert [(file["name"], bool(file["data"])) for file in shown] == [
         ("1500000", True),
@@ -450,11 +451,11 @@ async def test_what_does_not_fit_a_message_is_named(chat: Chat) -> None:
 async def test_what_is_remembered_is_bounded(chat: Chat) -> None:
     large = Attachment("a.png", "image/png", b"x" * 1_500_000)
     for number in range(200):
-        await chat.web.send(bot_says("x", f"b{number}", buttons=CHOICES))
+        await post(chat.web, bot_says("x", f"b{number}", buttons=CHOICES))
     assert len(chat.web._shelf._kept) == 64
     for number in range(5):
-        await chat.web.send(bot_says("x", f"p{number}", attachments=(large,)))
-        await chat.web.send(bot_says("x", f"p{number}", attachments=(large,)))  # a second try
+        await post(chat.web, bot_says("x", f"p{number}", attachments=(large,)))
+        await post(chat.web, bot_says("x", f"p{number}", attachments=(large,)))  # a second try
     assert list(chat.web._shelf._kept)[-2:] == ["p3", "p4"]
     assert chat.web._shelf._chars <= 6_000_000
     assert chat.web._shelf.of("p0") == {}
@@ -534,7 +535,7 @@ async def test_a_connection_that_stays_silent_is_closed(
 
 async def test_before_hello_nothing_is_told(chat: Chat) -> None:
     async with chat.page(hello=False) as quiet, chat.page() as page:
-        await chat.web.send(bot_says("private"))
+        await post(chat.web, bot_says("private"))
         await page.until("message")
         await quiet.say(type="hello", version=1)
         await quiet.until("history")
@@ -573,7 +574,7 @@ async def test_a_page_that_does_not_read_is_dropped_and_others_go_on(chat: Chat)
         transport.pause_reading()
         sent = 0
         while len(chat.web._sockets) == 2:
-            await chat.web.send(bot_says("x" * 90_000, f"out-{sent}"))
+            await post(chat.web, bot_says("x" * 90_000, f"out-{sent}"))
             await page.until("message", id=f"out-{sent}")
             sent += 1
             assert sent < 2000

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 
 from bot.agent.models import Request
-from bot.channel import Outbound
+from bot.channel import Piece
 from bot.sessions import entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.mirror import Mirror
@@ -56,7 +56,7 @@ class Conversations(RuleBasedStateMachine):
         self.lives = 0
         self.crashes = 0
         self.number = 0
-        self.delivered: list[Outbound] = []  # by engines that are gone
+        self.delivered: list[Piece] = []  # by engines that are gone
         self.accepted: dict[str, str] = {}  # message id → what a transcript must hold
         self.owed: Counter[str] = Counter()  # replies each person must get
         self.written: dict[str, list[str]] = {}  # session → its lines when last looked at

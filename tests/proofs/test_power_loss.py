@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from bot.agent.models import Request
-from bot.channel import Inbound, Outbound
+from bot.channel import Inbound, Piece
 from bot.sessions import entries
 from bot.storage import sqlite
 from bot.testing import InMemoryChannel, ScriptedModel
@@ -48,7 +48,7 @@ class World:
 
     chance: random.Random
     acknowledged: dict[str, str] = field(default_factory=dict)  # message id → text
-    delivered: list[Outbound] = field(default_factory=list)
+    delivered: list[Piece] = field(default_factory=list)
     repeats: int = 0
     losses: int = 0
 
@@ -64,7 +64,7 @@ async def live(world: World, folder: Path, then: Path, life: int) -> None:
     channel = InMemoryChannel()
     owed = waiting(folder)
     with power.disk(world.chance.randrange(2**32)) as disk:
-        taken: list[tuple[dict[str, str], list[Outbound]]] = []
+        taken: list[tuple[dict[str, str], list[Piece]]] = []
 
         def lose() -> None:
             taken.append((dict(world.acknowledged), list(channel.sent)))
@@ -137,7 +137,7 @@ async def wait_for(
     await asyncio.gather(answered, gone, return_exceptions=True)
 
 
-def check_repeats(world: World, sent: list[Outbound]) -> None:
+def check_repeats(world: World, sent: list[Piece]) -> None:
     """What came again must have been in flight: the last one its chat got before the loss."""
     before = {each.address.chat: each.text for each in world.delivered}
     known = {(each.address.chat, each.text) for each in world.delivered}

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from bot.channel import Address, Attachment, Button, Capabilities, Outbound
+from bot.channel import Address, Attachment, Button, Capabilities, Outbound, Piece
+from bot.channel.kit.pieces import numbered
 from bot.delivery import delivery as module
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
@@ -123,6 +124,36 @@ async def test_a_piece_that_was_sent_is_not_sent_again_after_a_restart(post):
     assert len(set(ids)) == len(ids) > 2
 
 
+async def test_each_message_a_text_is_rendered_to_is_noted_on_its_own(post):
+    def render(outbound):
+        return numbered(Piece(outbound, word) for word in outbound.text.split())
+
+    post.channel.render = render
+    post.channel.errors = [SendTransient(), SendLater(0.001)]
+    await post.post("one two three")
+    await post.until(lambda states: states == ["sent"])
+    assert post.texts() == ["one", "two", "three"]
+    assert [piece.id for piece in post.channel.sent] == ["letter-1", "letter-1.1", "letter-1.2"]
+
+
+async def test_a_text_of_which_nothing_can_be_shown_is_parked_and_told(post):
+    render = post.channel.render
+
+    def picky(outbound):
+        if outbound.text == "odd":
+            raise SendRefused("there is nothing to show in this message")
+        if outbound.text == "bug":
+            raise ValueError
+        return render(outbound)
+
+    post.channel.render = picky
+    await post.post("odd", "bug", "two", " \n ")
+    await post.until(
+        lambda states: sorted(states) == ["parked"] * 2 + ["sent"] * 4,
+    )
+    assert post.texts()[0] == "two"
+
+
 async def test_an_address_that_waits_holds_up_no_other(post):
     post.channel.errors = [SendLater(60)]
     await post.post("slow")
@@ -172,11 +203,11 @@ class Poisoned:
         self._word = word
         post.channel.send = self.send
 
-    async def send(self, outbound):
-        self.tries.append(outbound.text)
-        if self.is_down or (self._word in outbound.text and not self.is_well):
+    async def send(self, piece):
+        self.tries.append(piece.text)
+        if self.is_down or (self._word in piece.text and not self.is_well):
             raise SendTransient
-        return await self._send(outbound)
+        return await self._send(piece)
 
 
 async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes_out(post):
@@ -393,7 +424,7 @@ async def test_a_reply_names_its_draft_in_its_first_piece_and_what_it_answers_in
         sent = await post.wait_sent(3)
         assert [piece.draft for piece in sent] == ["7", "", ""]
         assert [piece.reply_to for piece in sent] == ["m5", "", ""]
-        assert {piece.answers for piece in sent} == {"m5"}
+        assert {piece.whole.reply_to for piece in sent} == {"m5"}
         await post.until(lambda states: set(states) == {"sent"})
 
 
@@ -405,9 +436,9 @@ class Gated:
         self._send = post.channel.send
         post.channel.send = self.send
 
-    async def send(self, outbound):
+    async def send(self, piece):
         await self.is_open.wait()
-        return await self._send(outbound)
+        return await self._send(piece)
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -496,18 +527,12 @@ async def test_each_piece_is_a_whole_message_of_its_own(post):
     await post.until(lambda states: states == ["sent"])
     texts = post.texts()
     assert " ".join(texts).split() == words.split()
+    whole = Outbound("s1.4", ADA, words, kind="notice", reply_to="m5", at=1_234)
     assert post.channel.sent == [
-        Outbound(
-            id="s1.4" if index == 0 else f"s1.4.{index}",
-            address=ADA,
-            text=texts[index],
-            kind="notice",
-            reply_to="m5" if index == 0 else "",
-            answers="m5",
-            at=1_234,
-        )
-        for index in range(len(texts))
+        Piece(whole, text, index=index, count=len(texts)) for index, text in enumerate(texts)
     ]
+    assert [piece.id for piece in post.channel.sent][:2] == ["s1.4", "s1.4.1"]
+    assert [piece.reply_to for piece in post.channel.sent][:2] == ["m5", ""]
     assert len(texts) > 2
 
 
@@ -544,7 +569,7 @@ async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
     assert await error_of(post, letter) == ("parked", "no such markup", 0)
     told = post.channel.sent
     assert {piece.kind for piece in told} == {"notice"}
-    assert {piece.answers for piece in told} == {"m5"}
+    assert {piece.whole.reply_to for piece in told} == {"m5"}
     assert told[0].id == f"unsent-{letter.id}"
     rows = await post.database.read(
         lambda tx: tx.execute("SELECT kind, asker, created_at FROM outbox WHERE id <> 1")
@@ -569,7 +594,7 @@ async def test_what_does_not_get_through_is_told_with_its_age(post):
     assert await error_of(post, letter) == ("parked", "SendTransient", 1)
     told = post.channel.sent
     assert " ".join(piece.text for piece in told).startswith("A message of mine, 5 minutes old")
-    assert {(piece.kind, piece.answers, piece.at) for piece in told} == {
+    assert {(piece.kind, piece.whole.reply_to, piece.at) for piece in told} == {
         ("notice", "m5", post.clock())
     }
     assert told[0].id == f"unsent-{letter.id}"

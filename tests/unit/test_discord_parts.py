@@ -1,4 +1,4 @@
-"""The small parts of the Discord channel: limits, menus, parcels, drafts, errors."""
+"""The small parts of the Discord channel: limits, menus, pieces, drafts, errors."""
 
 import time
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from adapters.discord.menu import payload
 from adapters.discord.pace import Pace
 from adapters.discord.render import rendered
 from adapters.discord.sdk import Route, discord
-from adapters.discord.send import failure, parcels, rows
+from adapters.discord.send import failure, messages, rows
 from bot.channel import Address, Attachment, Button, Command, Outbound
 from bot.channel.kit.supervisor import Backoff
 from bot.channel.kit.text import units
@@ -106,14 +106,15 @@ def test_a_menu_keeps_discords_rules():
     assert all(command["description"] for command in made)
 
 
-def test_parcels_hold_what_one_message_takes():
+def test_pieces_hold_what_one_message_takes():
     def cut(*sizes: int, text="x"):
         files = tuple(Attachment("a", "", b"x" * size) for size in sizes)
-        made = parcels(Outbound("o", Address("discord", "a", "1"), text, attachments=files))
-        return [(part.text, [len(f.data) for f in part.files]) for part in made]
+        made = messages(Outbound("o", Address("discord", "a", "1"), text, attachments=files))
+        return [(part.text, [len(f.data) for f in part.attachments]) for part in made]
 
     assert cut() == [("x", [])]
-    assert cut(text=" \u200b") == []
+    with pytest.raises(SendRefused, match="nothing to show"):
+        cut(text=" \u200b")
     assert cut(5, text="") == [("", [5])]
     assert cut(0, 10_000_001, 7) == [("x", [7])]
     assert cut(6_000_000, 6_000_000) == [("x", [6_000_000]), ("", [6_000_000])]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.channel import Address, Attachment, Button
+from bot.channel import Address, Attachment, Button, Capabilities, Piece
 from bot.delivery import outbox
 from bot.delivery.outbox import Extra, Letter, Queue
 from bot.storage.sqlite import SqliteDatabase
@@ -92,7 +92,8 @@ async def test_what_is_read_back_is_what_was_stored(database: SqliteDatabase, mo
 )
 def test_a_piece_has_the_same_id_each_time(entry: str, ids: list[str]):
     letter = Letter(9, ADA, "reply", "x", "", 0, entry, 5)
-    assert [letter.piece_id(index) for index in range(2)] == ids
+    whole = letter.outbound(Capabilities())
+    assert [Piece(whole, "x", index=index).id for index in range(2)] == ids
 
 
 async def test_a_queue_is_one_place_and_one_person(database: SqliteDatabase):

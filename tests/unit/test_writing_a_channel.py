@@ -20,7 +20,7 @@ from bot.errors import SendTransient
 from bot.settings.plugins import GROUP, config_model
 from bot.testing import RecordingEngine
 from tests.fakes import written_channel
-from tests.support import until
+from tests.support import post, until
 
 ROOT = written_channel.DOCUMENT.parents[1]
 LONGEST = 70  # lines
@@ -47,6 +47,7 @@ def test_the_example_is_short_and_needs_nothing_but_the_contract():
     assert len(source.splitlines()) <= LONGEST
     assert re.findall(r"^(?:from bot|import bot).*", source, re.MULTILINE) == [
         "from bot import channel, errors",
+        "from bot.channel.kit.pieces import TakesMarkdown",
         "from bot.channel.kit.supervisor import Supervisor",
     ]
 
@@ -126,13 +127,13 @@ async def test_a_file_that_is_still_empty_waits_and_links_lead_nowhere(mailbox, 
 
 async def test_a_piece_that_is_sent_again_is_the_same_file(mailbox, ada):
     for _ in range(2):
-        await mailbox.send(Outbound("o", PLACE, "hello", at=5))
+        await post(mailbox, Outbound("o", PLACE, "hello", at=5))
     assert [path.name for path in (ada / "out").iterdir()] == ["5-o.md"]
 
 
 async def test_somebody_without_a_folder_is_tried_again_later(mailbox):
     with pytest.raises(SendTransient):
-        await mailbox.send(Outbound("o", channel.Address("mailbox", "default", "bob"), "hello"))
+        await post(mailbox, Outbound("o", channel.Address("mailbox", "default", "bob"), "hello"))
 
 
 PARTS = [
