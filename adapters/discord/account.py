@@ -12,7 +12,7 @@ from yarl import URL
 
 from adapters.discord import DiscordConfig, inbound, places, presses
 from adapters.discord.api import Rest, new_session, reason
-from adapters.discord.drafts import Drafts
+from adapters.discord.drafts import DiscordDrafts
 from adapters.discord.events import Event, Events
 from adapters.discord.files import Shelf, origin
 from adapters.discord.gateway import Connection, Invalidated, Lost
@@ -72,7 +72,7 @@ class Account:
         self._session = new_session()
         self.rest = Rest(token, config.api_root, self._session)
         self.places = Places()
-        self.drafts = Drafts(self.rest, name, self.supervisor.spawn, pace)
+        self.drafts = DiscordDrafts(self.rest, name, self.supervisor.spawn, pace)
         self.replies = Replies(self.rest, name, self.supervisor.spawn, pace)
         self.sender = Sender(self.rest, self.drafts, self.replies, self.places)
         hosts = frozenset(origin(URL(address)) for address in config.attachment_hosts)

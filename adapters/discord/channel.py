@@ -89,6 +89,7 @@ class Discord:
         if account is not None and is_id(address.chat) and not account.supervisor.stopping.is_set():
             answers = number_in(account.events.triggers.get(address.chat, ""))
             await account.drafts.show(address.chat, draft_id, text, answers)
+            await account.drafts.shown(address.chat)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a sign below a message, if that works."""

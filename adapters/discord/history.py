@@ -10,7 +10,7 @@ import structlog
 
 from adapters.discord import DiscordConfig
 from adapters.discord.api import Rest, as_json, reason
-from adapters.discord.drafts import MARK, Drafts
+from adapters.discord.drafts import MARK
 from adapters.discord.inbound import (
     CHANNEL,
     CREATED,
@@ -24,6 +24,7 @@ from adapters.discord.places import Place, Places
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import identity
 from bot.channel import Inbound
+from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, listens, newest_chats
 from bot.channel.kit.shapes import Json, child, children, text
 from bot.channel.kit.supervisor import Supervisor

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from adapters.discord.api import Rest, Unreachable, as_json, file_name, reason
-from adapters.discord.drafts import NO_PREVIEWS, QUIET, Draft, Drafts, nonce, reference
+from adapters.discord.drafts import MESSAGE, NO_PREVIEWS, QUIET, nonce, reference
 from adapters.discord.inbound import number_in
 from adapters.discord.places import Places
 from adapters.discord.presses import pressable, private_to
@@ -19,6 +19,7 @@ from adapters.discord.replies import Replies, Waiting
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import identity, is_id
 from bot.channel import Attachment, Button, Outbound, Piece
+from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.pieces import numbered
 from bot.channel.kit.shapes import Json, is_blank
 from bot.channel.kit.text import pieces as cut
@@ -113,15 +114,14 @@ class Sender:
             self._drafts.leave(draft)  # for the next try
             raise
         if draft is not None and draft.message:
-            await self._drafts.drop(draft)
+            await self._drafts.remove(draft)
         return sent
 
     async def _finish(self, draft: Draft, body: Json, files: tuple[Attachment, ...]) -> str:
         # What a reply has now replaces what the draft had.
         edit: Json = {"components": [], **body}
-        ids = {"channel_id": draft.chat, "message_id": draft.message}
-        path = "/channels/{channel_id}/messages/{message_id}"
-        await self._try("PATCH", path, edit, files, ids)
+        ids = {"channel_id": draft.place, "message_id": draft.message}
+        await self._try("PATCH", MESSAGE, edit, files, ids)
         return draft.message
 
     async def _create(

@@ -14,7 +14,7 @@ from telegram.error import Conflict, InvalidToken, RetryAfter, TelegramError
 
 from adapters.telegram import TelegramConfig
 from adapters.telegram.api import Json, LeanBot, reason
-from adapters.telegram.drafts import Drafts
+from adapters.telegram.drafts import TelegramDrafts, place_of
 from adapters.telegram.files import Fetcher
 from adapters.telegram.inbound import CHANNEL, Identity, Membership
 from adapters.telegram.intake import Intake
@@ -68,7 +68,7 @@ class Account(ABC):
         self.sender = Sender(self.bot, allowance)
         self.fetcher = Fetcher(self.bot, config.api_root, session)
         self.members = Members(name, self._call)
-        self.drafts = Drafts(
+        self.drafts = TelegramDrafts(
             account=name,
             engine=engine,
             call=self._call,
@@ -115,11 +115,11 @@ class Account(ABC):
         """Send one message; a reply takes the place of what showed of it. See `Channel.send`."""
         if not piece.draft:
             return await self.sender.send(piece)
-        standing = await self.drafts.take(piece.address, piece.draft)
+        draft = await self.drafts.take(place_of(piece.address), piece.draft)
         try:
-            return await self.sender.send(piece, standing)
+            return await self.sender.send(piece, draft)
         except ChannelError:
-            self.drafts.leave(piece.address, piece.draft, standing)
+            self.drafts.leave(draft)
             raise
 
     # --- for the two ways of receiving -----------------------------------------------------------

@@ -102,7 +102,7 @@ class Telegram:
         """Show a reply that is being written, as far as it has come; see `Drafts.draft`."""
         account = self._accounts.at(address)
         if account is not None and not account.supervisor.stopping.is_set():
-            await account.drafts.show(address, draft_id, text)
+            await account.drafts.draft(address, draft_id, text)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put one of the signs Telegram allows below a message, if that works."""

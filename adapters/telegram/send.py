@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import structlog
 from telegram import InputFile
@@ -16,6 +15,7 @@ from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
 from adapters.telegram.inbound import GENERAL_TOPIC, pressable
 from adapters.telegram.pace import Allowance
 from bot.channel import Address, Attachment, Button, Piece
+from bot.channel.kit.drafts import Draft
 from bot.channel.kit.text import width
 from bot.errors import ChannelError, ChatMoved, SendLater, SendRefused, SendTransient
 
@@ -40,17 +40,6 @@ _UNSAFE = re.compile(r"[^\w.()+-]+")  # in the name of a file
 _log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class Standing:
-    """What shows of an unfinished reply in a group: a message, and the one it answers.
-
-    The message is 0 once it is taken away.
-    """
-
-    message: int
-    answers: str = ""
-
-
 class Sender:
     """Sends the messages of one account."""
 
@@ -58,12 +47,12 @@ class Sender:
         self._bot = bot
         self._allowance = allowance
 
-    async def send(self, piece: Piece, standing: Standing | None = None) -> str:
+    async def send(self, piece: Piece, draft: Draft | None = None) -> str:
         """Send one message; its id.
 
         Args:
             piece: what to send.
-            standing: what showed of it while it was being written, for it to replace.
+            draft: what showed of it while it was being written, for it to replace.
 
         Raises:
             SendLater: Telegram asks to wait, or the group has had its messages of this minute.
@@ -77,7 +66,7 @@ class Sender:
             raise SendLater(wait)
         self._allowance.spend(chat)
         try:
-            return await self._place(_frame(piece), piece, standing)
+            return await self._place(_frame(piece), piece, draft)
         except TelegramError as error:
             raise failure(error, self._bot.token) from None
 
@@ -102,28 +91,28 @@ class Sender:
         where: Json = {"chat_id": chat_id(chat), "message_id": int(message_id)}
         await self._bot.call("setMessageReaction", where | {"reaction": signs})
 
-    async def _place(self, frame: Json, piece: Piece, standing: Standing | None) -> str:
+    async def _place(self, frame: Json, piece: Piece, draft: Draft | None) -> str:
         """Send one message, in the place of an unfinished one if there is one."""
-        if standing is None or not standing.message:
+        if draft is None or not draft.message:
             return await self._message(frame, piece)
-        fits = piece.reply_to.partition(":")[0] in {"", standing.answers}
+        fits = piece.reply_to.partition(":")[0] in {"", draft.answers}
         if not piece.attachments and fits:
             with contextlib.suppress(BadRequest):  # it is gone, or too old: send a new one
-                await self._finish(frame, piece, standing)
-                return str(standing.message)
-        where: Json = {"chat_id": frame["chat_id"], "message_id": standing.message}
-        standing.message = 0
+                await self._finish(frame, piece, draft)
+                return draft.message
+        where: Json = {"chat_id": frame["chat_id"], "message_id": int(draft.message)}
+        draft.message = ""
         with contextlib.suppress(BadRequest):
             await self._bot.call("deleteMessage", where)
         return await self._message(frame, piece)
 
-    async def _finish(self, frame: Json, piece: Piece, standing: Standing) -> None:
+    async def _finish(self, frame: Json, piece: Piece, draft: Draft) -> None:
         """Turn an unfinished message into what it was to become.
 
         Raises:
             TelegramError: that cannot be done.
         """
-        parameters: Json = {"chat_id": frame["chat_id"], "message_id": standing.message}
+        parameters: Json = {"chat_id": frame["chat_id"], "message_id": int(draft.message)}
         if "reply_markup" in frame:
             parameters["reply_markup"] = frame["reply_markup"]
         try:

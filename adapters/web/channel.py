@@ -11,7 +11,6 @@ import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from adapters.web import assets, extras, protocol
-from adapters.web.drafts import DraftBoard
 from adapters.web.markdown import render
 from adapters.web.protocol import BadFrame, Send
 from adapters.web.socket import Socket
@@ -26,6 +25,7 @@ from bot.channel import (
     Inbound,
     Piece,
 )
+from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.pieces import TakesMarkdown
 from bot.errors import StorageError
 
@@ -43,6 +43,8 @@ RENDERS_AT_ONCE = 8  # history lines rendered before others get a turn
 LONG_TEXT = 2_000  # characters from which rendering is done in a thread; 1 000 take some 5 ms
 BURST = 40  # frames a page may send at once …
 FRAMES_PER_SECOND = 20.0  # … and then at this pace; faster ones wait
+INTERVAL = 0.08  # seconds between two frames of one draft
+BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update less often
 
 
 class Web(TakesMarkdown):
@@ -65,7 +67,7 @@ class Web(TakesMarkdown):
         self._engine: Engine | None = None
         self._sockets: set[Socket] = set()
         self._visits: set[asyncio.Task[Any]] = set()
-        self._drafts = DraftBoard(self._publish_draft)
+        self._drafts = WebDrafts(self)
         self._shelf = extras.Shelf()
         self._doing: dict[str, Activity] = {}  # what goes on now, by id
 
@@ -93,7 +95,7 @@ class Web(TakesMarkdown):
         """Show it on every open page; with none open it waits in the history."""
         at = piece.at or _now()
         replaces = self._drafts.clear() if piece.kind == "reply" else []
-        html = await _rendered(piece.text) if self._wants_html() else ""
+        html = await self.html(piece.text)
         line = {"id": piece.id, "role": "bot", "text": piece.text, "at": at}
         more = extras.fields(piece)
         if more:
@@ -115,10 +117,7 @@ class Web(TakesMarkdown):
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply as it grows, rendered at a calm pace."""
-        if text:
-            self._drafts.show(draft_id, text)
-        elif self._drafts.forget(draft_id):
-            self._show_draft(draft_id, "", "")
+        await self._drafts.show(draft_id, draft_id, text)
 
     async def activity(self, address: Address, activity: Activity) -> None:
         """Show on every page what goes on beside the replies, and what it came to."""
@@ -263,11 +262,12 @@ class Web(TakesMarkdown):
 
     # --- every visitor --------------------------------------------------------------------------
 
-    async def _publish_draft(self, draft_id: str, text: str) -> None:
-        html = await _rendered(text) if self._wants_html() else ""
-        self._show_draft(draft_id, text, html)
+    async def html(self, text: str) -> str:
+        """A text as HTML, if a page wants that; else empty."""
+        return await _rendered(text) if self._wants_html() else ""
 
-    def _show_draft(self, draft_id: str, text: str, html: str) -> None:
+    def show_draft(self, draft_id: str, text: str, html: str) -> None:
+        """Show a reply so far on every page; empty takes it away."""
         self._broadcast(
             lambda as_html: _draft_frame(draft_id, text, html, as_html=as_html), draft=draft_id
         )
@@ -285,6 +285,32 @@ class Web(TakesMarkdown):
 
     def _wants_html(self) -> bool:
         return any(socket.format == "html" for socket in self._greeted())
+
+
+class WebDrafts(Drafts):
+    """The replies that are being written, each in a place of its own."""
+
+    def __init__(self, web: Web) -> None:
+        super().__init__(asyncio.create_task)
+        self._web = web
+
+    async def put(self, draft: Draft) -> float:
+        """Show a draft on every page; see `Drafts.put`."""
+        loop = asyncio.get_running_loop()
+        began, text = loop.time(), draft.text
+        draft.message = draft.id
+        try:
+            html = await self._web.html(text)
+        except Exception:
+            log.exception("web.draft.failed")
+        else:
+            if not draft.closing.is_set():
+                self._web.show_draft(draft.id, text, html)
+        return max(INTERVAL, (loop.time() - began) * BUSY_SHARE)
+
+    async def remove(self, draft: Draft) -> None:
+        """Take a draft away on every page."""
+        self._web.show_draft(draft.id, "", "")
 
 
 class _Pace:

@@ -1,0 +1,157 @@
+"""Replies while they are being written: at most one in a place, changed at a calm pace."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachetools import LRUCache
+
+from bot.channel.kit.supervisor import pause
+
+REMEMBERED = 1024  # drafts that a reply could not replace yet
+
+
+@dataclass(slots=True)
+class Draft:
+    """A reply that is being written; `message` is the platform's id of what shows of it.
+
+    `answers` is the message it was sent as a reply to. `serial` tells drafts of one id apart.
+    """
+
+    place: str
+    id: str
+    answers: str = ""
+    message: str = ""
+    serial: int = 0
+    text: str = ""  # the newest
+    tried: str = ""  # the last one that was to be shown
+    next_at: float = 0.0  # event loop time from which it may change
+    is_dead: bool = False  # no later text will fare better
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: asyncio.Task[None] | None = None
+
+
+class Drafts(ABC):
+    """The unfinished replies of one account; an adapter says how one is shown and taken away.
+
+    Args:
+        spawn: runs something in a task that ends with the account.
+        first: seconds before a reply shows; one that is quicker needs no draft.
+    """
+
+    def __init__(
+        self, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]], first: float = 0.0
+    ) -> None:
+        self._spawn = spawn
+        self._first = first
+        self._open: dict[str, Draft] = {}
+        # Those that ended and are not replaced yet.
+        self._left: LRUCache[tuple[str, str], Draft] = LRUCache(REMEMBERED)
+        self._count = 0
+
+    # --- what an adapter says --------------------------------------------------------------------
+
+    @abstractmethod
+    async def put(self, draft: Draft) -> float:
+        """Show `draft.text` now; the seconds until it may change again. Never raises."""
+
+    @abstractmethod
+    async def remove(self, draft: Draft) -> None:
+        """Take away what shows of a draft. Never raises."""
+
+    def held(self, draft: Draft) -> float:
+        """Seconds that a change has to wait for something else than its own pace."""
+        return 0.0
+
+    # --- what the engine and the sender do -------------------------------------------------------
+
+    async def show(self, place: str, draft_id: str, text: str, answers: str = "") -> None:
+        """Show the text so far as soon as it may change; an empty one takes it away.
+
+        Of many texts the newest is shown, and the last one always; `shown` waits for it.
+        """
+        draft = self._open.get(place)
+        if draft is not None and (draft.id != draft_id or not text):
+            await self._drop(await self.take(place, draft.id))
+            draft = None
+        if not text:
+            await self._drop(self._left.pop((place, draft_id), None))
+            return
+        if draft is None:
+            self._count += 1
+            left = self._left.pop((place, draft_id), None) or Draft(place, draft_id, answers)
+            draft = Draft(place, draft_id, left.answers, left.message, self._count)
+            draft.next_at = asyncio.get_running_loop().time() + self._first
+            self._open[place] = draft
+        draft.text = text
+        if draft.worker is None or draft.worker.done():
+            draft.worker = self._spawn(self._work(draft))
+
+    async def shown(self, place: str) -> None:
+        """Wait until the newest text shows; whoever gives up does not break off a call."""
+        draft = self._open.get(place)
+        if draft is not None and draft.worker is not None:
+            await asyncio.wait({draft.worker})
+
+    async def take(self, place: str, draft_id: str) -> Draft | None:
+        """End a draft, for the reply to replace it; None when no message shows it."""
+        draft = self._open.get(place)
+        if draft is None or draft.id != draft_id:
+            return self._left.pop((place, draft_id), None)
+        del self._open[place]
+        draft.closing.set()
+        if draft.worker is not None:
+            await asyncio.wait({draft.worker})
+        return draft if draft.message else None
+
+    def leave(self, draft: Draft | None) -> None:
+        """Keep what a reply could not replace yet, for its next try."""
+        if draft is not None and draft.message:
+            self._left[draft.place, draft.id] = draft
+
+    def holds(self, place: str, draft_id: str) -> bool:
+        """True when this is the draft that is being written there."""
+        draft = self._open.get(place)
+        return draft is not None and draft.id == draft_id
+
+    def shows(self, place: str, message: str) -> bool:
+        """True when a message is, or may be, a reply that is being written."""
+        draft = self._open.get(place)
+        return draft is not None and draft.message in {message, ""}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The newest text of every open draft, by id."""
+        return {draft.id: draft.text for draft in self._open.values()}
+
+    def close(self) -> None:
+        """Nothing changes any more, and nothing is taken away."""
+        for draft in self._open.values():
+            draft.closing.set()
+
+    def clear(self) -> list[str]:
+        """Forget every open draft and show nothing more of it: their ids."""
+        self.close()
+        ids = [draft.id for draft in self._open.values()]
+        self._open.clear()
+        return ids
+
+    async def _drop(self, draft: Draft | None) -> None:
+        if draft is not None:
+            await self.remove(draft)
+
+    async def _work(self, draft: Draft) -> None:
+        loop = asyncio.get_running_loop()
+        while draft.tried != draft.text and not draft.is_dead:
+            wait = max(draft.next_at - loop.time(), self.held(draft))
+            if wait > 0:
+                await pause(wait, draft.closing)
+            elif not draft.closing.is_set():
+                draft.tried = draft.text
+                draft.next_at = await self.put(draft) + loop.time()
+            if draft.closing.is_set():
+                return
