@@ -217,41 +217,34 @@ def _reported(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[
 
 
 def _done(request: Request, item: Answered) -> str:
-    reporting = _reminding if item.use.name == REMIND else _stored
-    return reporting(request, item)
-
-
-def _stored(request: Request, item: Answered) -> str:
-    language = request.language
+    """What came of something that was to be kept, or said later."""
+    language, words = request.language, str(item.use.input.get("text", ""))
     match item.result.facts:
         case Stored(path, line, already=True):
             return i18n.text(language, "offline.stored_already", path=path, line=line)
         case Stored():
-            return i18n.text(language, "offline.stored", text=str(item.use.input.get("text", "")))
-        case Refused(hidden=True):
+            return i18n.text(language, "offline.stored", text=words)
+        case Scheduled(due_at):
+            zone = request.now.tzinfo if request.now else UTC
+            moment = when.shown(language, datetime.fromtimestamp(due_at / 1000, zone))
+            return i18n.text(language, "reminder.set", when=moment, text=words)
+        case Refused(hidden=True) if item.use.name == WRITE:
             return i18n.text(language, "offline.no_store")
         case _:
-            return i18n.text(language, "offline.not_stored", reason=_reason(item.result))
-
-
-def _reminding(request: Request, item: Answered) -> str:
-    language, told = request.language, item.result.facts
-    if not isinstance(told, Scheduled):
-        return i18n.text(language, "offline.not_reminding", reason=_reason(item.result))
-    zone = request.now.tzinfo if request.now else UTC
-    moment = when.shown(language, datetime.fromtimestamp(told.due_at / 1000, zone))
-    return i18n.text(language, "reminder.set", when=moment, text=str(item.use.input["text"]))
+            key = "offline.not_stored" if item.use.name == WRITE else "offline.not_reminding"
+            return i18n.text(language, key, reason=_reason(item.result))
 
 
 def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[str, bool]:
     language = request.language
-    works = [item for item in answered if not item.result.is_error]
-    if all(_is_closed(item.result) for item in answered):
+    facts = [item.result.facts for item in answered]
+    if all(isinstance(each, Refused) and each.hidden for each in facts):
         return i18n.text(language, "offline.no_search"), True
+    works = [item for item in answered if not item.result.is_error]
     if not works:
         reason = _reason(answered[0].result)
         return i18n.text(language, "offline.not_searched", reason=reason), True
-    found = [each for item in works if isinstance(each := item.result.facts, Quoted)]
+    found = [each for each in facts if isinstance(each, Quoted)]
     useful = _best([quote for each in found for quote in each.quotes], wish.said)
     if useful:
         lines = [_shown(language, quote, wish.said, cite=request.cite) for quote in useful]
@@ -261,11 +254,6 @@ def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[
     if any(each.elsewhere for each in found):
         return f"{nothing}\n\n{i18n.text(language, 'offline.elsewhere')}", True
     return nothing, False
-
-
-def _is_closed(result: ToolResult) -> bool:
-    """Whether this conversation has no memory."""
-    return isinstance(result.facts, Refused) and result.facts.hidden
 
 
 def _reason(result: ToolResult) -> str:
