@@ -16,10 +16,11 @@ from bot.agent.flush import Flushed, Flusher, FlushRequest
 from bot.agent.models import Reply, Request
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
+from bot.agent.transcript import from_json
 from bot.config import FlushConfig
 from bot.context import compaction, tokens
 from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
-from bot.facts import Quote, Quoted
+from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
@@ -194,6 +195,35 @@ async def test_what_was_recalled_is_not_written_back(memory: Memory):
     shown = model.requests[0].messages[0].text
     assert "cello well" not in shown
     assert "Turin" not in shown
+
+
+async def test_what_was_recalled_in_rows_without_facts_is_not_written_back_either(memory: Memory):
+    framed = f"Searched by words.\n{NOT_INSTRUCTIONS}\n\n[{{}} | memory | match 0.90]\n> - {{}}"
+    note = {
+        "type": "text",
+        "text": framed.format("MEMORY.md:1", "Grew up in Turin, Italy"),
+        "note": True,
+        "origin": "memory",
+    }
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": framed.format("memory/2026-01-01.md:3-4", "10:00 Ada plays the cello well"),
+        "origin": "memory",
+    }
+    use = {"type": "tool_use", "id": "t1", "name": "memory_search", "input": {}}
+    messages = (
+        Message("user", (from_json(note), Text("what do I play?"))),
+        Message("assistant", (from_json(use, "assistant"),)),
+        Message("user", (from_json(result),)),
+    )
+    model = scripted(
+        calls("memory_write", text="Ada plays the cello well"),
+        calls("memory_write", text="Grew up in Turin, Italy"),
+        "NO_REPLY",
+    )
+    assert (await memory.flush(model, *messages)).saved == ()
+    assert memory.note() == ""
 
 
 @pytest.mark.parametrize(
