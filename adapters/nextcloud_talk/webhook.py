@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import web
+from cachetools import TTLCache
 
 from adapters.nextcloud_talk import normal_url
 from adapters.nextcloud_talk.account import Account
-from adapters.nextcloud_talk.replay import Seen
 from adapters.nextcloud_talk.signing import verify, well_formed
 from bot.channel import reveal
 from bot.channel.kit.shapes import parse_json
@@ -22,9 +23,34 @@ MAX_BACKEND = 2048  # characters of a server's address
 RANDOM_HEADER = "X-Nextcloud-Talk-Random"
 SIGNATURE_HEADER = "X-Nextcloud-Talk-Signature"
 BACKEND_HEADER = "X-Nextcloud-Talk-Backend"
+SEEN = 3600.0  # seconds a random value is known; the engine knows messages for much longer
+MAX_SEEN = 50_000  # values; only calls with a good signature get one in
 READ_TIMEOUT = 5.0  # seconds for the body of a call; Talk gives up then too
 
 _log = structlog.get_logger()
+
+
+class Seen:
+    """The random values that were used, so that a signed call counts once; the oldest go first."""
+
+    def __init__(
+        self, kept: float = SEEN, most: int = MAX_SEEN, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._used: TTLCache[str, None] = TTLCache(most, kept, timer=clock)
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def add(self, value: str) -> bool:
+        """Remember a value; False when it was there already."""
+        if value in self._used:
+            return False
+        self._used[value] = None
+        return True
+
+    def forget(self, value: str) -> None:
+        """Let a value be used again: what came with it could not be stored."""
+        self._used.pop(value, None)
 
 
 class TalkWebhook(WebhookServer):

@@ -19,7 +19,6 @@ from adapters.nextcloud_talk import (
     webhook_url,
 )
 from adapters.nextcloud_talk.api import Answer
-from adapters.nextcloud_talk.replay import Seen
 from adapters.nextcloud_talk.send import (
     NotAccepted,
     body_of,
@@ -29,6 +28,7 @@ from adapters.nextcloud_talk.send import (
     reference_id,
 )
 from adapters.nextcloud_talk.signing import new_random, sign, verify, well_formed
+from adapters.nextcloud_talk.webhook import Seen
 from bot import settings
 from bot.channel import Address, Outbound, reveal
 from bot.errors import SendLater, SendRefused, SendTransient
