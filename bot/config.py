@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
-from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig
+from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section
 
 SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
 
@@ -25,14 +25,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-class Section(BaseModel):
-    """A table of the configuration file."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
-    )
 
 
 class AgentConfig(Section):

@@ -6,26 +6,27 @@ Only the configuration lives here; the SDK is imported when the channel is creat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    AccountId,
     Channel,
     ChannelConfig,
     ChannelPlugin,
     GroupConfig,
     InChat,
+    Section,
+    check_distinct,
     check_patterns,
     reveal,
 )
 
 PUBLIC_API = "https://discord.com/api/v10"
 PUBLIC_GATEWAY = "wss://gateway.discord.gg/"
-
-AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 
 
 class GuildConfig(GroupConfig):
@@ -41,10 +42,8 @@ class GuildConfig(GroupConfig):
         return not self.channels or bool({where.chat, where.parent} & {*self.channels})
 
 
-class AccountConfig(BaseModel):
+class AccountConfig(Section):
     """One more bot; what it does not set is as in [channels.discord], except the token."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     token: SecretStr | None = Field(default=None, description="This bot's own token.")
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
@@ -125,11 +124,8 @@ class DiscordConfig(ChannelConfig):
 
     @model_validator(mode="after")
     def _accounts_differ(self) -> Self:
-        by_token: dict[str, str] = {}
-        for name, token in self.tokens().items():
-            twin = by_token.setdefault(token.get_secret_value().strip(), name)
-            if twin != name:
-                raise ValueError(f'accounts "{twin}" and "{name}" have the same token')
+        tokens = self.tokens().items()
+        check_distinct({name: reveal(token).strip() for name, token in tokens}, "token")
         return self
 
     @model_validator(mode="after")

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, StringConstraints, model_validator
 
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    AccountId,
     Channel,
     ChannelConfig,
     ChannelPlugin,
     GroupConfig,
+    Section,
+    check_distinct,
     reveal,
 )
 
-AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 WebhookPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]{0,200}$")]
 GroupPolicy = Literal["allowlist", "open", "disabled"]
 
@@ -51,13 +53,11 @@ class Seat:
     rooms: tuple[str, ...]  # tokens of the rooms the configuration lets it into by name
 
 
-class AccountConfig(BaseModel):
+class AccountConfig(Section):
     """One more bot, on this or another server; its secret is its own, the rest is inherited.
 
     The API user is inherited only on the same server.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     base_url: str = Field(default="", description="Address of this bot's Nextcloud.")
     bot_secret: SecretStr | None = Field(default=None, description="This bot's own secret.")
@@ -179,12 +179,9 @@ class NextcloudTalkConfig(ChannelConfig):
 
     @model_validator(mode="after")
     def _bots_differ(self) -> Self:
-        taken: dict[str, str] = {}
-        for name, seat in self.seats().items():
-            # The secret says whose a call is: what names the server in it is not signed.
-            twin = taken.setdefault(reveal(seat.secret), name)
-            if twin != name:
-                raise ValueError(f'accounts "{twin}" and "{name}" have the same bot_secret')
+        # The secret says whose a call is: what names the server in it is not signed.
+        secrets = {name: reveal(seat.secret) for name, seat in self.seats().items()}
+        check_distinct(secrets, "bot_secret")
         return self
 
 

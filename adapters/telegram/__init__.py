@@ -6,25 +6,31 @@ Only the configuration lives here; the SDK is imported when the channel is creat
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, model_validator
 
-from bot.channel import DEFAULT_ACCOUNT, Channel, ChannelConfig, ChannelPlugin, reveal
+from bot.channel import (
+    DEFAULT_ACCOUNT,
+    AccountId,
+    Channel,
+    ChannelConfig,
+    ChannelPlugin,
+    Section,
+    check_distinct,
+    reveal,
+)
 
 PUBLIC_API = "https://api.telegram.org"
 
 # Telegram's own rule for the secret of a webhook.
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
-AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 Mode = Literal["polling", "webhook"]
 
 
-class AccountConfig(BaseModel):
+class AccountConfig(Section):
     """One more bot; what it does not set is as in [channels.telegram], except the token."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     token: SecretStr | None = Field(default=None, description="This bot's own token.")
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
@@ -89,11 +95,7 @@ class TelegramConfig(ChannelConfig):
 
     @model_validator(mode="after")
     def _accounts_differ(self) -> Self:
-        by_token: dict[str, str] = {}
-        for name, token in self.tokens().items():
-            twin = by_token.setdefault(token.get_secret_value(), name)
-            if twin != name:
-                raise ValueError(f'accounts "{twin}" and "{name}" have the same token')
+        check_distinct({name: reveal(token) for name, token in self.tokens().items()}, "token")
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ its own, plus a field of `Capabilities` that declares it. `kit` has what adapter
 from __future__ import annotations
 
 from bot.channel.config import (
+    AccountId,
     ChannelConfig,
     ChannelPlugin,
     ChannelScope,
@@ -18,6 +19,8 @@ from bot.channel.config import (
     InChat,
     Rule,
     ScopeConfig,
+    Section,
+    check_distinct,
     check_patterns,
     reveal,
 )
@@ -61,6 +64,7 @@ from bot.channel.values import (
 
 __all__ = [
     "DEFAULT_ACCOUNT",
+    "AccountId",
     "Activities",
     "Activity",
     "Address",
@@ -100,7 +104,9 @@ __all__ = [
     "ReplyTo",
     "Rule",
     "ScopeConfig",
+    "Section",
     "Typing",
+    "check_distinct",
     "check_patterns",
     "reveal",
 ]

@@ -7,18 +7,26 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from bot.channel.seams import Channel
 
+AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 
-class Rule(BaseModel):
+
+class Section(BaseModel):
+    """A table of the configuration file: frozen, and nothing unknown in it."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+
+class Rule(Section):
     """One rule. Every field that is given must match; a rule with no field matches everything."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     action: Literal["allow", "deny"] = Field(description="What a match means.")
     channel: str = Field(default="", description="Channel name.")
@@ -31,10 +39,8 @@ class Rule(BaseModel):
     key_prefix: str = Field(default="", description="Beginning of the session key.")
 
 
-class ScopeConfig(BaseModel):
+class ScopeConfig(Section):
     """`[scope]`: may a session see memory and past conversations?"""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     default: Literal["allow", "deny"] = Field(
         default="deny", description="When no rule matches. Private files stay private either way."
@@ -45,10 +51,8 @@ class ScopeConfig(BaseModel):
     )
 
 
-class ChannelScope(BaseModel):
+class ChannelScope(Section):
     """`[channels.<name>.scope]`: what this channel's chats may see."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     default: Literal["", "allow", "deny"] = Field(
         default="",
@@ -90,10 +94,8 @@ class InChat(Protocol):
         ...
 
 
-class GroupConfig(BaseModel):
+class GroupConfig(Section):
     """`[channels.<name>.groups.<id>]`: one room; what it leaves out is as in the whole channel."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     enabled: bool = Field(default=True, description="Whether the bot listens in this room.")
     allow_from: tuple[str, ...] = Field(
@@ -114,12 +116,8 @@ class GroupConfig(BaseModel):
     streaming: bool = Field(default=True, description="Show replies while they are being written.")
 
 
-class ChannelConfig(BaseModel):
+class ChannelConfig(Section):
     """What every channel's section of the configuration has; a channel adds its own fields."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
-    )
 
     enabled: bool = Field(default=True, description="Whether this channel runs.")
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
@@ -267,6 +265,19 @@ class ChannelPlugin:
     ready: Callable[[Any], bool] = lambda _config: True
     env: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     needs: str = ""
+
+
+def check_distinct(secrets: Mapping[str, str], what: str) -> None:
+    """Refuse two accounts with one secret, given by account: each would get the other's messages.
+
+    Raises:
+        ValueError: the message names them.
+    """
+    taken: dict[str, str] = {}
+    for name, secret in secrets.items():
+        twin = taken.setdefault(secret, name)
+        if twin != name:
+            raise ValueError(f'accounts "{twin}" and "{name}" have the same {what}')
 
 
 def check_patterns(patterns: Iterable[str]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import structlog
 
 FILE_MODE = 0o600
-FOLDER_MODE = 0o700
 OTHERS = 0o077
 
 log = structlog.get_logger(__name__)
