@@ -140,6 +140,7 @@ class Gateway:
         if message is not None and code and not conversation.is_paired:
             # Another process has just let them in, and the books are read again only now and then.
             self._directory.admitted(inbound.channel, inbound.account, inbound.sender)
+        if message is not None and conversation.generation is not self._directory.now:
             message = replace(message, conversation=self._directory.renewed(conversation))
         if message is not None and command is not None:  # now, beside a running turn
             message = await self._answered(message, command)

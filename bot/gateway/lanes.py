@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from bot.config import QueueConfig
 from bot.errors import StorageError
@@ -95,10 +96,12 @@ class Lanes:
                 raise
 
     async def _answer(self, key: str, rows: list[Waiting]) -> None:
-        command = rows[0].conversation.command
-        if command is not None:
+        conversation = self._directory.renewed(rows[0].conversation)
+        command = conversation.command
+        if command is not None and conversation.is_admitted:
             async with self._attempts.preparing(rows):
-                rest = await self._commander.run(rows[0], command)
+                row = replace(rows[0], conversation=conversation)
+                rest = await self._commander.run(row, command)
             if rest is None:
                 return
             rows = [rest]

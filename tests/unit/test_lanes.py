@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.channel import Inbound
-from bot.config import Config, QueueConfig
+from bot.config import QueueConfig
 from bot.errors import StorageFull
 from bot.gateway import inbox
 from bot.gateway.attempts import MAX_TRIES
@@ -22,7 +22,7 @@ from bot.gateway.lanes import Lanes
 from bot.identity import Parsed, Policy
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import PATIENCE, until
+from tests.support import PATIENCE, make_config, until
 
 
 class Program:
@@ -39,7 +39,7 @@ class Program:
         self.errors: list[Exception] = []
         self.gives_up = False
         self._number = 0
-        self.directory = Directory(Policy.of(Config(), ZoneInfo("UTC")))
+        self.directory = Directory(Policy.of(make_config(Path("unused"))[0], ZoneInfo("UTC")))
         self.lanes = self.begin(**config)
 
     def begin(self, *, max_turns: int = 4, **config: object) -> Lanes:
@@ -359,3 +359,15 @@ async def test_stopping_does_not_wait_longer_than_it_may(database: SqliteDatabas
     await until(lambda: program.running == 1)
     await program.lanes.stop(0)
     assert program.running == 0
+
+
+async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(
+    database: SqliteDatabase,
+):
+    program = Program(database)
+    row = await program.store("/help")
+    closed, _ = make_config(Path("unused"), channels={"memory": {"dm_policy": "disabled"}})
+    program.directory.configure(Policy.of(closed, ZoneInfo("UTC")))
+    await program.lanes.put(row)
+    await program.idle()
+    assert program.did == [["/help"]]  # who lets messages on to the model refuses it
