@@ -29,6 +29,7 @@ from bot.sessions.entries import Entry, NewEntry, Role
 from bot.wellformed import well_formed
 
 _ORIGINS = frozenset(get_args(Whose))
+_RECALLED: frozenset[Whose] = frozenset({"memory", "before", "carried", "unknown"})  # of such notes
 _TIME = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d\]\n")
 
 
@@ -64,7 +65,8 @@ def to_json(block: Block) -> Mapping[str, Any]:
     match block:
         case Text(text, note, origin, told):
             noted = {"note": True} if note else {}
-            return {"type": "text", "text": text, "origin": origin, **noted, **_kept(told)}
+            kept = {} if told is None else {"facts": facts.to_json(told)}
+            return {"type": "text", "text": text, "origin": origin, **noted, **kept}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
         case ToolResult(id_, text, is_error, origin, told):
@@ -73,8 +75,8 @@ def to_json(block: Block) -> Mapping[str, Any]:
                 "tool_use_id": id_,
                 "content": text,
                 "origin": origin,
+                "facts": None if told is None else facts.to_json(told),
                 **({"is_error": True} if is_error else {}),
-                **_kept(told),
             }
         case Picture(media_type, ref):
             return {"type": "image", "media_type": media_type, "artifact": ref}
@@ -87,8 +89,9 @@ def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
     match data:
         case {"type": "text", "text": str(text)}:
             note = bool(data.get("note"))
-            told = _facts(data, text) if note else None
-            return Text(text, note, _origin(data, role, text, note=note), told)
+            origin = _origin(data, role, text, note=note)
+            told = _facts(data, text) if note and origin in _RECALLED else None
+            return Text(text, note, origin, told)
         case {"type": "tool_use", "id": str(id_), "name": str(name)}:
             return ToolUse(id_, name, data.get("input") or {})
         case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
@@ -100,11 +103,8 @@ def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
             return Opaque(data)
 
 
-def _kept(told: Facts | None) -> Mapping[str, Any]:
-    return {} if told is None else {"facts": facts.to_json(told)}
-
-
 def _facts(data: Mapping[str, Any], text: str) -> Facts | None:
+    """What a block tells the engine; only one stored before facts were is read by its words."""
     return facts.from_json(data["facts"]) if "facts" in data else facts.read(text)
 
 
