@@ -28,8 +28,8 @@ def test_each_module_has_its_line_and_each_mutant_left_its_name(
     assert mutants.main(tmp_path) == 1
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        "bot/one.py 6 of 10 60.0% 1 without end 3 left (1 not tried)",
-        "bot/two.py 10 of 10 100.0% 0 without end 0 left",
+        "bot/one.py 6 of 10 60.0% 1 without end 3 left 0 the same (1 not tried)",
+        "bot/two.py 10 of 10 100.0% 0 without end 0 left 0 the same",
         "timeout one.m7",
         "untested one.m8",
         "survived one.m6",
@@ -68,3 +68,63 @@ def test_a_part_is_chosen_at_random_and_the_same_each_time(
     rest = chosen(40)[:40]
     noted(tmp_path, "bot/one.py", *[WAITS] * 50)
     assert chosen(50)[:50] == first[:10] + rest
+
+
+CODE = """
+def x_keep__mutmut_orig(tx, a):
+    tx.execute(f"UPDATE {TABLE} SET state = 'sent' WHERE id = ?", (a, "Here"))
+def x_keep__mutmut_1(tx, a):
+    tx.execute(f"update {TABLE} set state = 'sent' where id = ?", (a, "Here"))
+def x_keep__mutmut_2(tx, a):
+    tx.execute(f"UPDATE {TABLE} SET STATE = 'SENT' WHERE ID = ?", (a, "Here"))
+def x_keep__mutmut_3(tx, a):
+    tx.execute(f"UPDATE {TABLE} SET state = 'sent' WHERE id = ?", (a, "here"))
+class Guard:
+    async def xǁGuardǁask__mutmut_orig(self, request):
+        if request.headers.get("Host", "A").lower():
+            request.headers["Allow"] = "GET"
+        return Response("SELECTED", headers={"Location": "/In"})
+    async def xǁGuardǁask__mutmut_1(self, request):
+        if request.headers.get("HOST", "A").lower():
+            request.headers["Allow"] = "GET"
+        return Response("SELECTED", headers={"Location": "/In"})
+    async def xǁGuardǁask__mutmut_2(self, request):
+        if request.headers.get("Host", "a").lower():
+            request.headers["Allow"] = "GET"
+        return Response("SELECTED", headers={"Location": "/In"})
+    async def xǁGuardǁask__mutmut_3(self, request):
+        if request.headers.get("Host", "A").lower():
+            request.headers["allow"] = "GET"
+        return Response("SELECTED", headers={"Location": "/In"})
+    async def xǁGuardǁask__mutmut_4(self, request):
+        if request.headers.get("Host", "A").lower():
+            request.headers["Allow"] = "get"
+        return Response("SELECTED", headers={"Location": "/In"})
+    async def xǁGuardǁask__mutmut_5(self, request):
+        if request.headers.get("Host", "A").lower():
+            request.headers["Allow"] = "GET"
+        return Response("SELECTED", headers={"LOCATION": "/In"})
+    async def xǁGuardǁask__mutmut_6(self, request):
+        if request.headers.get("Host", "A").lower():
+            request.headers["Allow"] = "GET"
+        return Response("SELECTED", headers={"Location": "/in"})
+    async def xǁGuardǁask__mutmut_7(self, request):
+        if request.headers.get("Host", "A").lower():
+            request.headers["Allow"] = "GET"
+        return Response("selected", headers={"Location": "/In"})
+"""
+
+
+def test_sql_and_names_of_headers_say_the_same_in_other_letters_and_nothing_else_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    keep = [f"one.x_keep__mutmut_{number}" for number in range(1, 4)]
+    ask = [f"one.xǁGuardǁask__mutmut_{number}" for number in range(1, 8)]
+    assert mutants.same(CODE, [*keep, *ask]) == {keep[0], ask[0], ask[2], ask[4]}
+    codes = dict.fromkeys(keep, SURVIVED) | dict.fromkeys(ask, KILLED)
+    (tmp_path / "one.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    (tmp_path / "one.py").write_text(CODE, "utf-8")
+    mutants.main(tmp_path)
+    first, *left = capsys.readouterr().out.splitlines()
+    assert " ".join(first.split()) == "one.py 7 of 9 77.8% 0 without end 2 left 1 the same"
+    assert left == [f"survived  {name}" for name in keep[1:]]
