@@ -685,6 +685,23 @@ async def test_a_text_is_counted_once_however_often_it_is_tried_again(post):
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
 
 
+async def test_what_cannot_be_counted_holds_up_nothing(post, monkeypatch):
+    Poisoned(post, "bad")
+    read = post.database.read
+
+    async def read_or_fail(work):
+        if work is outbox.waiting_again:
+            raise StorageFull
+        return await read(work)
+
+    monkeypatch.setattr(post.database, "read", read_or_fail)
+    await post.post("bad", "two")
+    await post.until(lambda states: states == ["parked", "sent"])
+    await post.delivery.again()
+    await post.idle()
+    assert post.metrics.registry.get_sample_value("confidant_outbox_unsent") == 0
+
+
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_be_noted(
     post, fails
