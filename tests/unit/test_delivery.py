@@ -594,8 +594,8 @@ async def test_what_does_not_get_through_is_told_with_its_age(post):
     assert await error_of(post, letter) == ("parked", "SendTransient", 1)
     told = post.channel.sent
     assert " ".join(piece.text for piece in told).startswith("A message of mine, 5 minutes old")
-    assert {(piece.kind, piece.whole.reply_to, piece.at) for piece in told} == {
-        ("notice", "m5", post.clock())
+    assert {(piece.kind, piece.whole.reply_to, piece.at, piece.address) for piece in told} == {
+        ("notice", "m5", post.clock(), ADA)
     }
     assert told[0].id == f"unsent-{letter.id}"
     assert await post.states() == ["parked"]  # what was told is sent at once, not stored

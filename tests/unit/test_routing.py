@@ -274,6 +274,13 @@ def test_the_place_of_a_message_says_where_it_was_written_and_by_whom():
         thread="7",
         chat_type="direct",
     )
+    as_other = place_of(config, written, ("discord", "77"))
+    assert (as_other.key, as_other.person) == (
+        session_key(config, written, ("discord", "77")),
+        "discord:77",
+    )
+    assert as_other.key != key
+    assert (as_other.channel, as_other.chat) == ("telegram", "c1")
     assert place_of(config, replace(written, sender="1")).person == OWNER
     assert place_of(config, replace(written, chat_type="group")).chat_type == "group"
 
