@@ -86,8 +86,9 @@ async def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.001)
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     made = Post(database)
-    yield made
-    await made.delivery.stop(0)
+    with capture_logs():  # to draw the tracebacks takes seconds
+        yield made
+        await made.delivery.stop(0)
     await database.close()
 
 
@@ -337,7 +338,7 @@ async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post)
 
 async def test_a_mistake_of_the_channel_is_tried_a_few_times_and_then_parked(post):
     post.channel.errors = [KeyError("ours")] * module.MAX_BUGS
-    with capture_logs() as logs:  # to draw the tracebacks takes seconds
+    with capture_logs() as logs:
         await post.post("one", "two")
         await post.until(lambda states: states == ["parked", "sent", "sent"])
     events = [line["event"] for line in logs if line["log_level"] == "error"]
@@ -623,18 +624,16 @@ async def test_a_notice_that_is_refused_too_lets_the_text_wait(post):
 @pytest.mark.parametrize(("bugs", "state"), [(2, "sent"), (3, "parked")])
 async def test_what_the_channel_should_have_mapped_is_tried_three_times(post, bugs, state):
     post.channel.errors = [KeyError("ours")] * bugs
-    with capture_logs():
-        letter = (await post.post("one"))[0]
-        await post.until(lambda states: states[0] == state)
+    letter = (await post.post("one"))[0]
+    await post.until(lambda states: states[0] == state)
     if state == "parked":
         assert await error_of(post, letter) == ("parked", "given up after KeyError", 0)
 
 
 async def test_an_outage_between_is_no_mistake_of_the_channel(post):
     post.channel.errors = [KeyError(), SendTransient(), KeyError(), SendTransient()]
-    with capture_logs():
-        await post.post("one")
-        await post.until(lambda states: states == ["sent"])
+    await post.post("one")
+    await post.until(lambda states: states == ["sent"])
 
 
 @pytest.mark.parametrize(("failures", "state"), [(2, "sent"), (3, "parked")])
