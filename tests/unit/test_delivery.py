@@ -272,6 +272,7 @@ async def test_what_was_parked_goes_on_with_its_next_piece(post):
     platform = Poisoned(post, "word020")
     await post.post(" ".join(f"word{n:03}" for n in range(30)))
     await post.until(lambda states: states == ["parked"])
+    assert sum("word020" in text for text in platform.tries) == module.PARK_TRIES
     platform.is_well = True
     await post.restart()
     await post.delivery.again()
