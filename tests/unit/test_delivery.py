@@ -576,9 +576,12 @@ async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
     assert {piece.whole.reply_to for piece in told} == {"m5"}
     assert told[0].id == f"unsent-{letter.id}"
     rows = await post.database.read(
-        lambda tx: tx.execute("SELECT kind, asker, created_at FROM outbox WHERE id <> 1")
+        lambda tx: tx.execute("SELECT kind, asker, created_at, done_at FROM outbox ORDER BY id")
     )
-    assert list(map(tuple, rows)) == [("notice", "bob", post.clock())]
+    assert list(map(tuple, rows)) == [
+        ("reply", "bob", post.clock(), post.clock()),
+        ("notice", "bob", post.clock(), post.clock()),
+    ]
     await post.idle()
     read = post.metrics.registry.get_sample_value
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "refused"}) == 1
