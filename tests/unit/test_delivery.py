@@ -608,21 +608,24 @@ async def test_what_does_not_get_through_is_told_with_its_age(post):
     assert await post.states() == ["parked"]  # what was told is sent at once, not stored
 
 
-async def test_a_notice_that_is_refused_too_lets_the_text_wait(post):
+@pytest.mark.parametrize("error", [SendRefused("no notices"), ChatMoved("elsewhere")])
+async def test_a_notice_that_does_not_get_through_either_lets_the_text_wait(post, error):
     send = post.channel.send
     seen: list[str] = []
 
     async def moody(outbound):
         seen.append(outbound.kind)
         if outbound.kind == "notice":
-            raise SendRefused("no notices")
+            raise error
         if len(seen) < 3 * module.PARK_TRIES:
             raise SendTransient
         return await send(outbound)
 
     post.channel.send = moody
-    await post.post("bad")
-    await post.until(lambda states: states == ["sent"])
+    with capture_logs() as logs:
+        await post.post("bad")
+        await post.until(lambda states: states == ["sent"])
+    assert "worker.failed" not in {line["event"] for line in logs}
     assert seen.count("notice") > 1
     assert post.texts() == ["bad"]
 
