@@ -320,6 +320,10 @@ async def test_after_a_week_a_parked_text_is_given_up(post, monkeypatch):
     await post.post("two")
     await post.until(lambda states: states == ["parked", "sent"])
     assert platform.tries[before:] == ["two"]
+    rows = await post.database.read(
+        lambda tx: tx.execute("SELECT again, done_at FROM outbox WHERE text = 'bad'")
+    )
+    assert list(map(tuple, rows)) == [(0, post.clock())]
 
 
 async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post):
