@@ -24,7 +24,7 @@ from bot.context.extract import Said
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.errors import ConfidantError, ModelTimeout
 from bot.facts import Quoted
-from bot.memory import paths
+from bot.memory import layout
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place, day_note
 from bot.messages import Message, Text, ToolResult
@@ -176,14 +176,14 @@ class Flusher:
     async def _wishes(self, context: ToolContext) -> str:
         """What the operator wants, from AGENTS.md and the configuration; empty without any."""
         files = await self._files.bootstrap(context.view)
-        rules = next((file.text for file in files if file.name == paths.AGENTS_FILE), "")
+        rules = next((file.text for file in files if file.name == layout.AGENTS_FILE), "")
         most = min(FILE_CAP, int(context.window * RULES_SHARE))
         parts = ("" if is_blank(rules) else capped(rules.strip(), most), self._config.system_prompt)
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     async def _known(self, context: ToolContext) -> list[Said]:
         """What the lasting facts and today's note say."""
-        names = (paths.main_file(context.view), day_note(context.now))
+        names = (layout.main_file(context.view), day_note(context.now))
         texts = {name: await self._files.ending(context.view, name, KNOWN) for name in names}
         return [Said("memory", f"{name}\n{text}") for name, text in texts.items() if text]
 
@@ -193,7 +193,7 @@ def _system(context: ToolContext, wishes: str) -> str:
         wishes=_WISHES.format(wishes=wishes) if wishes else "",
         now=context.now,
         note=day_note(context.now),
-        main=paths.main_file(context.view),
+        main=layout.main_file(context.view),
         silent=TOKENS[0],
     )
 

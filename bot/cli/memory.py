@@ -13,7 +13,7 @@ from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
 from bot.gateway.memory import OWNER_VIEW, Memory
-from bot.memory import markdown, paths
+from bot.memory import layout, markdown
 from bot.memory.search import Found
 from bot.sessions import forgetting
 from bot.settings import Loaded
@@ -159,8 +159,8 @@ def _is_running(config: Config) -> bool:
 
 def _where(hit: Found) -> str:
     """Where a passage stands, or when it was said."""
-    if hit.path.endswith(paths.SUFFIX):
-        return f"{paths.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
+    if hit.path.endswith(layout.SUFFIX):
+        return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
     return f"said {local_time(hit.at)}"
 
 

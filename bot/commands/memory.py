@@ -15,7 +15,7 @@ from bot.commands.base import Answer, Apply, Call, Draft, saying
 from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
-from bot.memory import markdown, paths
+from bot.memory import layout, markdown
 from bot.memory.search import Findings, Found
 from bot.scope import MemoryView
 from bot.sessions import forgetting, search, store
@@ -201,8 +201,8 @@ class MemoryCommands:
 
     def _where(self, call: Call, hit: Found) -> str:
         """Where a passage stands, or when it was said."""
-        if hit.path.endswith(paths.SUFFIX):
-            return f"{paths.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
+        if hit.path.endswith(layout.SUFFIX):
+            return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
         said = datetime.fromtimestamp(hit.at / 1000, self._desk.zone)
         return text(call.language, "memory.said", when=f"{said:%Y-%m-%d %H:%M}")
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from bot.memory import paths
+from bot.memory import layout
 from bot.memory.search import Findings
 
 MAX_QUERY = 2_000  # characters
@@ -50,7 +50,7 @@ class MemoryPages:
             return _refused(404, "there is no such space here")
         results = [
             {
-                "path": paths.shown(hit.space, hit.path),
+                "path": layout.shown(hit.space, hit.path),
                 "start_line": hit.start_line,
                 "end_line": hit.end_line,
                 "score": hit.score,

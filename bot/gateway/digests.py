@@ -25,6 +25,7 @@ import structlog
 from bot.config import SessionConfig
 from bot.identity import routing
 from bot.memory import moving
+from bot.memory.layout import PEOPLE, ROOMS
 from bot.scope.view import SHORT_DIGEST, folder_name, room_name
 from bot.sessions import lasting, rooms, store
 from bot.sessions.store import Session
@@ -33,7 +34,6 @@ from bot.storage import Database, Transaction
 _IN_KEY = re.compile(rf"~([0-9a-f]{{{routing.SHORT_DIGEST}}})(?![0-9a-f])")
 _IN_FOLDER = re.compile(rf"-[0-9a-f]{{{SHORT_DIGEST}}}$")
 _KEYED = ("sessions", "conversations", "reminders", "rooms", "link_codes", "inbox")
-_SPACES = ("people", "rooms")
 
 Ids = Mapping[str, frozenset[tuple[str, str]]]
 """What stands before a short digest in a key, and what takes the place of both, by digest."""
@@ -60,7 +60,7 @@ async def lengthen(database: Database, workspace: Path, config: SessionConfig) -
 def short_folders(workspace: Path) -> list[str]:
     """The folders of spaces whose names end in a short digest, below the workspace."""
     found: list[str] = []
-    for kind in _SPACES:
+    for kind in (PEOPLE, ROOMS):
         if (parent := workspace / kind).is_dir():
             names = sorted(path.name for path in parent.iterdir())
             found += [f"{kind}/{name}" for name in names if _IN_FOLDER.search(name)]
@@ -239,7 +239,7 @@ def _folders_of(tx: Transaction, config: SessionConfig) -> dict[str, set[str]]:
     """The folders that belong to the names of short ones."""
     chats = tx.execute("SELECT DISTINCT channel, account, chat FROM sessions")
     chats += tx.execute("SELECT DISTINCT channel, account, first FROM moved_chats")
-    names = {"people": _people(tx, config), "rooms": {room_name(*chat) for chat in chats}}
+    names = {PEOPLE: _people(tx, config), ROOMS: {room_name(*chat) for chat in chats}}
     found: dict[str, set[str]] = defaultdict(set)
     for kind, ids in names.items():
         for id_ in ids:

@@ -17,7 +17,7 @@ from bot.commands.memory import Cleared, Overview, Spot
 from bot.config import Config
 from bot.errors import StorageError
 from bot.identity import routing
-from bot.memory import embed, forget, templates
+from bot.memory import embed, forgetting, templates
 from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles
 from bot.memory.index import MemoryIndex
@@ -120,7 +120,7 @@ class GatewayMemoryDesk:
 
     async def _holding(
         self, view: MemoryView, words: str
-    ) -> AsyncGenerator[tuple[str, Sequence[forget.Match]]]:
+    ) -> AsyncGenerator[tuple[str, Sequence[forgetting.Match]]]:
         """Every file with entries that hold these words, and the entries."""
         for listed in await self._files.names(view):
             if matches := await self._files.holding(view, listed.path, words, MAX_SPOTS):

@@ -15,8 +15,10 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bot.errors import NotVisible, ToolError
+from bot.memory.layout import is_plain
 
 MAX_WRITE = 1_000_000  # bytes of a file that is written to
 SETTLING = 0.03  # seconds an editor that opened a file may take until it has written to it
@@ -41,6 +43,18 @@ class Version:
 
     data: bytes
     mode: int
+
+
+class Seen(NamedTuple):
+    """A file that was come across: its path below the root, and (mtime in ns, size, inode)."""
+
+    path: str
+    look: tuple[int, int, int]
+
+    @property
+    def size(self) -> int:
+        """How long it is, in bytes."""
+        return self.look[1]
 
 
 @contextmanager
@@ -71,6 +85,64 @@ def open_folder(parent: int, name: str, *, create: bool = False) -> int:
             os.mkdir(name, 0o700, dir_fd=parent)
         os.fsync(parent)
         return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+
+
+def walk(
+    root: Path,
+    folders: tuple[str, ...],
+    wanted: Callable[[str], bool],
+    depth: int,
+    refused: dict[str, str] | None = None,
+) -> Iterator[Seen]:
+    """Every plain file below `root` and `folders` whose name is `wanted`, each folder's own first.
+
+    Links are no files, and a folder is entered unless its name is one that a file would be wanted
+    by. `depth` is how many components a path below `folders` may have. `refused` gets the folders
+    that cannot be looked into, each ending in "/", and why.
+
+    Raises:
+        OSError: the folder to begin with cannot be read.
+    """
+    with folder(root, folders, create=False) as start:
+        prefix = "".join(f"{part}/" for part in folders)
+        yield from _walk(start, prefix, wanted, depth, {} if refused is None else refused)
+
+
+def _walk(
+    parent: int, path: str, wanted: Callable[[str], bool], depth: int, refused: dict[str, str]
+) -> Iterator[Seen]:
+    inner: list[str] = []
+    with os.scandir(parent) as entries:
+        ordered = sorted((entry for entry in entries if is_plain(entry.name)), key=_name)
+    for entry in ordered:
+        with suppress(OSError):  # it went away meanwhile
+            if wanted(entry.name):
+                if entry.is_file(follow_symlinks=False):
+                    look = entry.stat(follow_symlinks=False)
+                    at = (look.st_mtime_ns, look.st_size, look.st_ino)
+                    yield Seen(path + entry.name, at)
+            elif entry.is_dir(follow_symlinks=False):
+                inner.append(entry.name)
+    for name in inner if depth > 1 else ():
+        try:
+            following = open_folder(parent, name)
+        except OSError as error:
+            if error.errno not in HIDDEN_ERRORS:
+                refused[f"{path}{name}/"] = reason(error)
+            continue
+        try:
+            yield from _walk(following, f"{path}{name}/", wanted, depth - 1, refused)
+        finally:
+            os.close(following)
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be read, in words."""
+    return os.strerror(error.errno) if error.errno else type(error).__name__
 
 
 @contextmanager

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 from bot.errors import NotVisible, ToolError
-from bot.memory import disk, forget, markdown, paths
-from bot.memory.paths import SUFFIX, Target
+from bot.memory import disk, forgetting, layout, markdown
+from bot.memory.layout import Target
 from bot.scope import SHARED_SPACE, MemoryView
 
 MAX_LINES = 120  # of one excerpt
 MAX_CHARACTERS = 12_000  # of one excerpt
 MAX_READ = 8_000_000  # bytes of a file that are looked at; notes are far smaller
 MAX_LISTED = 50_000  # files; as many as the index takes
-
-PRIVATE = (paths.USER_FILE, paths.MEMORY_FILE, paths.ROOM_FILE)
-BOOTSTRAP = (
-    paths.AGENTS_FILE,
-    "SOUL.md",
-    "IDENTITY.md",
-    paths.USER_FILE,
-    "TOOLS.md",
-    "HEARTBEAT.md",
-    paths.MEMORY_FILE,
-    paths.ROOM_FILE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ class SpaceFiles:
             NotVisible: there is no such file, or none that this view may see.
             ToolError: the file is there but cannot be read.
         """
-        target = paths.resolve(view, path)
+        target = layout.resolve(view, path)
         return await asyncio.to_thread(self._read, target, first, lines, characters)
 
     async def text(self, view: MemoryView, path: str, characters: int) -> str:
@@ -104,7 +93,7 @@ class SpaceFiles:
         Empty when it says nothing, or cannot be read.
         """
         try:
-            target = paths.resolve(view, path)
+            target = layout.resolve(view, path)
         except NotVisible:
             return ""
         return await asyncio.to_thread(self._ending, target, characters)
@@ -114,7 +103,7 @@ class SpaceFiles:
     ) -> list[tuple[str, list[str]]]:
         """Passages of a file, each as `markdown.parted` does it with what came from elsewhere."""
         try:
-            target = paths.resolve(view, path)
+            target = layout.resolve(view, path)
         except NotVisible:
             return [("", []) for _ in passages]
 
@@ -126,13 +115,13 @@ class SpaceFiles:
 
     async def holding(
         self, view: MemoryView, path: str, words: str, most: int
-    ) -> Sequence[forget.Match]:
+    ) -> Sequence[forgetting.Match]:
         """The first entries of a file that literally hold these words; none if it is unreadable."""
         try:
-            target = paths.resolve(view, path)
+            target = layout.resolve(view, path)
         except NotVisible:
             return ()
-        return await asyncio.to_thread(lambda: forget.matches(self._whole(target), words, most))
+        return await asyncio.to_thread(lambda: forgetting.matches(self._whole(target), words, most))
 
     async def bootstrap(self, view: MemoryView) -> Sequence[Bootstrap]:
         """The files a conversation of this view begins with, in their order.
@@ -162,14 +151,14 @@ class SpaceFiles:
         return "" if markdown.says_nothing(text) else _end_of(text, characters)
 
     def _bootstrap(self, view: MemoryView) -> list[Bootstrap]:
-        own = paths.curated_files(view)
+        own = layout.curated_files(view)
         found: list[Bootstrap] = []
-        for name in BOOTSTRAP:
+        for name in layout.BOOTSTRAP:
             if name in own:
-                text = markdown.without_untrusted(self._whole(paths.resolve(view, name)))
+                text = markdown.without_untrusted(self._whole(layout.resolve(view, name)))
                 shown, conclusions = markdown.attributed(text)
                 found.append(Bootstrap(name, shown, True, conclusions))
-            elif name not in PRIVATE:
+            elif name not in layout.CURATED:
                 found.append(Bootstrap(name, markdown.plain(self._whole(Target(name, (), name)))))
         return found
 
@@ -187,49 +176,23 @@ class SpaceFiles:
     def _list(self, view: MemoryView) -> list[Listed]:
         if not view.space:
             return []
-        own = paths.space_folders(view)
-        found = [
-            Listed(name, size)
-            for name, size in self._files(own)
-            if name in paths.curated_files(view)
-        ]
-        found += self._walk(own, (paths.NOTES_FOLDER,))
-        if SHARED_SPACE in view.spaces:
-            found += self._walk((), (SHARED_SPACE,))
-        return found[:MAX_LISTED]
+        space, curated = layout.space_folders(view), layout.curated_files(view)
+        own = self._below(space, len(space), curated.__contains__, 1)
+        notes = self._below((*space, layout.NOTES_FOLDER), len(space))
+        shared = self._below((SHARED_SPACE,), 0) if SHARED_SPACE in view.spaces else iter(())
+        return list(islice(chain(own, notes, shared), MAX_LISTED))
 
-    def _files(self, folders: tuple[str, ...]) -> list[tuple[str, int]]:
-        return [(name, status.st_size) for name, status in self._entries(folders, stat.S_ISREG)]
-
-    def _walk(self, base: tuple[str, ...], parts: tuple[str, ...]) -> list[Listed]:
-        here = (*base, *parts)
-        prefix = "/".join(parts)
-        found = [
-            Listed(f"{prefix}/{name}", size)
-            for name, size in self._files(here)
-            if name.endswith(SUFFIX)
-        ]
-        if len(parts) < paths.MAX_DEPTH - 1:
-            for name, _ in self._entries(here, stat.S_ISDIR):
-                if len(found) >= MAX_LISTED:
-                    break
-                found += self._walk(base, (*parts, name))
-        return found
-
-    def _entries(
-        self, folders: tuple[str, ...], kind: Callable[[int], bool]
-    ) -> list[tuple[str, os.stat_result]]:
-        """The plainly named entries of a kind in a folder, sorted; links are of no kind."""
-        found: list[tuple[str, os.stat_result]] = []
-        try:
-            with disk.folder(self._workspace, folders, create=False) as parent:
-                for name in sorted(os.listdir(parent)):  # noqa: PTH208 - a descriptor, not a path
-                    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-                    if paths.is_plain(name) and kind(status.st_mode):
-                        found.append((name, status))
-        except OSError:
-            return found
-        return found
+    def _below(
+        self,
+        folders: tuple[str, ...],
+        above: int,
+        wanted: Callable[[str], bool] = layout.is_note,
+        depth: int = layout.MAX_DEPTH - 1,
+    ) -> Iterator[Listed]:
+        """The files below some folders, called without the first `above` of these."""
+        with suppress(OSError):
+            for seen in disk.walk(self._workspace, folders, wanted, depth):
+                yield Listed(seen.path.split("/", above)[above], seen.size)
 
 
 def _end_of(text: str, characters: int) -> str:
@@ -245,7 +208,7 @@ def unreadable(error: OSError) -> ToolError:
     """What is said of a file that could not be opened: links and missing files look the same."""
     if error.errno in disk.HIDDEN_ERRORS or error.errno is None:
         return NotVisible()
-    return ToolError(f"this file cannot be read: {os.strerror(error.errno)}")
+    return ToolError(f"this file cannot be read: {disk.reason(error)}")
 
 
 def _pick(

@@ -12,7 +12,7 @@ from typing import Literal
 
 from bot.errors import ToolError
 from bot.memory import disk
-from bot.memory.paths import MEMORY_FILE, NOTES_FOLDER, SUFFIX
+from bot.memory.layout import MEMORY_FILE, NOTES_FOLDER, SUFFIX
 
 Moved = Literal["moved", "merged", "left"]
 

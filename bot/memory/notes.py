@@ -1,7 +1,7 @@
 """Writing Markdown through a `MemoryView`: each write is on disk when it returns, or is not made.
 
 Daily notes are only ever appended to. Elsewhere an entry or a section may be replaced, and what
-stood there before moves to the day's note. Names are those of `bot.memory.paths`.
+stood there before moves to the day's note. Names are those of `bot.memory.layout`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import NotVisible, ToolError
-from bot.memory import disk, forget, markdown, paths
+from bot.memory import disk, forgetting, layout, markdown
 from bot.memory.forgetting import Forgettings, Watch
+from bot.memory.layout import NOTES_FOLDER, Target
 from bot.memory.markdown import Changed, Provenance
-from bot.memory.paths import NOTES_FOLDER, Target
 from bot.scope import MemoryView
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Notes:
         """Whether the view has a space, and its folder, or the one it would be made in, is open."""
         if not view.space:
             return False
-        folder = self._workspace.joinpath(*paths.space_folders(view), NOTES_FOLDER)
+        folder = self._workspace.joinpath(*layout.space_folders(view), NOTES_FOLDER)
         return await asyncio.to_thread(_is_open, folder)
 
     def watching(self, view: MemoryView) -> AbstractAsyncContextManager[Watch]:
@@ -126,7 +126,7 @@ class Notes:
             NotVisible: no file by that name can be in this view.
             ToolError: the disk did not take it.
         """
-        title = path.rsplit("/", 1)[-1].removesuffix(paths.SUFFIX)
+        title = path.rsplit("/", 1)[-1].removesuffix(layout.SUFFIX)
         lines = markdown.fact(text, day, by)
         return await self.append(view, path, lines, heading=f"# {title}\n\n", watch=watch)
 
@@ -145,7 +145,7 @@ class Notes:
             NotVisible: no file by that name can be in this view.
             ToolError: the disk did not take it.
         """
-        target = paths.resolve(view, path, writing=True)
+        target = layout.resolve(view, path, writing=True)
         return await self._write(lambda: self._append(target, lines, heading), watch)
 
     async def supersede(
@@ -207,13 +207,13 @@ class Notes:
             NotVisible: no file by that name can be in this view.
             ToolError: the disk did not take it.
         """
-        target = paths.resolve(view, path, writing=True)
+        target = layout.resolve(view, path, writing=True)
         gone: list[str] = []
 
         def edit(data: bytes) -> bytes:
             before = _decoded(data)
-            gone[:] = [match.text for match in forget.matches(before, words)]
-            return forget.without(before, words).encode()
+            gone[:] = [match.text for match in forgetting.matches(before, words)]
+            return forgetting.without(before, words).encode()
 
         await self._write(lambda: self._rewrite(target, edit))
         return tuple(gone)
@@ -226,8 +226,8 @@ class Notes:
         now: datetime,
         watch: Watch | None,
     ) -> Replaced:
-        target = paths.resolve(view, path, writing=True)
-        note = paths.resolve(view, day_note(now), writing=True)
+        target = layout.resolve(view, path, writing=True)
+        note = layout.resolve(view, day_note(now), writing=True)
 
         def work() -> Replaced:
             kept: dict[str, Place] = {}

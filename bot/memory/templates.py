@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from bot.memory import moving
-from bot.memory.files import BOOTSTRAP
+from bot.memory.layout import BOOTSTRAP
 from bot.storage import private
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from bot.config import MemoryConfig
 from bot.errors import StorageError
 from bot.gateway.memory import Memory
 from bot.memory.embed import Embedder
-from bot.memory.index import Document, MemoryIndex, scan
+from bot.memory.index import Document, MemoryIndex, reading
 from bot.memory.index.connection import load_vec
 from bot.memory.index.store import Store
 from bot.scope.view import folder_name
@@ -501,15 +501,15 @@ async def test_a_damaged_cache_is_an_empty_one(folder, what):
 async def test_a_note_that_cannot_be_read_is_named_and_stops_no_other(folder, monkeypatch):
     folder.write("memory/a.md", "peanuts are out")
     folder.write("memory/b.md", "oolong is in")
-    reading = scan._read_bytes
+    real = reading._read_bytes
 
     def refused(workspace, note):
-        if note.name == "memory/a.md":
+        if note.seen.path == "memory/a.md":
             raise PermissionError(13, "Permission denied")
-        return reading(workspace, note)
+        return real(workspace, note)
 
     with monkeypatch.context() as patch:
-        patch.setattr(scan, "_read_bytes", refused)
+        patch.setattr(reading, "_read_bytes", refused)
         async with folder.index() as index:
             assert await search(index, "oolong") == ["memory/b.md"]
             assert (await index.status()).problems == {"memory/a.md": "Permission denied"}
@@ -608,7 +608,7 @@ async def test_a_note_changed_while_it_is_read_is_read_again_by_the_next_search(
     async with folder.index() as index:
         note.write_text("being written")
         with monkeypatch.context() as patch:
-            patch.setattr(scan.os, "fstat", meanwhile)
+            patch.setattr(reading.os, "fstat", meanwhile)
             await index.sync("test")
         assert not writing
         assert await search(index, "peanuts") == ["memory/a.md"]

@@ -37,7 +37,7 @@ from bot.gateway import pairing
 from bot.gateway.directory import Directory
 from bot.i18n import text
 from bot.identity import Books, Link, Policy, access
-from bot.memory.paths import Target
+from bot.memory.layout import Target
 from bot.scope import MemoryView
 from bot.scope.view import folder_name
 from bot.storage.sqlite import SqliteDatabase
@@ -772,13 +772,13 @@ def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def names_lead_anywhere(patch: pytest.MonkeyPatch) -> None:
-    from bot.memory import paths
+    from bot.memory import layout
 
     def leaky(_view: MemoryView, path: str, **_known: object) -> Target:
         *folders, name = [part for part in path.split("/") if part not in {"", ".", ".."}]
         return Target(path, tuple(folders), name)
 
-    patch.setattr(paths, "resolve", leaky)
+    patch.setattr(layout, "resolve", leaky)
 
 
 def links_are_followed(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bot.errors import NotVisible, ToolError
 from bot.memory import files as memory_files
 from bot.memory.files import SpaceFiles
-from bot.memory.paths import (
+from bot.memory.layout import (
     Target,
     curated_files,
     is_plain,

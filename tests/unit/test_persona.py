@@ -20,7 +20,8 @@ from bot.context.persona import (
 )
 from bot.context.recap import recap
 from bot.memory import templates
-from bot.memory.files import BOOTSTRAP, SpaceFiles
+from bot.memory.files import SpaceFiles
+from bot.memory.layout import BOOTSTRAP
 from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
 from bot.scope import MAIN_SPACE, MemoryView
 from bot.sessions.entries import Entry

@@ -13,7 +13,7 @@ from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of
 from bot.errors import ToolError
 from bot.facts import Quote, Quoted, Stored
-from bot.memory import markdown, paths
+from bot.memory import layout, markdown
 from bot.memory.disk import MAX_WRITE
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.markdown import Provenance
@@ -148,9 +148,9 @@ class MemoryWrite:
         by = await asyncio.to_thread(
             provenance_of, text, context, untrusted=asked.untrusted, title=asked.section
         )
-        default = paths.main_file(view) if asked.is_change else day_note(now)
+        default = layout.main_file(view) if asked.is_change else day_note(now)
         path = asked.path or default
-        paths.resolve(view, path, writing=True)
+        layout.resolve(view, path, writing=True)
         _must_be_trusted(by, path, view, whole=asked.is_change)
         # What the person says now is news, also when it was recalled; the bot's echo of it is not.
         news = by == "owner" or bool(asked.replaces)
@@ -182,7 +182,7 @@ class MemoryWrite:
         self, text: str, path: str, context: ToolContext, recalled: Sequence[Recalled]
     ) -> Place | None:
         """Where these very words stand already: in what was recalled, or in the file itself."""
-        names = dict.fromkeys((path, *paths.curated_files(context.view)))
+        names = dict.fromkeys((path, *layout.curated_files(context.view)))
         files = {name: await self._files.text(context.view, name, MAX_WRITE) for name in names}
         return await asyncio.to_thread(already, text, recalled, files)
 
@@ -193,7 +193,7 @@ def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool
     Raises:
         ToolError: it would.
     """
-    if by == "untrusted" and (whole or path in paths.curated_files(view)):
+    if by == "untrusted" and (whole or path in layout.curated_files(view)):
         raise ToolError(
             "what comes from elsewhere can only be added to a note, never to lasting facts. What "
             "the person said themselves can be kept when it is written in their own words, and "

@@ -16,7 +16,7 @@ from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.transcript import origins_of
 from bot.errors import NotVisible
 from bot.facts import Quote, Quoted, excerpt
-from bot.memory import markdown, paths
+from bot.memory import layout, markdown
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
 from bot.memory.search import Found, Searcher, how
@@ -114,20 +114,14 @@ class MemorySearch:
 
 def is_file(hit: Found) -> bool:
     """Whether a passage stands in a Markdown file, not in a conversation."""
-    return hit.path.endswith(paths.SUFFIX)
+    return hit.path.endswith(layout.SUFFIX)
 
 
 def may_see(view: MemoryView, hit: Found) -> bool:
     """Whether a passage is visible in a view: what an index answers is checked once more."""
     if not is_file(hit):
         return True  # a conversation: the index was asked for the view's own and no others
-    if hit.space not in view.spaces:
-        return False
-    try:
-        paths.resolve(view, paths.shown(hit.space, hit.path))
-    except NotVisible:
-        return False
-    return True
+    return layout.may_see(view, hit.space, hit.path)
 
 
 def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
@@ -149,20 +143,21 @@ async def parted(
     snippets: dict[str, list[str]] = {}
     for hit in hits:
         if is_file(hit):
-            snippets.setdefault(paths.shown(hit.space, hit.path), []).append(hit.snippet)
+            snippets.setdefault(layout.shown(hit.space, hit.path), []).append(hit.snippet)
     done = {
         (path, snippet): parts
         for path, some in snippets.items()
         for snippet, parts in zip(some, await files.parted(view, path, some), strict=True)
     }
     return [
-        done.get((paths.shown(hit.space, hit.path), hit.snippet), (hit.snippet, [])) for hit in hits
+        done.get((layout.shown(hit.space, hit.path), hit.snippet), (hit.snippet, []))
+        for hit in hits
     ]
 
 
 def recalled(hit: Found) -> Recalled:
     """A passage as what the model now knows."""
-    return Recalled(Place(paths.shown(hit.space, hit.path), hit.start_line), hit.snippet)
+    return Recalled(Place(layout.shown(hit.space, hit.path), hit.start_line), hit.snippet)
 
 
 def where(hit: Found) -> str:
@@ -170,7 +165,7 @@ def where(hit: Found) -> str:
     lines = str(hit.start_line)
     if hit.end_line > hit.start_line:
         lines += f"-{hit.end_line}"
-    return f"{paths.shown(hit.space, hit.path)}:{lines}"
+    return f"{layout.shown(hit.space, hit.path)}:{lines}"
 
 
 # --- transcript_search ---------------------------------------------------------------------------

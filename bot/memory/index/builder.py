@@ -15,9 +15,9 @@ import structlog
 
 from bot.clock import Clock
 from bot.errors import EmbedderError
-from bot.memory import vectors
+from bot.memory import disk, vectors
 from bot.memory.embed import Embedder, TextsRefused, identity
-from bot.memory.index import pieces, scan
+from bot.memory.index import pieces, reading
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.pieces import Draft
 from bot.memory.index.store import Bare, ChunkRow, SourceRow, Store
@@ -103,28 +103,26 @@ class Builder:
 
     def _differences(
         self, store: Store, refused: dict[str, str]
-    ) -> tuple[list[scan.Found], list[int]]:
+    ) -> tuple[list[reading.Note], list[int]]:
         """The notes that are new or look different, and the sources whose note is gone."""
         known = {name: each for (_, name), each in store.sources("memory").items()}
-        changed: list[scan.Found] = []
-        for seen in scan.scan(self._workspace, refused):
-            row = known.pop(seen.name, None)
-            if row is None or row.look != seen.look:
-                found = scan.located(seen)
-                if found is not None:
-                    changed.append(found)
+        changed: list[reading.Note] = []
+        for seen in reading.files(self._workspace, refused):
+            row = known.pop(seen.path, None)
+            if (row is None or row.look != seen.look) and (note := reading.note(seen)) is not None:
+                changed.append(note)
         # What lies in a folder that cannot be looked into is not gone.
         hidden = tuple(refused)
         return changed, [each.id for name, each in known.items() if not name.startswith(hidden)]
 
-    def _read_some(self, waiting: Iterator[scan.Found], outcome: Outcome) -> list[Item]:
+    def _read_some(self, waiting: Iterator[reading.Note], outcome: Outcome) -> list[Item]:
         """The next notes, as many as are worth one transaction."""
         batch: list[Item] = []
         chunks = 0
         for found in waiting:
             try:
                 batch.append(self._read(found))
-            except scan.Changed:
+            except reading.Changed:
                 outcome.again = True
                 continue
             chunks += len(batch[-1][1])
@@ -132,23 +130,23 @@ class Builder:
                 break
         return batch
 
-    def _read(self, found: scan.Found) -> Item:
+    def _read(self, found: reading.Note) -> Item:
         try:
-            content = scan.read(self._workspace, found)
+            content = reading.read(self._workspace, found)
         except OSError as error:
-            content = scan.Content("", b"", scan.reason(error))
+            content = reading.Content("", b"", disk.reason(error))
         located = found.located
         row = SourceRow(
             kind="memory",
             partition=located.partition,
-            name=found.name,
+            name=found.seen.path,
             space=located.space,
             path=located.path,
             hash=content.hash,
             # What could not be read is looked at again each time.
-            mtime=found.look[0] if content.hash or not found.size else -1,
-            size=found.size,
-            inode=found.look[2],
+            mtime=found.seen.look[0] if content.hash or not found.seen.size else -1,
+            size=found.seen.size,
+            inode=found.seen.look[2],
             problem=content.problem,
         )
         return row, pieces.of_note(located.path, content.text)

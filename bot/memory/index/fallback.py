@@ -11,7 +11,7 @@ import apsw
 
 from bot.config import MemoryConfig
 from bot.memory import matching, ranking, words
-from bot.memory.index import pieces, scan
+from bot.memory.index import pieces, reading
 from bot.memory.index.connection import tokenizer
 from bot.memory.index.lookup import Place
 from bot.memory.index.search import Found, Request, rank
@@ -58,22 +58,23 @@ def _read(workspace: Path, request: Request) -> tuple[list[tuple[Candidate, Plac
     found: list[tuple[Candidate, Place]] = []
     left = MAX_BYTES
     try:
-        for note in scan.notes(workspace):
-            if note.located.partition not in request.partitions:
+        for seen in reading.files(workspace):
+            note = reading.note(seen)
+            if note is None or note.located.partition not in request.partitions:
                 continue
             if time.monotonic() > until or left <= 0:
                 return found, True
-            left -= note.size
+            left -= seen.size
             found += _chunks(workspace, note, len(found))
     except OSError:
         return found, True
     return found, False
 
 
-def _chunks(workspace: Path, note: scan.Found, first: int) -> list[tuple[Candidate, Place]]:
+def _chunks(workspace: Path, note: reading.Note, first: int) -> list[tuple[Candidate, Place]]:
     try:
-        text = scan.read(workspace, note).text
-    except (OSError, scan.Changed):
+        text = reading.read(workspace, note).text
+    except (OSError, reading.Changed):
         return []
     located = note.located
     return [

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from bot.memory import chunking, dates
 from bot.memory.chunking import Chunk
-from bot.memory.spaces import NOTES_FOLDER, PRIVATE_FILES, ROOM_FILE
+from bot.memory.layout import NOTES_FOLDER, PRIVATE_FILES, ROOM_FILE
 
 _SEPARATORS = re.compile(r"[-_./]+")
 

@@ -23,9 +23,9 @@ from bot.memory.index import fallback
 from bot.memory.index.connection import Extension, load_vec
 from bot.memory.index.keeper import Keeper, Kept
 from bot.memory.index.lookup import Reader
+from bot.memory.index.reading import watch
 from bot.memory.index.search import Found, Request, search
 from bot.memory.index.values import Answer, Document, Forgotten, Mode, Probe, Status
-from bot.memory.index.watch import watch
 from bot.memory.matching import WordVectors
 from bot.memory.vectors import Vectors
 from bot.storage.sqlite import run

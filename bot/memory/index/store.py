@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from bot.memory import forget, words
+from bot.memory import forgetting, layout, words
 from bot.memory.embed import Identity
 from bot.memory.index import schema
 from bot.memory.index.connection import Extension, connect, run, tokenizer
 from bot.memory.index.values import Source
-from bot.memory.spaces import PRIVATE
 from bot.storage import Row
 
 
@@ -86,7 +85,7 @@ class Store:
         self._connection = connection
         self._tokenize = tokenizer(connection)
         functions: Any = connection
-        functions.create_scalar_function("folded", forget.folded, 1, deterministic=True)
+        functions.create_scalar_function("folded", forgetting.folded, 1, deterministic=True)
         self._partitions: dict[str, int] = {}
 
     @classmethod
@@ -167,7 +166,7 @@ class Store:
         )[0]
         spaces: dict[str, int] = {}
         for name, chunks in self._run("SELECT name, chunks FROM partitions WHERE chunks > 0"):
-            space = str(name).removesuffix(PRIVATE)
+            space = layout.space_of(str(name))
             spaces[space] = spaces.get(space, 0) + int(chunks)
         bare = self._run("SELECT count(*) FROM chunks WHERE bits IS NULL")[0][0]
         total = sum(spaces.values())
@@ -248,7 +247,7 @@ class Store:
 
     def holding(self, text: str, partitions: Sequence[str]) -> list[int]:
         """The sources in these partitions with a chunk that holds a text, by forgetting's rule."""
-        wanted = forget.folded(text)
+        wanted = forgetting.folded(text)
         if not wanted:
             return []
         marks = ",".join("?" * len(partitions))

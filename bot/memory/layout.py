@@ -1,0 +1,177 @@
+"""Where memory stands: which space and partition a file lies in, and who may name it. Pure.
+
+A partition is what a search names: a space, or the private part of one. `MemoryView.partitions`
+says which ones a view holds, `_partition` which one a file lies in. Reading by name, listing and
+searching all go by these two, so nothing else has to remember that MEMORY.md is private.
+
+People name files from their own space: `MEMORY.md`, `memory/trip.md`, and `shared/…` for what the
+operator gives to everyone. Every name that means nothing in a view gets the same refusal, whether
+there is such a file somewhere else or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from bot.errors import NotVisible
+from bot.scope import MAIN_SPACE, SHARED_SPACE, MemoryView
+from bot.scope.view import PRIVATE
+
+PEOPLE = "people"
+ROOMS = "rooms"
+NOTES_FOLDER = "memory"
+AGENTS_FILE = "AGENTS.md"
+MEMORY_FILE = "MEMORY.md"
+USER_FILE = "USER.md"
+ROOM_FILE = "ROOM.md"
+PRIVATE_FILES = (MEMORY_FILE, USER_FILE)
+CURATED = (*PRIVATE_FILES, ROOM_FILE)
+BOOTSTRAP = (
+    AGENTS_FILE,
+    "SOUL.md",
+    "IDENTITY.md",
+    USER_FILE,
+    "TOOLS.md",
+    "HEARTBEAT.md",
+    MEMORY_FILE,
+    ROOM_FILE,
+)
+SUFFIX = ".md"
+MAX_NAME = 200  # bytes of one component
+MAX_DEPTH = 8  # components of a name, counted from the space
+MAX_PARTS = 24  # components below the workspace; a file deeper than this is not indexed
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file a view may name: `folders` stand below the workspace."""
+
+    path: str
+    folders: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a file stands: its space, its path inside it, and the partition that holds it."""
+
+    space: str
+    path: str
+    partition: str
+
+
+def locate(relative: PurePosixPath) -> Located | None:
+    """The place of a file below the workspace, or None when it is no searchable note.
+
+    Symlinks and what is no plain file are for the caller to leave out: a path cannot tell.
+    """
+    parts = relative.parts
+    if not 0 < len(parts) <= MAX_PARTS or not all(map(is_plain, parts)):
+        return None
+    match parts:
+        case ((("people" | "rooms") as kind), name, *inner):
+            space = f"{kind}/{name}"
+        case ("people" | "rooms", *_):
+            return None
+        case ("shared", *inner):
+            space = SHARED_SPACE
+        case (*inner,):
+            space = MAIN_SPACE
+    partition = _partition(space, tuple(inner))
+    return Located(space, "/".join(inner), partition) if partition else None
+
+
+def resolve(view: MemoryView, path: str, *, writing: bool = False) -> Target:
+    """The file that `path` means in a view.
+
+    Raises:
+        NotVisible: none, or one that can only be read when `writing`.
+    """
+    parts = tuple(path.split("/"))
+    if len(parts) > MAX_DEPTH or not all(map(is_plain, parts)):
+        raise NotVisible
+    folders, space, inner = space_folders(view), view.space, parts
+    if parts[0] == SHARED_SPACE:
+        folders, space, inner = (), SHARED_SPACE, parts[1:]
+    if (space == SHARED_SPACE and writing) or _partition(space, inner) not in view.partitions:
+        raise NotVisible
+    return Target(path, (*folders, *parts[:-1]), parts[-1])
+
+
+def may_see(view: MemoryView, space: str, path: str) -> bool:
+    """True when a view may read a file, by its path within a space."""
+    try:
+        resolve(view, shown(space, path))
+    except NotVisible:
+        return False
+    return space in view.spaces
+
+
+def curated_files(view: MemoryView) -> tuple[str, ...]:
+    """The files of a view beside its notes: a room's own, or those of a direct chat."""
+    held = view.partitions
+    return tuple(name for name in CURATED if _partition(view.space, (name,)) in held)
+
+
+def main_file(view: MemoryView) -> str:
+    """Where a view's lasting facts stand.
+
+    Raises:
+        NotVisible: it has no such file.
+    """
+    names = curated_files(view)
+    if not names:
+        raise NotVisible
+    return names[0]
+
+
+def space_folders(view: MemoryView) -> tuple[str, ...]:
+    """The folders of a view's space, below the workspace.
+
+    Raises:
+        NotVisible: the view has no space.
+    """
+    if view.space == MAIN_SPACE:
+        return ()
+    parts = tuple(view.space.split("/"))
+    if len(parts) != 2 or parts[0] not in {PEOPLE, ROOMS} or not is_plain(parts[1]):
+        raise NotVisible
+    return parts
+
+
+def shown(space: str, path: str) -> str:
+    """A path within a space, as the person knows it."""
+    return f"{SHARED_SPACE}/{path}" if space == SHARED_SPACE else path
+
+
+def space_of(partition: str) -> str:
+    """The space that a partition is the whole or the private part of."""
+    return partition.removesuffix(PRIVATE)
+
+
+def is_note(name: str) -> bool:
+    """Whether a file of this name is Markdown."""
+    return name.endswith(SUFFIX)
+
+
+def is_plain(name: str) -> bool:
+    """Whether a component is a visible name and nothing but a name."""
+    return (
+        name.isprintable()
+        and bool(name)
+        and name[0] != "."
+        and not {*name} & {"\\", ":", "/"}
+        and len(name.encode("utf-8", "surrogatepass")) <= MAX_NAME
+    )
+
+
+def _partition(space: str, inner: tuple[str, ...]) -> str:
+    """The partition that holds a file of a space; empty for one that is no note."""
+    if not inner or not is_note(inner[-1]):
+        return ""
+    if space == SHARED_SPACE or (len(inner) > 1 and inner[0] == NOTES_FOLDER):
+        return space
+    if len(inner) == 1 and space.startswith(f"{ROOMS}/"):
+        return space if inner[0] == ROOM_FILE else ""
+    return f"{space}{PRIVATE}" if len(inner) == 1 and inner[0] in PRIVATE_FILES else ""
