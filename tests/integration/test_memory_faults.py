@@ -19,7 +19,7 @@ from bot.errors import StorageError
 from bot.gateway.memory import Memory
 from bot.memory.embed import Embedder
 from bot.memory.index import Document, MemoryIndex, reading
-from bot.memory.index.connection import load_vec
+from bot.memory.index.file import load_vec
 from bot.memory.index.store import Store
 from bot.scope.view import folder_name
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
@@ -50,7 +50,14 @@ class Folder:
 
     @property
     def live(self) -> Path:
-        return max(self.files.glob("index-*.db"))
+        return self.files / "index.db"
+
+    def generations(self) -> list[int]:
+        """The numbers of the generations in the file, the live one first."""
+        connection = apsw.Connection(str(self.live))
+        rows = connection.execute("SELECT id FROM generations ORDER BY is_live DESC").fetchall()
+        connection.close()
+        return [row[0] for row in rows]
 
     @asynccontextmanager
     async def index(
@@ -135,7 +142,7 @@ async def test_an_index_overwritten_while_running_is_told_and_built_again(folder
     async with folder.index() as index:
         assert await search(index, "peanuts")
         folder.live.write_bytes(what)
-        for beside in folder.files.glob("index-*-wal"):
+        for beside in folder.files.glob("index.db-wal"):
             os.truncate(beside, 0)
         folder.write("memory/new.md", "oolong is in")
         answer = await index.search("peanuts", MAIN)
@@ -150,7 +157,7 @@ async def test_an_index_overwritten_while_running_is_told_and_built_again(folder
 async def test_a_search_that_finds_the_index_damaged_has_it_built_again(folder):
     folder.write("memory/a.md", "peanuts are out")
     async with folder.index() as index:
-        for beside in folder.files.glob("index-*"):
+        for beside in folder.files.glob("index.db*"):
             beside.write_bytes(b"garbage " * 2_000)
         answer = await index.search("peanuts", MAIN)
         assert found(answer) == ["memory/a.md"]
@@ -195,8 +202,8 @@ async def test_an_index_cut_off_between_two_starts_is_built_again(folder, keep):
 @pytest.mark.parametrize(
     "table",
     [
-        *("meta", "partitions", "sqlite_autoindex_partitions_1", "sources", "chunks"),
-        *("chunks_source", "chunks_text_data", "chunks_text_config"),
+        *("generations", "partitions_{}", "sqlite_autoindex_partitions_{}_1", "sources_{}"),
+        *("chunks_{}", "chunks_source_{}", "chunks_text_{}_data", "chunks_text_{}_config"),
     ],
 )
 async def test_an_index_with_one_damaged_table_is_built_again_after_a_start(folder, table):
@@ -205,7 +212,8 @@ async def test_an_index_with_one_damaged_table_is_built_again_after_a_start(fold
         pass
     connection = apsw.Connection(str(folder.live))
     sql = "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = ?"
-    ((page, size),) = connection.execute(sql, (table,))
+    (generation,) = folder.generations()
+    ((page, size),) = connection.execute(sql, (table.format(generation),))
     connection.close()
     with folder.live.open("r+b") as file:
         file.seek((page - 1) * size)
@@ -219,7 +227,7 @@ async def test_an_index_with_one_damaged_table_is_built_again_after_a_start(fold
 
 
 async def test_an_index_locked_by_another_program_is_searched_and_told(folder, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.connection.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.file.BUSY_TIMEOUT_MS", 20)
     folder.write("memory/a.md", "peanuts are out")
     async with folder.index() as index:
         with locked(folder.live):
@@ -426,19 +434,21 @@ async def test_searches_during_a_rebuild_see_the_whole_old_index(folder):
         pass
     embedder = HashEmbedder(model="another")
     async with folder.index() as index:
-        index._embedder = index._keeper._embedder = index._keeper._builder._embedder = embedder
+        for part in (index, index._readers, index._writer, index._writer._builder):
+            part._embedder = embedder
         embedder.gate = asyncio.Event()
         rebuilding = asyncio.create_task(index.sync("test"))
         await embedder.started.wait()
-        assert len(list(folder.files.glob("index-*.db"))) == 2
+        assert len(folder.generations()) == 2
         for number in range(20):
-            request = index._read(lambda n=number: index._answer(_request(f"n{n}"), []))
-            answer = await request
+            answer = await index._readers.run(
+                lambda n=number: index._readers._answer(_request(f"n{n}"), [])
+            )
             assert found(answer) == [f"memory/{number}.md"]
         assert (await index.status()).chunks == 20
         embedder.gate.set()
         await rebuilding
-        assert len(list(folder.files.glob("index-*.db"))) == 1
+        assert len(folder.generations()) == 1
         assert (await index.search("n7", MAIN)).mode == "vector+keyword"
         assert found(await index.search("n7", MAIN))[0] == "memory/7.md"
         await healthy(index)
@@ -736,7 +746,7 @@ async def recovery(engine: Engine) -> None:
 def _restless(monkeypatch):
     """Every search asks for a sync, and a locked file is not waited for."""
     monkeypatch.setattr("bot.memory.index.service.REST", 0.0)
-    monkeypatch.setattr("bot.memory.index.connection.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.file.BUSY_TIMEOUT_MS", 20)
 
 
 @pytest.mark.usefixtures("_restless")
@@ -789,7 +799,7 @@ async def test_the_engine_survives_an_index_that_is_gone_or_garbage(tmp_path, wh
     furnish(tmp_path)
     async with served(tmp_path, is_indexed=True) as engine:
         await recovery(engine)
-        for file in (tmp_path / "index").glob("index-*"):
+        for file in (tmp_path / "index").glob("index.db*"):
             if what is None:
                 file.unlink()
             elif not file.name.endswith("-shm"):  # which every connection has in its memory

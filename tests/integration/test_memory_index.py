@@ -326,7 +326,7 @@ async def test_one_text_that_is_refused_keeps_no_other_from_its_vector(tmp_path,
             await index.sync("edited")
             assert ["forbidden" in str(texts) for texts in api.inputs[before:]] == [False]
         note("memory/bad.md", "- another word\n")
-        for path in (tmp_path / "index").glob("index-*"):
+        for path in (tmp_path / "index").glob("index.db*"):
             path.unlink()
         async with remote_index(tmp_path, api) as index:
             assert (await index.status()).problems == {}

@@ -12,7 +12,7 @@ from bot.config import MemoryConfig
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.index import Document, MemoryIndex
-from bot.memory.index.connection import load_vec, run
+from bot.memory.index.file import Generation, live, load_vec, run
 from tests.support import FakeClock
 
 PARTITIONS = ("main", "people/ada", "talk:ada")
@@ -32,34 +32,53 @@ def damage(folder) -> list[str]:
         connection = apsw.Connection(str(path))
         load_vec(connection)
         found += [f"{path.name}: {row[0]}" for row in run(connection, "PRAGMA integrity_check")]
-        if path.name.startswith("index-"):
-            run(connection, "INSERT INTO chunks_text(chunks_text) VALUES ('integrity-check')")
-            found += _disagreements(connection)
+        if path.name == "index.db":
+            generation = live(connection)
+            assert generation is not None
+            run(
+                connection,
+                generation.tables(
+                    "INSERT INTO chunks_text@(chunks_text@) VALUES ('integrity-check')"
+                ),
+            )
+            found += _disagreements(connection, generation)
         connection.close()
     return [each for each in found if not each.endswith(": ok")]
 
 
-def _disagreements(connection: apsw.Connection) -> list[str]:
+def _disagreements(connection: apsw.Connection, generation: Generation) -> list[str]:
     """Where the tables of one index do not hold the same chunks."""
 
     def ids(table: str, column: str = "rowid") -> set[int]:
-        return {row[0] for row in run(connection, f"SELECT {column} FROM {table}")}
+        rows = run(connection, generation.tables(f"SELECT {column} FROM {table}"))
+        return {row[0] for row in rows}
 
-    chunks = ids("chunks", "id")
-    found = [] if ids("chunks_text") == chunks else ["chunks_text: other chunks"]
-    with_bits = ids("chunks WHERE bits IS NOT NULL", "id")
-    has_vectors = run(connection, "SELECT 1 FROM sqlite_master WHERE name = 'chunks_vectors'")
-    if has_vectors and ids("chunks_vectors") != with_bits:
+    chunks = ids("chunks@", "id")
+    found = [] if ids("chunks_text@") == chunks else ["chunks_text: other chunks"]
+    with_bits = ids("chunks@ WHERE bits IS NOT NULL", "id")
+    named = generation.tables("SELECT 1 FROM sqlite_master WHERE name = 'chunks_vectors@'")
+    if run(connection, named) and ids("chunks_vectors@") != with_bits:
         found.append("chunks_vectors: other chunks")
-    if ids("chunks", "source") - ids("sources", "id"):
+    if ids("chunks@", "source") - ids("sources@", "id"):
         found.append("chunks without a source")
     counted = run(
         connection,
-        "SELECT name FROM partitions p WHERE chunks != (SELECT count(*) FROM chunks c"
-        " WHERE c.partition = p.id) OR length != (SELECT coalesce(sum(length), 0) FROM chunks c"
-        " WHERE c.partition = p.id)",
+        generation.tables(
+            "SELECT name FROM partitions@ p WHERE chunks != (SELECT count(*) FROM chunks@ c"
+            " WHERE c.partition = p.id) OR length != (SELECT coalesce(sum(length), 0)"
+            " FROM chunks@ c WHERE c.partition = p.id)"
+        ),
     )
     return [*found, *(f"partition {row[0]}: counted wrongly" for row in counted)]
+
+
+def generations(folder) -> int:
+    """How many sets of rows there are in the one file."""
+    assert [path.name for path in sorted(folder.glob("*.db"))] == ["embeddings.db", "index.db"]
+    connection = apsw.Connection(str(folder / "index.db"))
+    ((count,),) = run(connection, "SELECT count(*) FROM generations")
+    connection.close()
+    return count
 
 
 class Hands:
@@ -148,7 +167,7 @@ async def test_two_programs_that_build_at_once_share_one_index(tmp_path, gap):
             assert (await index.search("zeppelin", ["main"])).hits
         await command_line.forget(texts=["zeppelin"], partitions=["main"])
         assert not (await bot.search("zeppelin", ["main"])).hits
-        assert len(list((tmp_path / "index").glob("index-*.db"))) == 1
+        assert generations(tmp_path / "index") == 1
         assert damage(tmp_path / "index") == []
     finally:
         await bot.close()
@@ -165,12 +184,12 @@ async def test_a_program_whose_index_another_one_rebuilt_goes_on_with_that(tmp_p
         await bot.sync("test")
         await bot.add_documents([Document("main", "1", "a zeppelin over the garden", 1)])
         await command_line.start()
-        command_line._keeper.broken = True  # as when it found the file damaged
+        command_line._writer.broken = True  # as when it found the file damaged
         await command_line.sync("test")
         await bot.sync("test")
         assert (await bot.search("zeppelin oolong", ["main"])).degraded == ()
         assert len((await bot.search("zeppelin oolong", ["main"])).hits) == 2
-        assert bot._keeper.live == command_line._keeper.live
+        assert generations(tmp_path / "index") == 1
         assert damage(tmp_path / "index") == []
     finally:
         await bot.close()

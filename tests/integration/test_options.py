@@ -27,6 +27,7 @@ from bot.errors import EmbedderError
 from bot.gateway.memory import INDEX_FOLDER
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
+from bot.memory.index.file import live
 from bot.storage import backup
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine, ScriptedModel, calls
@@ -132,12 +133,15 @@ async def test_what_was_said_leaves_the_index_after_as_many_days_as_configured(
 
 def indexed(folder: Path) -> str:
     """Everything that stands in the memory index of a storage folder."""
+    if not (path := folder / INDEX_FOLDER / "index.db").is_file():
+        return ""
+    reader = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    reader.set_busy_timeout(5_000)
     found: list[str] = []
-    for path in (folder / INDEX_FOLDER).glob("index-*.db"):
-        reader = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        reader.set_busy_timeout(5_000)
-        found += [str(body) for (body,) in reader.execute("SELECT body FROM chunks")]
-        reader.close()
+    if (generation := live(reader)) is not None:
+        rows = reader.execute(generation.tables("SELECT body FROM chunks@"))
+        found += [str(body) for (body,) in rows]
+    reader.close()
     return "\n".join(found)
 
 

@@ -401,7 +401,7 @@ async def asks_the_page(world: World, topic: int) -> None:
 
 
 async def loses_the_index(world: World, who: Who, topic: int, *, damage: bool) -> None:
-    for path in (world.folder / "index").glob("index-*.db"):
+    for path in (world.folder / "index").glob("index.db"):
         if damage:
             path.write_bytes(b"SQLite format 3\x00" + b"\x07" * 5_000)
         else:
@@ -762,7 +762,7 @@ def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
     from bot.memory.index.lookup import Reader
 
     def everything(self: Reader, _partitions: Any) -> Any:
-        names = [str(row[0]) for row in self._run("SELECT name FROM partitions")]
+        names = [str(row[0]) for row in self._run("SELECT name FROM partitions@")]
         return scope(self, names)
 
     scope = Reader.scope

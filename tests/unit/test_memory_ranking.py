@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bot.config import MemoryConfig
 from bot.memory import ranking, vectors, words
-from bot.memory.index.connection import tokenizer
+from bot.memory.index.file import tokenizer
 from bot.memory.index.lookup import Place
 from bot.memory.index.search import Request, rank
 from bot.memory.matching import Statistics

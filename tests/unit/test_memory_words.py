@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.memory import matching, words
-from bot.memory.index.connection import tokenizer
+from bot.memory.index.file import tokenizer
 from bot.memory.matching import Likeness, Statistics
 from bot.memory.words import NEW_LINE
 

@@ -1,4 +1,4 @@
-"""Bringing an index file up to the notes on disk. Runs beside searches, which see each file whole.
+"""Bringing a generation up to the notes on disk. Runs beside searches, which see each note whole.
 
 Disk and database work runs in one thread; only the embedder is awaited.
 """
@@ -57,7 +57,7 @@ class Outcome:
 
 
 class Builder:
-    """Syncs one index file at a time; the caller sees to it that only one sync runs."""
+    """Syncs one generation at a time; the caller sees to it that only one sync runs."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ def _some_documents(waiting: Iterator[SourceRow]) -> list[Item]:
 
 
 def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
-    dims = int(store.meta().get("dims", "0"))
+    dims = store.dims()
     with store.transaction:
         for source, drafts in batch:
             texts = (text for draft in drafts for text in draft.windows)
@@ -278,7 +278,7 @@ def _row(draft: Draft, known: Mapping[bytes, bytes], dims: int) -> ChunkRow:
 
 def _fill(store: Store, bare: Sequence[Bare], known: Mapping[bytes, bytes]) -> int:
     done = 0
-    dims = int(store.meta().get("dims", "0"))
+    dims = store.dims()
     with store.transaction:
         for each in bare:
             windows = pieces.windows_of(each.heading, each.body)
@@ -312,7 +312,7 @@ def _fit(store: Store, dims: int) -> None:
     Raises:
         DimsChanged: it has vectors of another length.
     """
-    have = int(store.meta().get("dims", "0"))
+    have = store.dims()
     if not have:
         with store.transaction:
             store.set_dims(dims)

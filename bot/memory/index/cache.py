@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
 from bot.memory.embed import Identity
-from bot.memory.index.connection import run
+from bot.memory.index.file import BUSY_TIMEOUT_MS, remove, run
 from bot.storage import private
+
+T = TypeVar("T")
 
 KEPT_DAYS = 60  # unused for so long, a vector is dropped
 _DAY_MS = 86_400_000
 _GROUP = 500  # keys in one question
 
-_TABLE = """CREATE TABLE IF NOT EXISTS embeddings(
-    identity BLOB NOT NULL, hash BLOB NOT NULL, dims INTEGER NOT NULL, used INTEGER NOT NULL,
-    vector BLOB NOT NULL, PRIMARY KEY (hash, identity)) WITHOUT ROWID"""
+_PREPARE = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA secure_delete = ON",
+    """CREATE TABLE IF NOT EXISTS embeddings(
+        identity BLOB NOT NULL, hash BLOB NOT NULL, dims INTEGER NOT NULL, used INTEGER NOT NULL,
+        vector BLOB NOT NULL, PRIMARY KEY (hash, identity)) WITHOUT ROWID""",
+)
+_DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 
 
 def digest(text: str) -> bytes:
@@ -39,72 +48,56 @@ class EmbeddingCache:
 
     def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
         """The packed vectors that are known, by hash."""
-        connection = self._open()
-        if connection is None:
-            return {}
         key, day = _key(identity), now // _DAY_MS
         known: dict[bytes, bytes] = {}
-        try:
+
+        def work(connection: apsw.Connection) -> None:
             for at in range(0, len(hashes), _GROUP):
                 group = hashes[at : at + _GROUP]
-                marks = ",".join("?" * len(group))
-                rows = run(
-                    connection,
-                    f"SELECT hash, vector FROM embeddings WHERE identity = ? AND hash IN ({marks})",
-                    (key, *group),
-                )
+                named = f"identity = ? AND hash IN ({','.join('?' * len(group))})"
+                sql = f"SELECT hash, vector FROM embeddings WHERE {named}"
+                rows = run(connection, sql, (key, *group))
                 known.update((row[0], row[1]) for row in rows)
                 if rows:
-                    run(
-                        connection,
-                        "UPDATE embeddings SET used = ? WHERE identity = ? AND used < ?"
-                        f" AND hash IN ({marks})",
-                        (day, key, day, *group),
-                    )
-        except apsw.Error as error:
-            self._lost(error)
+                    sql = f"UPDATE embeddings SET used = ? WHERE used < ? AND {named}"
+                    run(connection, sql, (day, day, key, *group))
+
+        self._use(work)
         return known
 
     def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
         """Keep packed vectors."""
-        connection = self._open()
-        if connection is None or not vectors:
-            return
         key, day = _key(identity), now // _DAY_MS
-        try:
+
+        def work(connection: apsw.Connection) -> None:
             with connection:
                 connection.executemany(  # pyright: ignore[reportUnknownMemberType]
                     "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)",
                     ((key, hashed, dims, day, vector) for hashed, vector in vectors.items()),
                 )
-        except apsw.Error as error:
-            self._lost(error)
+
+        if vectors:
+            self._use(work)
 
     def forget(self, hashes: Iterable[bytes]) -> int:
         """Drop what was kept for these texts, from whatever embedder; returns how many."""
-        connection = self._open()
-        if connection is None:
-            return 0
-        gone = 0
-        try:
+        wanted = tuple(hashes)
+
+        def work(connection: apsw.Connection) -> int:
+            gone = 0
             with connection:
-                for hashed in hashes:
+                for hashed in wanted:
                     run(connection, "DELETE FROM embeddings WHERE hash = ?", (hashed,))
                     gone += connection.changes()
             run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
-        except apsw.Error as error:
-            self._lost(error)
-        return gone
+            return gone
+
+        return self._use(work) or 0
 
     def prune(self, now: int) -> None:
         """Drop what was not used for a long time."""
-        connection = self._open()
-        if connection is None:
-            return
-        try:
-            run(connection, "DELETE FROM embeddings WHERE used < ?", (now // _DAY_MS - KEPT_DAYS,))
-        except apsw.Error as error:
-            self._lost(error)
+        oldest = now // _DAY_MS - KEPT_DAYS
+        self._use(lambda each: run(each, "DELETE FROM embeddings WHERE used < ?", (oldest,)))
 
     def close(self) -> None:
         """Release the file."""
@@ -112,37 +105,30 @@ class EmbeddingCache:
         if connection is not None:
             connection.close()
 
-    def _open(self) -> apsw.Connection | None:
-        if self._connection is not None:
-            return self._connection
+    def _use(self, work: Callable[[apsw.Connection], T]) -> T | None:
+        """Do something with the file, an empty one if it is damaged; None when it failed."""
         for _ in range(2):
-            connection: apsw.Connection | None = None
             try:
-                private.create(self._path)
-                connection = apsw.Connection(str(self._path))
-                connection.set_busy_timeout(2_000)
-                for statement in (
-                    "PRAGMA journal_mode = WAL",
-                    "PRAGMA synchronous = NORMAL",
-                    "PRAGMA secure_delete = ON",
-                    _TABLE,
-                ):
-                    run(connection, statement)
+                if self._connection is None:
+                    self._connection = self._opened()
+                return work(self._connection)
             except (apsw.Error, OSError) as error:
-                if connection is not None:
-                    connection.close()
-                self._lost(error)
-                continue
-            self._connection = connection
-            return connection
+                self.close()
+                if isinstance(error, _DAMAGED):
+                    remove(self._path)
         return None
 
-    def _lost(self, error: Exception) -> None:
-        """Start again with an empty file when this one is damaged."""
-        self.close()
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.SQLError):
-            for suffix in ("", "-wal", "-shm"):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+    def _opened(self) -> apsw.Connection:
+        private.create(self._path)
+        connection = apsw.Connection(str(self._path))
+        try:
+            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+            for statement in _PREPARE:
+                run(connection, statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def _key(identity: Identity) -> bytes:

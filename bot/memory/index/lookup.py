@@ -1,18 +1,18 @@
-"""Reading an index file: what the words find, what the vectors find, and the chunks themselves."""
+"""Reading the live generation: what the words find, what the vectors find, and the chunks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from bot.memory import matching, ranking, vectors, words
-from bot.memory.index import schema
-from bot.memory.index.connection import Extension, connect, run, tokenizer
-from bot.memory.index.store import scope_token
+from bot.memory.index import file
+from bot.memory.index.file import Extension, Generation, connect, run, tokenizer
 from bot.memory.numeric import NDArray, np
 from bot.memory.vectors import Vectors
 from bot.storage import Row
@@ -51,17 +51,24 @@ class Scope:
 class _Signatures:
     """The signs of a partition's chunks, a row each, and the chunks' ids in rising order."""
 
-    epoch: str
+    epoch: int
     ids: NDArray[np.int64]
     matrix: NDArray[np.uint8]
 
 
 class Reader:
-    """The reading side of one index file; used by one thread at a time."""
+    """The reading side of the index file; used by one thread at a time."""
 
     def __init__(self, path: Path, extension: Extension) -> None:
-        self.path = path
+        """Open it.
+
+        Raises:
+            apsw.Error: it is damaged or gone.
+        """
+        self._path = path
         self._connection, self.has_vec = connect(path, writing=False, extension=extension)
+        self._inode = file.inode(path)
+        self._generation: Generation | None = None
         self._deadline = float("inf")
         self._known: dict[int, _Signatures] = {}
         self.tokenize = tokenizer(self._connection)
@@ -72,30 +79,38 @@ class Reader:
         """Release the file."""
         self._connection.close()
 
-    def begin(self, deadline: float) -> None:
-        """Start a search on one snapshot; after `deadline` (monotonic) it is interrupted."""
+    def is_current(self) -> bool:
+        """False when the file was removed, or another one stands in its place."""
+        return file.inode(self._path) == self._inode
+
+    @contextmanager
+    def snapshot(self, deadline: float) -> Generator[Generation | None]:
+        """Search the live generation as it is now; None while there is none.
+
+        After `deadline` (monotonic) a search is interrupted.
+        """
         self._deadline = deadline
         run(self._connection, "BEGIN")
+        try:
+            found = file.live(self._connection)
+            if found is None or self._generation is None or found.id != self._generation.id:
+                self._known.clear()
+            self._generation = found
+            yield found
+        finally:
+            self._deadline = float("inf")
+            if self._connection.in_transaction:
+                run(self._connection, "COMMIT")
 
     def hurry(self) -> None:
         """The time is up or nearly: give what is still to be read a little more."""
         self._deadline = max(self._deadline, time.monotonic() + GRACE)
 
-    def end(self) -> None:
-        """Let go of the snapshot."""
-        self._deadline = float("inf")
-        if self._connection.in_transaction:
-            run(self._connection, "COMMIT")
-
-    def meta(self) -> dict[str, str]:
-        """The file's identity."""
-        return {str(k): str(v) for k, v in self._run("SELECT key, value FROM meta")}
-
     def scope(self, partitions: Sequence[str]) -> Scope:
         """What these partitions hold."""
         marks = ",".join("?" * len(partitions))
         rows = self._run(
-            f"SELECT id, chunks, length FROM partitions WHERE chunks > 0 AND name IN ({marks})",
+            f"SELECT id, chunks, length FROM partitions@ WHERE chunks > 0 AND name IN ({marks})",
             tuple(partitions),
         )
         ids = tuple(int(row[0]) for row in rows)
@@ -117,7 +132,7 @@ class Reader:
             return []
         asked = " OR ".join(term.match for term in terms)
         rows = self._run(
-            """SELECT rowid FROM chunks_text WHERE chunks_text MATCH ?
+            """SELECT rowid FROM chunks_text@ WHERE chunks_text@ MATCH ?
                AND rank MATCH 'bm25(0.0, 1.0, 1.0)' ORDER BY rank LIMIT ?""",
             (_within(scope, asked), limit),
         )
@@ -165,7 +180,7 @@ class Reader:
 
     def _chunks(self, columns: str, ids: Sequence[int], *, joined: bool = False) -> list[Row]:
         marks = ",".join("?" * len(ids))
-        table = "chunks c JOIN sources s ON s.id = c.source" if joined else "chunks c"
+        table = "chunks@ c JOIN sources@ s ON s.id = c.source" if joined else "chunks@ c"
         return (
             self._run(f"SELECT {columns} FROM {table} WHERE c.id IN ({marks})", tuple(ids))
             if ids
@@ -177,16 +192,16 @@ class Reader:
         if not scope.ids:
             return 0
         rows = self._run(
-            "SELECT count(*) FROM (SELECT 1 FROM chunks_text WHERE chunks_text MATCH ? LIMIT ?)",
+            "SELECT count(*) FROM (SELECT 1 FROM chunks_text@ WHERE chunks_text@ MATCH ? LIMIT ?)",
             (_within(scope, term.match), _common(scope)),
         )
         return int(rows[0][0])
 
     def _by_bits(self, partition: int, bits: bytes) -> list[tuple[float, int]]:
-        chunks = self._run("SELECT chunks FROM partitions WHERE id = ?", (partition,))[0][0]
+        chunks = self._run("SELECT chunks FROM partitions@ WHERE id = ?", (partition,))[0][0]
         if self.has_vec and chunks < LARGE:
             rows = self._run(
-                f"""SELECT distance, rowid FROM {schema.VECTORS_TABLE}
+                """SELECT distance, rowid FROM chunks_vectors@
                     WHERE bits MATCH vec_bit(?) AND partition = ? AND k = ?""",
                 (bits, partition, BY_BITS),
             )
@@ -205,13 +220,12 @@ class Reader:
 
         Chunks that were removed stay in it for a while; they are not found when they are looked up.
         """
-        epoch = self._run("SELECT value FROM meta WHERE key = 'epoch'")
-        version = str(epoch[0][0]) if epoch else ""
+        epoch = self._generation.epoch if self._generation is not None else 0
         known = self._known.get(partition)
-        if known is None or known.epoch != version:
-            known = _Signatures(version, np.zeros(0, np.int64), np.zeros((0, 0), np.uint8))
+        if known is None or known.epoch != epoch:
+            known = _Signatures(epoch, np.zeros(0, np.int64), np.zeros((0, 0), np.uint8))
         rows = self._run(
-            """SELECT id, bits FROM chunks
+            """SELECT id, bits FROM chunks@
                WHERE partition = ? AND id > ? AND bits IS NOT NULL ORDER BY id""",
             (partition, int(known.ids[-1]) if len(known.ids) else 0),
         )
@@ -220,7 +234,7 @@ class Reader:
             added = joined.reshape(len(rows), -1)
             ids = np.array([int(row[0]) for row in rows], np.int64)
             matrix = np.concatenate((known.matrix, added)) if len(known.ids) else added
-            known = _Signatures(version, np.concatenate((known.ids, ids)), matrix)
+            known = _Signatures(epoch, np.concatenate((known.ids, ids)), matrix)
         self._known[partition] = known
         return known
 
@@ -228,7 +242,9 @@ class Reader:
         return time.monotonic() > self._deadline
 
     def _run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        return run(self._connection, sql, parameters)
+        if self._generation is None:
+            return []
+        return run(self._connection, self._generation.tables(sql), parameters)
 
 
 def _common(scope: Scope) -> int:
@@ -237,5 +253,5 @@ def _common(scope: Scope) -> int:
 
 
 def _within(scope: Scope, asked: str) -> str:
-    marks = " OR ".join(f'"{scope_token(each)}"' for each in scope.ids)
+    marks = " OR ".join(f'"{file.SCOPE_MARK}{each}"' for each in scope.ids)
     return f"scope : ({marks}) AND {{heading body}} : ({asked})"

@@ -1,24 +1,30 @@
-"""One search over one snapshot of an index: candidates, their ranking, and what is shown."""
+"""One search, of the index or of the notes themselves: candidates, ranking, and what is shown."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import apsw
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import ranking, words
+from bot.memory import matching, ranking, words
+from bot.memory.index import pieces, reading
+from bot.memory.index.file import tokenizer
 from bot.memory.index.lookup import Place, Reader
 from bot.memory.index.values import Hit
 from bot.memory.matching import Likeness, Statistics, WordVectors
-from bot.memory.ranking import Scored, Weights
+from bot.memory.ranking import Candidate, Scored, Weights
 from bot.memory.vectors import Vectors
 
 MAX_CANDIDATES = 200  # of each leg
+MAX_BYTES = 4_000_000  # of notes that one search reads, while there is no index to ask
+READING_SHARE = 0.6  # of the time left may go into reading them
 REFINED = 2  # times as many candidates as are wanted are compared word by word
 
 
@@ -36,13 +42,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The hits of one index file; `late` says that the time was up before all was looked at."""
+    """The hits of one search; `late` says that the time was up before all was looked at."""
 
     hits: tuple[Hit, ...]
     late: bool = False
 
 
-def search(
+def in_index(
     reader: Reader,
     request: Request,
     config: MemoryConfig,
@@ -50,7 +56,7 @@ def search(
     dims: int,
     similar: WordVectors | None = None,
 ) -> Found:
-    """The best passages of these partitions.
+    """The best passages of these partitions, in the reader's snapshot.
 
     Raises:
         apsw.Error: the index file cannot be read.
@@ -58,23 +64,19 @@ def search(
     ids: dict[int, None] = {}
     late = False
     wanted = min(MAX_CANDIDATES, request.limit * config.candidate_multiplier)
-    reader.begin(request.deadline)
+    query = words.parse(request.query, reader.tokenize)
+    scope = reader.scope(request.partitions)
+    known = Statistics(scope.chunks, 1.0, {})
     try:
-        query = words.parse(request.query, reader.tokenize)
-        scope = reader.scope(request.partitions)
-        known = Statistics(scope.chunks, 1.0, {})
-        try:
-            known = reader.statistics(query, scope)
-            if config.text_weight:
-                ids.update(dict.fromkeys(reader.by_words(query, scope, known, wanted)))
-            if request.vector is not None:
-                ids.update(dict.fromkeys(reader.by_vector(request.vector, scope, wanted)))
-        except apsw.InterruptError:
-            late = True
-        reader.hurry()
-        rows = reader.candidates(list(ids), dims)
-    finally:
-        reader.end()
+        known = reader.statistics(query, scope)
+        if config.text_weight:
+            ids.update(dict.fromkeys(reader.by_words(query, scope, known, wanted)))
+        if request.vector is not None:
+            ids.update(dict.fromkeys(reader.by_vector(request.vector, scope, wanted)))
+    except apsw.InterruptError:
+        late = True
+    reader.hurry()
+    rows = reader.candidates(list(ids), dims)
     scored = ranking.score(
         [candidate for candidate, _ in rows], query, known, reader.tokenize, request.vector
     )
@@ -84,6 +86,23 @@ def search(
             ranking.score_words(best, query, known, Likeness(similar, reader.split))
     places = {candidate.key: place for candidate, place in rows}
     return Found(tuple(rank(scored, places, request, config)), late)
+
+
+def in_notes(workspace: Path, request: Request, config: MemoryConfig) -> Found:
+    """The best passages of the notes in these partitions, as far as there is time to read them."""
+    connection = apsw.Connection(":memory:")
+    try:
+        tokenize = tokenizer(connection)
+        query = words.parse(request.query, tokenize)
+        found, late = _read(workspace, request)
+        candidates = [candidate for candidate, _ in found]
+        known = _statistics(candidates, query, tokenize)
+        scored = ranking.score(candidates, query, known, tokenize)
+    finally:
+        connection.close()
+    places = {candidate.key: place for candidate, place in found}
+    good = [each for each in scored if each.text > 0]
+    return Found(tuple(rank(good, places, request, config)), late)
 
 
 def rank(
@@ -122,3 +141,58 @@ def _hit(scored: Scored, place: Place) -> Hit:
 
 def _milliseconds(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+
+
+def _statistics(
+    candidates: Sequence[Candidate], query: words.Query, tokenize: words.Tokenize
+) -> Statistics:
+    texts = [matching.prepare(each.text, each.heading, tokenize) for each in candidates]
+    length = sum(text.length for text in texts) / max(1, len(texts))
+    if not texts or not query.terms:
+        return Statistics(len(texts), length, {})
+    counts = matching.match(texts, query, [1.0] * len(query.terms)).counts
+    seen = (counts > 0).sum(axis=0).tolist()
+    terms = [term.tokens for term in query.terms]
+    return Statistics(len(texts), length, dict(zip(terms, seen, strict=True)))
+
+
+def _read(workspace: Path, request: Request) -> tuple[list[tuple[Candidate, Place]], bool]:
+    now = time.monotonic()
+    until = now + (request.deadline - now) * READING_SHARE
+    found: list[tuple[Candidate, Place]] = []
+    left = MAX_BYTES
+    try:
+        for seen in reading.files(workspace):
+            note = reading.note(seen)
+            if note is None or note.located.partition not in request.partitions:
+                continue
+            if time.monotonic() > until or left <= 0:
+                return found, True
+            left -= seen.size
+            found += _chunks(workspace, note, len(found))
+    except OSError:
+        return found, True
+    return found, False
+
+
+def _chunks(workspace: Path, note: reading.Note, first: int) -> list[tuple[Candidate, Place]]:
+    try:
+        text = reading.read(workspace, note).text
+    except (OSError, reading.Changed):
+        return []
+    located = note.located
+    return [
+        (
+            Candidate(
+                first + at,
+                draft.chunk.text,
+                draft.heading,
+                date.fromordinal(draft.day) if draft.day else None,
+            ),
+            Place(
+                *("memory", located.space, located.path),
+                *(draft.chunk.start_line, draft.chunk.end_line, 0),
+            ),
+        )
+        for at, draft in enumerate(pieces.of_note(located.path, text))
+    ]

@@ -1,20 +1,16 @@
-"""Writing an index file: sources, chunks, words and vectors, each change in one transaction."""
+"""Writing a generation of the index: sources, chunks, words and vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import apsw
+from typing import NamedTuple
 
 from bot.memory import forgetting, layout, words
-from bot.memory.embed import Identity
-from bot.memory.index import schema
-from bot.memory.index.connection import Extension, connect, run, tokenizer
+from bot.memory.index.file import SCOPE_MARK, VECTORS, Generation, IndexFile, run
 from bot.memory.index.values import Source
-from bot.storage import Row
+from bot.storage import Row, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,101 +72,45 @@ class Counts:
     problems: dict[str, str]
 
 
-class Store:
-    """The writing side of one index file; used by one thread at a time."""
+class Store:  # the tables of an index are one thing to write
+    """The writing side of one generation; used by one thread at a time."""
 
-    def __init__(self, path: Path, connection: apsw.Connection, *, has_vec: bool) -> None:
-        self.path = path
-        self.has_vec = has_vec
-        self._connection = connection
-        self._tokenize = tokenizer(connection)
-        functions: Any = connection
-        functions.create_scalar_function("folded", forgetting.folded, 1, deterministic=True)
+    def __init__(self, file: IndexFile, generation: Generation) -> None:
+        self.generation = generation
+        self.has_vec = file.has_vec
+        self._file = file
+        self._connection = file.connection
         self._partitions: dict[str, int] = {}
 
-    @classmethod
-    def create(cls, path: Path, extension: Extension, identity: Identity, chunker: int) -> Store:
-        """A new, empty index file that is not complete yet.
-
-        Raises:
-            apsw.Error: it cannot be written.
-        """
-        connection, has_vec = connect(path, writing=True, extension=extension)
-        try:
-            with connection:
-                for statement in schema.TABLES:
-                    run(connection, statement)
-            store = cls(path, connection, has_vec=has_vec)
-            with connection:
-                store.set_meta(
-                    format=str(schema.FORMAT),
-                    chunker=str(chunker),
-                    provider=identity.provider,
-                    model=identity.model,
-                    endpoint=identity.endpoint,
-                    dims="0",
-                )
-        except BaseException:
-            connection.close()
-            raise
-        return store
-
-    @classmethod
-    def open(cls, path: Path, extension: Extension) -> Store:
-        """An existing index file.
-
-        Raises:
-            apsw.Error: it is missing, damaged or locked.
-        """
-        if not path.is_file():
-            raise apsw.CantOpenError("the index file is missing")
-        connection, has_vec = connect(path, writing=True, extension=extension)
-        try:
-            run(connection, "SELECT count(*) FROM partitions")
-            return cls(path, connection, has_vec=has_vec)
-        except BaseException:
-            connection.close()
-            raise
-
-    def close(self) -> None:
-        """Release the file."""
-        self._connection.close()
-
     @property
-    def transaction(self) -> apsw.Connection:
+    def transaction(self) -> AbstractContextManager[object]:
         """Everything done in `with store.transaction:` is committed at its end, or not at all."""
         return self._connection
 
-    # --- what is known about the file itself ------------------------------------------------------
-
-    def meta(self) -> dict[str, str]:
-        """Its identity, and the time of its last sync."""
-        return {str(k): str(v) for k, v in self._run("SELECT key, value FROM meta")}
-
-    def set_meta(self, **values: str) -> None:
-        """Note something about the file."""
-        for key, value in values.items():
-            self._run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+    def dims(self) -> int:
+        """How long the vectors are; 0 until there are any."""
+        rows = self._run("SELECT dims FROM generations WHERE id = ?", (self.generation.id,))
+        return int(rows[0][0]) if rows else 0
 
     def set_dims(self, dims: int) -> None:
         """Make room for vectors of this length."""
-        self.set_meta(dims=str(dims))
+        self._run("UPDATE generations SET dims = ? WHERE id = ?", (dims, self.generation.id))
         if self.has_vec:
-            self._run(schema.VECTORS.format(bits=-(-dims // 8) * 8))
+            self._run(VECTORS.replace("{bits}", str(-(-dims // 8) * 8)))
 
     def counts(self) -> Counts:
         """How much there is of what."""
         files, documents = self._run(
             "SELECT count(*) FILTER (WHERE kind = 'memory'),"
-            " count(*) FILTER (WHERE kind = 'transcript') FROM sources"
+            " count(*) FILTER (WHERE kind = 'transcript') FROM sources@"
         )[0]
         spaces: dict[str, int] = {}
-        for name, chunks in self._run("SELECT name, chunks FROM partitions WHERE chunks > 0"):
+        for name, chunks in self._run("SELECT name, chunks FROM partitions@ WHERE chunks > 0"):
             space = layout.space_of(str(name))
             spaces[space] = spaces.get(space, 0) + int(chunks)
-        bare = self._run("SELECT count(*) FROM chunks WHERE bits IS NULL")[0][0]
+        bare = self._run("SELECT count(*) FROM chunks@ WHERE bits IS NULL")[0][0]
         total = sum(spaces.values())
-        problems = self._run("SELECT name, problem FROM sources WHERE problem != ''")
+        problems = self._run("SELECT name, problem FROM sources@ WHERE problem != ''")
         return Counts(
             files=int(files),
             chunks=total,
@@ -186,7 +126,7 @@ class Store:
         """Every source of a kind, by partition and name."""
         rows = self._run(
             """SELECT p.name, s.name, s.id, s.mtime, s.size, s.inode
-               FROM sources s JOIN partitions p ON p.id = s.partition WHERE s.kind = ?""",
+               FROM sources@ s JOIN partitions@ p ON p.id = s.partition WHERE s.kind = ?""",
             (kind,),
         )
         return {(r[0], r[1]): Known(r[2], (r[3], r[4], r[5])) for r in rows}
@@ -195,23 +135,30 @@ class Store:
         """Every document with its text."""
         rows = self._run(
             """SELECT p.name, s.name, s.space, s.path, s.hash, s.mtime, s.size, s.inode, s.at,
-                      s.problem, s.text FROM sources s JOIN partitions p ON p.id = s.partition
+                      s.problem, s.text FROM sources@ s JOIN partitions@ p ON p.id = s.partition
                WHERE s.kind = 'transcript'"""
         )
         return [SourceRow("transcript", *row) for row in rows]
 
     def put(self, source: SourceRow, chunks: Iterable[ChunkRow]) -> None:
-        """Store a source with its chunks, in the place of what it was before."""
+        """Store a source with its chunks, in the place of what it was before.
+
+        One that another program has stored just so meanwhile is left as it is.
+        """
         partition = self._partition(source.partition)
         old = self._run(
-            "SELECT id FROM sources WHERE kind = ? AND partition = ? AND name = ?",
+            "SELECT id, hash, mtime, size, inode, at, problem FROM sources@"
+            " WHERE kind = ? AND partition = ? AND name = ?",
             (source.kind, partition, source.name),
         )
-        for row in old:
-            self.remove(int(row[0]))
+        look = (source.hash, source.mtime, source.size, source.inode, source.at, source.problem)
+        for identifier, *before in old:
+            if (*before,) == look:
+                return
+            self.remove(int(identifier))
         self._run(
-            """INSERT INTO sources(kind, partition, name, space, path, hash, mtime, size, inode, at,
-                   problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            """INSERT INTO sources@(kind, partition, name, space, path, hash, mtime, size, inode,
+                   at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (
                 *(source.kind, partition, source.name, source.space, source.path, source.hash),
                 *(source.mtime, source.size, source.inode, source.at, source.problem, source.text),
@@ -224,25 +171,35 @@ class Store:
             count += 1
         self._count(partition, count, length)
 
-    def remove(self, source: int) -> tuple[int, int]:
-        """Take a source out; returns how many chunks and vectors went with it."""
+    def remove(self, source: int) -> list[bool]:
+        """Take a source out; for each of its chunks, whether it had vectors."""
         rows = self._run(
-            "SELECT id, partition, length, bits IS NOT NULL FROM chunks WHERE source = ?", (source,)
+            "SELECT id, partition, length, bits IS NOT NULL FROM chunks@ WHERE source = ?",
+            (source,),
         )
         for identifier, partition, length, has_vectors in rows:
-            self._run("DELETE FROM chunks_text WHERE rowid = ?", (identifier,))
+            self._run("DELETE FROM chunks_text@ WHERE rowid = ?", (identifier,))
             if has_vectors and self.has_vec:
-                self._run(f"DELETE FROM {schema.VECTORS_TABLE} WHERE rowid = ?", (identifier,))
+                self._run("DELETE FROM chunks_vectors@ WHERE rowid = ?", (identifier,))
             self._count(int(partition), -1, -int(length))
-        self._run("DELETE FROM chunks WHERE source = ?", (source,))
-        self._run("DELETE FROM sources WHERE id = ?", (source,))
-        return len(rows), sum(bool(row[3]) for row in rows)
+        self._run("DELETE FROM chunks@ WHERE source = ?", (source,))
+        self._run("DELETE FROM sources@ WHERE id = ?", (source,))
+        return [bool(row[3]) for row in rows]
+
+    def forget(self, sources: Iterable[int]) -> list[bool]:
+        """Remove sources, as `remove` does, and leave nothing of them in the file or its log."""
+        with self.transaction:
+            self._file.drop_unfinished()  # what is being built may hold them too
+            removed = [each for source in sources for each in self.remove(source)]
+        self._run("INSERT INTO chunks_text@(chunks_text@) VALUES ('optimize')")
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        return removed
 
     def bodies(self, source: int) -> list[tuple[str, str]]:
         """The heading and text of a source's chunks."""
         return [
             (str(r[0]), str(r[1]))
-            for r in self._run("SELECT heading, body FROM chunks WHERE source = ?", (source,))
+            for r in self._run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
         ]
 
     def holding(self, text: str, partitions: Sequence[str]) -> list[int]:
@@ -252,7 +209,7 @@ class Store:
             return []
         marks = ",".join("?" * len(partitions))
         rows = self._run(
-            f"""SELECT DISTINCT c.source FROM chunks c JOIN partitions p ON p.id = c.partition
+            f"""SELECT DISTINCT c.source FROM chunks@ c JOIN partitions@ p ON p.id = c.partition
                 WHERE p.name IN ({marks}) AND instr(folded(c.body), ?) > 0""",
             (*partitions, wanted),
         )
@@ -263,56 +220,53 @@ class Store:
     def bare(self, limit: int) -> list[Bare]:
         """Chunks that have no vectors yet."""
         rows = self._run(
-            "SELECT id, heading, body FROM chunks WHERE bits IS NULL LIMIT ?", (limit,)
+            "SELECT id, heading, body FROM chunks@ WHERE bits IS NULL LIMIT ?", (limit,)
         )
         return [Bare(int(r[0]), str(r[1]), str(r[2])) for r in rows]
 
     def set_problem(self, chunk: int, problem: str) -> None:
         """Say what is wrong with the note a chunk is a part of."""
         self._run(
-            "UPDATE sources SET problem = ? WHERE problem = '' AND kind = 'memory' "
-            "AND id = (SELECT source FROM chunks WHERE id = ?)",
+            "UPDATE sources@ SET problem = ? WHERE problem = '' AND kind = 'memory' "
+            "AND id = (SELECT source FROM chunks@ WHERE id = ?)",
             (problem, chunk),
         )
 
     def set_vectors(self, chunk: int, bits: bytes, vectors: bytes) -> None:
         """Give a chunk its vectors."""
-        rows = self._run("SELECT partition FROM chunks WHERE id = ?", (chunk,))
+        rows = self._run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,))
         for row in rows:
             self._run(
-                "UPDATE chunks SET bits = ?, vectors = ? WHERE id = ?", (bits, vectors, chunk)
+                "UPDATE chunks@ SET bits = ?, vectors = ? WHERE id = ?", (bits, vectors, chunk)
             )
             self._put_bits(chunk, int(row[0]), bits)
             # Readers that keep signs know only of later chunks; these are not.
-            self.set_meta(epoch=str(chunk))
+            self._run(
+                "UPDATE generations SET epoch = epoch + 1 WHERE id = ?", (self.generation.id,)
+            )
 
     def rebuild_vectors(self) -> None:
         """Fill the vector table from the chunks, when it was written without sqlite-vec."""
-        dims = int(self.meta().get("dims", "0"))
+        dims = self.dims()
         if not self.has_vec or not dims:
             return
         self.set_dims(dims)
-        stored = {row[0] for row in self._run(f"SELECT rowid FROM {schema.VECTORS_TABLE}")}
-        rows = self._run("SELECT id, partition, bits FROM chunks WHERE bits IS NOT NULL")
+        stored = {row[0] for row in self._run("SELECT rowid FROM chunks_vectors@")}
+        rows = self._run("SELECT id, partition, bits FROM chunks@ WHERE bits IS NOT NULL")
         if stored == {row[0] for row in rows}:  # ids are never used again
             return
-        self._run(f"DELETE FROM {schema.VECTORS_TABLE}")
+        self._run("DELETE FROM chunks_vectors@")
         for identifier, partition, bits in rows:
             self._put_bits(int(identifier), int(partition), bits)
-
-    def scrub(self) -> None:
-        """Leave nothing of what was removed in the file or its log."""
-        self._run("INSERT INTO chunks_text(chunks_text) VALUES ('optimize')")
-        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # ----------------------------------------------------------------------------------------------
 
     def _put_chunk(self, source: int, partition: int, chunk: ChunkRow) -> int:
         text = words.indexed(chunk.body)
         heading = words.indexed(chunk.heading)
-        length = len(self._tokenize(text)) + len(self._tokenize(heading))
+        length = len(self._file.tokenize(text)) + len(self._file.tokenize(heading))
         self._run(
-            """INSERT INTO chunks(source, partition, start_line, end_line, day, length, bits,
+            """INSERT INTO chunks@(source, partition, start_line, end_line, day, length, bits,
                    vectors, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (
                 *(source, partition, chunk.start_line, chunk.end_line, chunk.day, length),
@@ -321,8 +275,8 @@ class Store:
         )
         identifier = self._connection.last_insert_rowid()
         self._run(
-            "INSERT INTO chunks_text(rowid, scope, heading, body) VALUES (?, ?, ?, ?)",
-            (identifier, scope_token(partition), heading, text),
+            "INSERT INTO chunks_text@(rowid, scope, heading, body) VALUES (?, ?, ?, ?)",
+            (identifier, f"{SCOPE_MARK}{partition}", heading, text),
         )
         if chunk.bits is not None:
             self._put_bits(identifier, partition, chunk.bits)
@@ -331,31 +285,23 @@ class Store:
     def _put_bits(self, chunk: int, partition: int, bits: bytes) -> None:
         if self.has_vec:
             self._run(
-                f"INSERT INTO {schema.VECTORS_TABLE}(rowid, partition, bits)"
-                " VALUES (?, ?, vec_bit(?))",
+                "INSERT INTO chunks_vectors@(rowid, partition, bits) VALUES (?, ?, vec_bit(?))",
                 (chunk, partition, bits),
             )
 
     def _partition(self, name: str) -> int:
         known = self._partitions.get(name)
         if known is None:
-            self._run("INSERT OR IGNORE INTO partitions(name) VALUES (?)", (name,))
-            known = int(self._run("SELECT id FROM partitions WHERE name = ?", (name,))[0][0])
+            self._run("INSERT OR IGNORE INTO partitions@(name) VALUES (?)", (name,))
+            known = int(self._run("SELECT id FROM partitions@ WHERE name = ?", (name,))[0][0])
             self._partitions[name] = known
         return known
 
     def _count(self, partition: int, chunks: int, length: int) -> None:
         self._run(
-            "UPDATE partitions SET chunks = chunks + ?, length = length + ? WHERE id = ?",
+            "UPDATE partitions@ SET chunks = chunks + ?, length = length + ? WHERE id = ?",
             (chunks, length, partition),
         )
 
-    def _run(
-        self, sql: str, parameters: Sequence[str | int | float | bytes | None] = ()
-    ) -> list[Row]:
-        return run(self._connection, sql, parameters)
-
-
-def scope_token(partition: int) -> str:
-    """The word that marks a partition's chunks in the full-text index."""
-    return f"{schema.SCOPE_MARK}{partition}"
+    def _run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        return run(self._connection, self.generation.tables(sql), parameters)

@@ -1,0 +1,340 @@
+"""The index file: its tables, its generations, and connections to it, with sqlite-vec if it loads.
+
+A generation is one whole set of rows, in tables whose names end in its number; "@" stands for that
+ending in SQL. Searches read the live one. A rebuild fills another one beside it; then one
+transaction makes that live and drops all others, so nothing that reads has rows to leave out. What
+an interrupted rebuild has filled is gone on with. All of it can be made again from the notes and
+from what was said.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from bot.memory import forgetting, words
+from bot.memory.embed import Identity
+from bot.storage import Row, Value, private
+
+NAME = "index.db"
+_LOCK = "index.lock"  # held by the program that builds a generation
+FORMAT = 3  # raise it when the tables change: a file of another format is made anew
+BUSY_TIMEOUT_MS = 2_000  # a program that holds the file locked for longer is not waited for
+READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
+SCOPE_MARK = "\ue001"  # begins a partition's token, so that no word of a note is one
+
+_PRAGMAS = (
+    "PRAGMA auto_vacuum = INCREMENTAL",  # what a rebuild needed goes back to the disk
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",  # what a power cut takes is found again from the notes
+    "PRAGMA cache_size = -1000",  # more is not faster: the system keeps the file in memory
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA secure_delete = ON",  # what is forgotten must not stay in free pages
+)
+_READER_PRAGMAS = (
+    "PRAGMA query_only = ON",
+    "PRAGMA cache_size = -1000",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA trusted_schema = OFF",
+)
+_TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
+
+# A number is never given twice. `epoch` moves when chunks get vectors later than others after them.
+_GENERATIONS = """CREATE TABLE IF NOT EXISTS generations(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, is_live INTEGER NOT NULL DEFAULT 0,
+    chunker INTEGER NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, endpoint TEXT NOT NULL,
+    dims INTEGER NOT NULL DEFAULT 0, epoch INTEGER NOT NULL DEFAULT 0)"""
+# `name` is a note's path below the workspace, or a document's id; only documents keep their text.
+# In `chunks`, what a scan reads stands before what it does not; an id is never used again, so a
+# reader that knows the chunks up to one id need only ask for later ones.
+_TABLES = (
+    """CREATE TABLE partitions@(
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
+        chunks INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL DEFAULT 0)""",
+    """CREATE TABLE sources@(
+        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, partition INTEGER NOT NULL,
+        name TEXT NOT NULL, space TEXT NOT NULL, path TEXT NOT NULL,
+        hash BLOB NOT NULL, mtime INTEGER NOT NULL, size INTEGER NOT NULL, inode INTEGER NOT NULL,
+        at INTEGER NOT NULL, problem TEXT NOT NULL, text TEXT)""",
+    "CREATE UNIQUE INDEX sources_name@ ON sources@(kind, partition, name)",
+    """CREATE TABLE chunks@(
+        id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, partition INTEGER NOT NULL,
+        start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, day INTEGER,
+        length INTEGER NOT NULL, bits BLOB, vectors BLOB, heading TEXT NOT NULL,
+        body TEXT NOT NULL)""",
+    "CREATE INDEX chunks_source@ ON chunks@(source)",
+    "CREATE INDEX chunks_partition@ ON chunks@(partition)",
+    "CREATE INDEX chunks_without_vectors@ ON chunks@(id) WHERE bits IS NULL",
+    f"""CREATE VIRTUAL TABLE chunks_text@ USING fts5(
+        scope, heading, body, content = '', contentless_delete = 1,
+        tokenize = '{_TOKENIZER[0]} {" ".join(_TOKENIZER[1])}')""",
+)
+# Small blocks: most partitions are one person's, and each takes at least one block.
+VECTORS = """CREATE VIRTUAL TABLE IF NOT EXISTS chunks_vectors@ USING vec0(
+    partition INTEGER PARTITION KEY, bits bit[{bits}], chunk_size = 256)"""
+_VECTORS_NAME = "chunks_vectors"
+_NAMES = ("chunks_text", _VECTORS_NAME, "chunks", "sources", "partitions")
+
+Extension = Callable[[apsw.Connection], None]
+"""Loads sqlite-vec into a connection, or raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One set of rows, and what it was made with; vectors of another embedder are no match."""
+
+    id: int
+    is_live: bool
+    chunker: int
+    embedder: Identity
+    dims: int
+    epoch: int
+
+    def tables(self, sql: str) -> str:
+        """SQL about this generation's tables."""
+        return sql.replace("@", f"_{self.id}")
+
+
+class IndexFile:
+    """The file, open for writing; used by one thread at a time."""
+
+    def __init__(self, path: Path, extension: Extension) -> None:
+        """Open it, or make an empty one.
+
+        Raises:
+            apsw.Error: it is damaged, of another format, or cannot be written.
+        """
+        self.path = path
+        self.connection, self.has_vec = connect(path, writing=True, extension=extension)
+        try:
+            self._inode = inode(path)
+            self.connection.transaction_mode = "IMMEDIATE"
+            with self.connection:
+                _check_format(self.connection)
+                run(self.connection, f"PRAGMA user_version = {FORMAT}")
+                run(self.connection, _GENERATIONS)
+            self.tokenize = tokenizer(self.connection)
+            functions: Any = self.connection
+            functions.create_scalar_function("folded", forgetting.folded, 1, deterministic=True)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def close(self) -> None:
+        """Release the file."""
+        self.connection.close()
+
+    def is_there(self) -> bool:
+        """False when the file was removed, or another one stands in its place."""
+        return inode(self.path) == self._inode
+
+    def live(self) -> Generation | None:
+        """The generation that searches read, if there is one."""
+        return live(self.connection)
+
+    def begin(self, chunker: int, embedder: Identity, outdated: int) -> Generation:
+        """A generation to fill: one that was begun this way and is not `outdated`, or a new one."""
+        made = (chunker, embedder.provider, embedder.model, embedder.endpoint)
+        columns = "chunker, provider, model, endpoint"
+        which = f"NOT is_live AND ({columns}) = (?, ?, ?, ?) AND id != ?"
+        with self.connection:
+            found = _generations(self.connection, which, (*made, outdated))
+            if not found:
+                sql = f"INSERT INTO generations({columns}) VALUES (?, ?, ?, ?)"
+                run(self.connection, sql, made)
+                found = _generations(self.connection, which, (*made, outdated))
+                for statement in _TABLES:
+                    run(self.connection, found[0].tables(statement))
+            return found[0]
+        raise AssertionError  # what goes wrong is raised within
+
+    def has(self, generation: int) -> bool:
+        """False when another program has dropped it."""
+        return bool(_generations(self.connection, "id = ?", (generation,)))
+
+    def put_live(self, generation: Generation) -> None:
+        """Let searches read a generation from now on, and drop all others.
+
+        Raises:
+            apsw.SQLError: another program has dropped it.
+        """
+        with self.connection:
+            if not self.has(generation.id):
+                raise apsw.SQLError("no such generation")
+            run(self.connection, "UPDATE generations SET is_live = (id = ?)", (generation.id,))
+            self.drop_unfinished()
+        with suppress(apsw.BusyError, apsw.LockedError):  # the space is used again all the same
+            run(self.connection, "PRAGMA incremental_vacuum")
+            run(self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def drop_unfinished(self) -> None:
+        """Drop every generation but the live one."""
+        with self.connection:
+            run(self.connection, "DELETE FROM generations WHERE NOT is_live")
+            kept = {str(row[0]) for row in run(self.connection, "SELECT id FROM generations")}
+            for (name,) in run(
+                self.connection, "SELECT name FROM sqlite_schema WHERE type = 'table'"
+            ):
+                table, _, number = str(name).rpartition("_")
+                is_ours = table in _NAMES and number.isdecimal() and number not in kept
+                # Without sqlite-vec its tables cannot be dropped: it is done when it is back.
+                if is_ours and (self.has_vec or table != _VECTORS_NAME):
+                    run(self.connection, f"DROP TABLE {name}")
+
+    def remove(self) -> None:
+        """Close and remove the file, which is damaged; one in its place is left alone."""
+        is_ours = self.is_there()
+        self.close()
+        if is_ours:
+            remove(self.path)
+
+
+def _check_format(connection: apsw.Connection) -> None:
+    if run(connection, "PRAGMA user_version")[0][0] not in {0, FORMAT}:
+        raise apsw.NotADBError("an index file of another format")
+
+
+def live(connection: apsw.Connection) -> Generation | None:
+    """The generation that searches read, if there is one."""
+    found = _generations(connection, "is_live")
+    return found[0] if found else None
+
+
+def _generations(
+    connection: apsw.Connection, which: str, parameters: Sequence[Value] = ()
+) -> list[Generation]:
+    rows = run(
+        connection,
+        "SELECT id, is_live, chunker, provider, model, endpoint, dims, epoch FROM generations"
+        f" WHERE {which} ORDER BY id",
+        parameters,
+    )
+    return [
+        Generation(
+            *(int(row[0]), bool(row[1]), int(row[2])),
+            Identity(str(row[3]), str(row[4]), str(row[5])),
+            *(int(row[6]), int(row[7])),
+        )
+        for row in rows
+    ]
+
+
+def inode(path: Path) -> int:
+    """Which file stands at a path; 0 when none does."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def remove(path: Path) -> None:
+    """Remove a database file with its logs."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def claim(folder: Path) -> int | None:
+    """Take the right to build in a folder, until `os.close`; None while another program has it.
+
+    Raises:
+        OSError: the folder cannot be used.
+    """
+    file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file
+
+
+def remove_older(folder: Path) -> None:
+    """Remove what an earlier version kept here: a file for each generation."""
+    for path in folder.glob("index-[0-9]*.db*"):
+        path.unlink(missing_ok=True)
+
+
+def load_vec(connection: apsw.Connection) -> None:
+    """Load sqlite-vec.
+
+    Raises:
+        ImportError: it is not installed.
+        apsw.Error: it cannot be loaded on this machine.
+    """
+    # Its Python package is not imported, because that loads numpy.
+    found = importlib.util.find_spec("sqlite_vec")
+    if found is None or not found.origin:
+        raise ImportError("sqlite-vec is not installed")
+    connection.enable_load_extension(True)
+    try:
+        connection.load_extension(str(Path(found.origin).with_name("vec0")))
+    finally:
+        connection.enable_load_extension(False)
+
+
+def has_vec(connection: apsw.Connection, extension: Extension) -> bool:
+    """Load sqlite-vec; False when it cannot be."""
+    try:
+        extension(connection)
+    except (ImportError, OSError, AttributeError, apsw.Error):
+        return False
+    return True
+
+
+def connect(path: Path, *, writing: bool, extension: Extension) -> tuple[apsw.Connection, bool]:
+    """A connection, and whether it has sqlite-vec.
+
+    Raises:
+        apsw.Error: the file cannot be opened or is no database.
+    """
+    if writing:
+        with suppress(OSError):  # SQLite says better what is wrong
+            private.create(path)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writing else 0)
+    connection = apsw.Connection(str(path), flags=flags, statementcachesize=100)
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS if writing else READER_BUSY_TIMEOUT_MS)
+        for pragma in _PRAGMAS if writing else _READER_PRAGMAS:
+            run(connection, pragma)
+        return connection, has_vec(connection, extension)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+    """Run one statement and return all its rows; apsw raises what goes wrong."""
+    cursor: Any = connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
+    return cursor.fetchall()
+
+
+def tokenizer(connection: apsw.Connection, *, stems: bool = True) -> words.Tokenize:
+    """The full-text index's own tokenizer, so that Python sees the words as it does.
+
+    Without `stems` the same words come in the same places, but whole.
+    """
+    name, arguments = _TOKENIZER
+    if not stems:
+        name, *arguments = arguments
+    call: Any = connection.fts5_tokenizer(name, arguments)
+
+    def tokenize(text: str) -> list[str]:
+        data = text.encode("utf-8", "replace")
+        return call(
+            data,
+            apsw.FTS5_TOKENIZE_DOCUMENT,
+            None,
+            include_offsets=False,
+            include_colocated=False,
+        )
+
+    return tokenize

@@ -1,0 +1,205 @@
+"""Answering searches: from the index, or from the notes themselves while it cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar, cast
+
+import apsw
+import structlog
+
+from bot.clock import Clock
+from bot.config import MemoryConfig
+from bot.errors import EmbedderError
+from bot.memory.embed import Embedder
+from bot.memory.index.file import Extension, Generation
+from bot.memory.index.lookup import Reader
+from bot.memory.index.search import Found, Request, in_index, in_notes
+from bot.memory.index.values import Answer, Mode
+from bot.memory.index.writer import Writer
+from bot.memory.matching import WordVectors
+from bot.memory.vectors import Vectors
+
+T = TypeVar("T")
+
+THREADS = 2
+QUERY_SHARE = 0.6  # of the time of a search that its embedding may take
+GRACE = 0.5  # seconds after its time that a search is waited for
+
+log = structlog.get_logger(__name__)
+
+
+class Readers:
+    """Some threads that search, each with its own reader of the index file.
+
+    What they find wrong with the file they tell the writer, which mends it.
+    """
+
+    def __init__(
+        self,
+        config: MemoryConfig,
+        workspace: Path,
+        embedder: Embedder,
+        clock: Clock,
+        writer: Writer,
+        *,
+        extension: Extension,
+    ) -> None:
+        self.query_failure = ""  # why the last query got no vector
+        self._config = config
+        self._workspace = workspace
+        self._embedder = embedder
+        self._clock = clock
+        self._writer = writer
+        self._extension = extension
+        can_tell_words = hasattr(embedder, "word_vectors")
+        self._similar = cast("WordVectors", embedder) if can_tell_words else None
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
+        self._local = threading.local()
+        self._open: list[Reader] = []
+
+    @property
+    def uses_vectors(self) -> bool:
+        """Whether searches go by meaning at all."""
+        return self._embedder.provider != "none" and self._config.vector_weight > 0
+
+    def mode(self, *, has_vector: bool) -> Mode:
+        """How a search is done, with or without a vector of its query."""
+        by_vector = has_vector and self.uses_vectors
+        if self._config.text_weight > 0:
+            return "vector+keyword" if by_vector else "keyword"
+        return "vector" if by_vector else "none"
+
+    async def close(self) -> None:
+        """Release the file, once the searches that run are done."""
+        await asyncio.to_thread(self._threads.shutdown)
+        for reader in self._open:
+            reader.close()
+        self._open.clear()
+
+    async def search(
+        self, query: str, partitions: Sequence[str], limit: int | None, deadline: float
+    ) -> Answer:
+        """The best passages of these partitions until `deadline`, which is of time.monotonic."""
+        degraded: list[str] = []
+        request = Request(
+            query=query,
+            partitions=tuple(dict.fromkeys(partitions)),
+            limit=limit or self._config.max_results,
+            vector=await self._query_vector(query, deadline, degraded),
+            today=datetime.fromtimestamp(self._clock() / 1000, UTC).date(),
+            deadline=deadline,
+        )
+        try:
+            async with asyncio.timeout(deadline - time.monotonic() + GRACE):
+                return await self.run(lambda: self._answer(request, degraded))
+        except TimeoutError:
+            return Answer((), "none", (*degraded, "the search took too long"))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _query_vector(
+        self, query: str, deadline: float, degraded: list[str]
+    ) -> Vectors | None:
+        if not self.uses_vectors:
+            return None
+        self.query_failure = ""
+        try:
+            async with asyncio.timeout((deadline - time.monotonic()) * QUERY_SHARE):
+                rows = await self._embedder.embed([query])
+        except (EmbedderError, TimeoutError) as error:
+            self.query_failure = str(error) or "it did not answer in time"
+        except Exception as error:  # an embedder from elsewhere must not end a search
+            log.exception("memory.embedder_raised")
+            self.query_failure = type(error).__name__
+        else:
+            return rows if rows.any() else None
+        degraded.append(f"vectors are not used: {self.query_failure}")
+        return None
+
+    # --- in a reader's thread ---------------------------------------------------------------------
+
+    def _answer(self, request: Request, degraded: list[str]) -> Answer:
+        """Search the index, or the notes themselves when that fails."""
+        try:
+            answer = self._from_index(request, degraded)
+            if answer is not None:
+                return answer
+            degraded.append("the index is being built")
+        except apsw.InterruptError:
+            degraded.append("the search took too long")
+        except apsw.BusyError:
+            degraded.append("another program has locked the index")
+        except apsw.Error as error:
+            log.warning("memory.index_unreadable", error=type(error).__name__)
+            degraded.append(f"the index cannot be read ({type(error).__name__}); it is rebuilt")
+            self.drop_reader()
+            self._writer.broken = True
+        except Exception:  # a fault of ours must not end the conversation either
+            log.exception("memory.search_failed")
+            degraded.append("the search failed; the log says why")
+            return Answer((), "none", tuple(degraded))
+        return _answered(in_notes(self._workspace, request, self._config), "keyword", degraded)
+
+    def _from_index(self, request: Request, degraded: list[str]) -> Answer | None:
+        """What the index has; None while there is none."""
+        reader = self._reader()
+        if reader is None:
+            return None
+        with reader.snapshot(request.deadline) as live:
+            if live is None:
+                return None
+            vector = self._comparable(request.vector, live, degraded)
+            if vector is not None and not reader.has_vec:
+                degraded.append("sqlite-vec cannot be loaded; vectors are compared in memory")
+            found = in_index(
+                reader,
+                replace(request, vector=vector),
+                self._config,
+                dims=live.dims,
+                similar=self._similar if vector is not None else None,
+            )
+        return _answered(found, self.mode(has_vector=vector is not None), degraded)
+
+    def _comparable(
+        self, vector: Vectors | None, live: Generation, degraded: list[str]
+    ) -> Vectors | None:
+        """A query's vector if those of the index are like it; else it is said why not."""
+        why = self._writer.mismatch(live, len(vector[0]) if vector is not None else 0)
+        if vector is not None and (why or not live.dims):
+            degraded.append(why or "no note has a vector yet")
+            return None
+        return vector
+
+    def _reader(self) -> Reader | None:
+        """This thread's reader of the index file, or None while there is none."""
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is not None and not reader.is_current():
+            self.drop_reader()
+            reader = None
+        if reader is None and self._writer.is_open:
+            reader = self._local.reader = Reader(self._writer.path, self._extension)
+            self._open.append(reader)
+        return reader
+
+    def drop_reader(self) -> None:
+        """Let go of this thread's reader."""
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is not None:
+            self._local.reader = None
+            self._open.remove(reader)
+            reader.close()
+
+
+def _answered(found: Found, mode: Mode, degraded: Sequence[str]) -> Answer:
+    late = ("the search took too long: some notes were not looked at",) if found.late else ()
+    return Answer(found.hits, mode, (*degraded, *late))

@@ -1,0 +1,447 @@
+"""Keeps the index file up with the notes: opened, synced, built anew, one change at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+import structlog
+
+from bot.clock import Clock
+from bot.errors import StorageError
+from bot.memory import chunking
+from bot.memory.embed import Embedder, identity
+from bot.memory.index import file
+from bot.memory.index.builder import Builder, DimsChanged, Outcome
+from bot.memory.index.cache import EmbeddingCache
+from bot.memory.index.file import Extension, Generation, IndexFile
+from bot.memory.index.store import SourceRow, Store
+
+T = TypeVar("T")
+
+CACHE = "embeddings.db"
+ATTEMPTS = 3  # at a sync, each with the file or the generation that the one before asked for
+LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
+LOOKS = 200
+# What a new file mends: one that is damaged, missing, or not what it should be.
+_MENDED = (
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.SQLError,
+    apsw.CantOpenError,
+    apsw.IOError,
+    apsw.ReadOnlyError,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is in the index file, and what went wrong with it."""
+
+    is_open: bool = False
+    files: int = 0
+    chunks: int = 0
+    documents: int = 0
+    vectors: int = 0
+    dims: int = 0
+    size: int = 0
+    spaces: Mapping[str, int] = field(default_factory=dict[str, int])
+    problems: Mapping[str, str] = field(default_factory=dict[str, str])
+    degraded: tuple[str, ...] = ()
+
+
+class Writer:
+    """The writing side of the index, in a thread of its own."""
+
+    def __init__(
+        self,
+        workspace: Path,
+        folder: Path,
+        embedder: Embedder,
+        clock: Clock,
+        extension: Extension,
+    ) -> None:
+        self.path = folder / file.NAME
+        self.broken = False  # the file was found damaged
+        self.again = False  # a note was being written while it was read
+        self.last_sync = 0
+        self.last_reason = ""
+        self.generation = ""  # another one after each rebuild, by whatever program
+        self._workspace = workspace
+        self._embedder = embedder
+        self._clock = clock
+        self._extension = extension
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
+        self._cache = EmbeddingCache(folder / CACHE)
+        self._builder = Builder(workspace, embedder, self._cache, clock, self.run)
+        self._file: IndexFile | None = None
+        self._opened = 0  # how often a file was
+        self._turn: int | None = None  # held while this program builds
+        self._at_work = 0  # the generation that is written to, or was last
+        self._outdated = 0  # the generation whose vectors have another length than the embedder's
+        self._saved: list[SourceRow] = []  # the documents of one that is given up
+        self._lock = asyncio.Lock()
+        self._syncs = _Shared()
+        self._known = Kept(degraded=("the index is being built",))
+        self._problem = ""
+        self._embed_failure = ""
+        self._closed = False
+
+    @property
+    def syncing(self) -> bool:
+        """Whether a sync runs now."""
+        return self._syncs.running
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a file that can be read."""
+        opened = self._file
+        return opened is not None and opened.is_there()
+
+    def needs_attention(self) -> bool:
+        """Whether the file is damaged or gone, or a rebuild is due."""
+        return not self.syncing and (self.broken or bool(self._outdated) or not self.is_open)
+
+    def mismatch(self, live: Generation, dims: int) -> str:
+        """Why vectors of the embedder cannot be compared with an index's; empty when they can."""
+        if live.embedder != identity(self._embedder):
+            return "the embedder was changed; the index is being rebuilt for it"
+        if dims and live.dims and dims != live.dims:
+            self._outdated = live.id
+            return f"vectors have {dims} dimensions now; the index is being rebuilt for them"
+        return ""
+
+    async def open(self) -> None:
+        """Open the index file; what cannot be opened is made anew by the next sync."""
+        async with self._lock:
+            try:
+                await self.run(self._tidy)
+            except (apsw.Error, OSError) as error:
+                self.broken |= isinstance(error, _MENDED)
+                self._problem = _words(error)
+
+    async def close(self) -> None:
+        """Finish the transaction that is being written, and release the files."""
+        self._closed = True
+        # A sync may wait for an embedder for minutes; what it has not done is done after the start.
+        await self._syncs.cancel()
+        async with self._lock:
+            await self.run(self._release)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def sync(self, reason: str) -> None:
+        """Bring the index up to the notes; whoever asks while one runs shares the next one."""
+        if not self._closed:
+            await self._syncs.ask(lambda: self._sync(reason))
+
+    async def put(self, documents: list[SourceRow]) -> None:
+        """Index documents, each in the place of what it was before.
+
+        Raises:
+            StorageError: the index file cannot be written.
+        """
+        await self._changed(lambda store: self._builder.put(store, documents))
+
+    async def change(self, work: Callable[[Store, EmbeddingCache], T]) -> T:
+        """Do something with the live rows and the cache, which are there then.
+
+        Raises:
+            StorageError: the index file cannot be written.
+        """
+        return await self._changed(lambda store: self.run(lambda: work(store, self._cache)))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something in the writer's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def status(self) -> Kept:
+        """What is in the file, and what went wrong."""
+        degraded = tuple(each for each in (self._problem, self._embed_failure) if each)
+        try:
+            return await self.run(lambda: self._kept(degraded))
+        except (apsw.Error, OSError) as error:
+            reason = f"the index cannot be read ({type(error).__name__})"
+            return Kept(degraded=(*degraded, reason))
+
+    async def _sync(self, reason: str) -> None:
+        async with self._lock:
+            try:
+                outcome = await self._bring_up_to_date()
+            except (apsw.Error, OSError) as error:
+                self._problem = _words(error)
+                log.warning("memory.sync_failed", error=type(error).__name__, reason=reason)
+                return
+            except Exception:  # a fault of ours must end neither a search nor the program
+                log.exception("memory.sync_raised", reason=reason)
+                self._problem = "the index could not be brought up to date; the log says why"
+                return
+            self._problem = _unread(outcome.refused)
+            self.again = outcome.again
+            self._embed_failure = f"no vectors: {outcome.failure}" if outcome.failure else ""
+            self.last_sync, self.last_reason = self._clock(), reason
+            if outcome.written or outcome.removed:
+                log.info("memory.synced", written=outcome.written, removed=outcome.removed)
+
+    async def _bring_up_to_date(self) -> Outcome:
+        """Sync the live generation, or fill another one where it does not do, and let that be live.
+
+        Raises:
+            apsw.Error: the file cannot be written, nor another one made.
+            OSError: the same.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                store = await self.run(self._fitting)
+                return await (self._build() if store is None else self._builder.sync(store))
+            except (DimsChanged, apsw.Error) as error:
+                if not await self._can_mend(error) or (not left and isinstance(error, apsw.Error)):
+                    raise
+        return Outcome(failure="the embedder's vectors keep changing their length")
+
+    async def _build(self) -> Outcome:
+        """Fill a generation beside the live one, or wait until another program has."""
+        try:
+            await self._wait_turn()
+            if (store := await self.run(self._fitting)) is not None:
+                return await self._builder.sync(store)
+            store = await self.run(self._begun)
+            carried = await self._builder.put(store, self._saved)
+            outcome = await self._builder.sync(store)
+            await self.run(lambda: self._put_live(store))
+        finally:
+            await asyncio.shield(self.run(self._end_turn))
+        outcome.written += carried.written
+        outcome.failure = outcome.failure or carried.failure
+        return outcome
+
+    async def _wait_turn(self) -> None:
+        for _ in range(LOOKS):
+            if await self.run(self._take_turn):
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+        raise apsw.BusyError("another program is building the index")
+
+    async def _changed(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Run a change on the live rows, which are built first if there are none.
+
+        Where the file turns out to be damaged, or made for other vectors, the change is made to
+        what was built in its place.
+        """
+        async with self._lock:
+            for left in (1, 0):
+                try:
+                    store = await self.run(self._live)
+                    if store is None:
+                        await self._bring_up_to_date()
+                        store = await self.run(self._live)
+                    if store is not None:
+                        return await work(store)
+                except (DimsChanged, apsw.Error, OSError) as error:
+                    if not (await self._can_mend(error) and left):
+                        self._problem = _words(error)
+                        raise StorageError(self._problem) from error
+        raise StorageError("The memory index cannot be opened.")
+
+    async def _can_mend(self, error: Exception) -> bool:
+        """Note what is wrong with the file; True when another one, or other rows, mend it."""
+        if isinstance(error, DimsChanged):
+            self._outdated = self._at_work
+        elif isinstance(error, _MENDED):
+            self.broken = not await self.run(self._is_superseded)
+            log.warning("memory.index_rebuilt", reason=type(error).__name__)
+        else:
+            return False
+        return True
+
+    # --- in the writer's thread -------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """Open the file at the start, without what earlier versions or programs left."""
+        self._cache.prune(self._clock())
+        opened = self._opened_file()
+        file.remove_older(self.path.parent)
+        if (live := opened.live()) is not None:
+            store = Store(opened, live)
+            with store.transaction:
+                store.rebuild_vectors()
+
+    def _opened_file(self) -> IndexFile:
+        """The file that is there; a damaged one is replaced by an empty one."""
+        known = self._file
+        if known is not None and (self.broken or not known.is_there()):
+            self._save(known)
+            self._file = None
+            known.remove()
+        elif known is None and self.broken:
+            file.remove(self.path)
+        if self._file is None:
+            for folder in (self.path.parent, self._workspace):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = IndexFile(self.path, self._extension)
+            self._opened += 1
+            self._at_work = 0
+            self.broken = False
+        return self._file
+
+    def _take_turn(self) -> bool:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._turn = file.claim(self.path.parent)
+        return self._turn is not None
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            os.close(turn)
+
+    def _fitting(self) -> Store | None:
+        """The live rows, or None when there are none or others have to be made."""
+        opened = self._opened_file()
+        live = opened.live()
+        made = (identity(self._embedder), chunking.VERSION)
+        if live is None or live.id == self._outdated or (live.embedder, live.chunker) != made:
+            return None
+        self._outdated = 0
+        return self._store(opened, live)
+
+    def _begun(self) -> Store:
+        """Rows to fill, with the documents of the live ones put by."""
+        opened = self._opened_file()
+        self._save(opened)
+        return self._store(
+            opened, opened.begin(chunking.VERSION, identity(self._embedder), self._outdated)
+        )
+
+    def _put_live(self, store: Store) -> None:
+        """Let searches read what was built."""
+        self._opened_file().put_live(store.generation)
+        self._store(self._opened_file(), store.generation)
+        self._outdated, self._saved = 0, []
+
+    def _live(self) -> Store | None:
+        """The rows that searches read; None while there are none that can be written to."""
+        if self._file is None or self.broken or self._outdated or not self._file.is_there():
+            return None
+        live = self._file.live()
+        return self._store(self._file, live) if live is not None else None
+
+    def _store(self, opened: IndexFile, generation: Generation) -> Store:
+        self._at_work = generation.id
+        if generation.is_live:
+            self.generation = f"{self._opened}.{generation.id}"
+        return Store(opened, generation)
+
+    def _save(self, opened: IndexFile) -> None:
+        """Keep the documents of an index that is given up, as far as it can still be read."""
+        try:
+            live = opened.live()
+            self._saved = Store(opened, live).documents() if live is not None else self._saved
+        except apsw.Error as error:  # what was said is added again from the transcripts
+            log.warning("memory.documents_unread", error=type(error).__name__)
+
+    def _is_superseded(self) -> bool:
+        """Whether another program has built other rows, and dropped those that were at work."""
+        try:
+            return (
+                self._file is not None
+                and self._file.is_there()
+                and self._at_work > 0
+                and not self._file.has(self._at_work)
+            )
+        except apsw.Error:
+            return False
+
+    def _release(self) -> None:
+        opened, self._file = self._file, None
+        for part in (opened, self._cache):
+            try:
+                if part is not None:
+                    part.close()
+            except apsw.Error as error:  # a full disk; what is not written is derived again
+                log.warning("memory.close_failed", error=type(error).__name__)
+
+    def _kept(self, degraded: tuple[str, ...]) -> Kept:
+        live = self._file.live() if self._file is not None else None
+        if self._file is None or live is None:  # while it is made anew, what it held before
+            return replace(self._known, degraded=degraded or self._known.degraded)
+        counts = Store(self._file, live).counts()
+        if not self._file.has_vec and self._embedder.provider != "none":
+            degraded = (*degraded, "sqlite-vec cannot be loaded: a slower way is used")
+        self._known = Kept(
+            is_open=True,
+            files=counts.files,
+            chunks=counts.chunks,
+            documents=counts.documents,
+            vectors=counts.vectors,
+            dims=live.dims,
+            size=sum(p.stat().st_size for p in self.path.parent.glob(f"{self.path.name}*")),
+            spaces=counts.spaces,
+            problems=counts.problems,
+        )
+        return replace(self._known, degraded=degraded)
+
+
+class _Shared:
+    """Runs one thing at a time; whoever asks while one runs shares the next one."""
+
+    def __init__(self) -> None:
+        self._running: asyncio.Task[None] | None = None
+        self._queued: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether one runs now."""
+        return self._running is not None
+
+    async def ask(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run it, or wait for the next that runs; nobody who waits is cancelled with it."""
+        if self._running is None:
+            self._running = asyncio.create_task(self._run(work))
+            await asyncio.wait({self._running})
+            return
+        if self._queued is None:
+            self._queued = asyncio.create_task(self._run_after(self._running, work))
+        await asyncio.wait({self._queued})
+
+    async def cancel(self) -> None:
+        """Cancel what runs and what waits."""
+        tasks = [task for task in (self._queued, self._running) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        finally:
+            self._running = None
+
+    async def _run_after(
+        self, before: asyncio.Task[None], work: Callable[[], Awaitable[None]]
+    ) -> None:
+        await asyncio.wait({before})
+        self._running, self._queued = self._queued, None
+        await self._run(work)
+
+
+def _unread(refused: Mapping[str, str]) -> str:
+    """What is told of folders that cannot be looked into: not their names."""
+    reasons = ", ".join(sorted(set(refused.values())))
+    return f"folders of notes cannot be read: {len(refused)}, {reasons}" if refused else ""
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, apsw.FullError):
+        return "the disk is full: the index is not up to date"
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return "another program has locked the index: it is not up to date"
+    if isinstance(error, OSError) and error.errno:
+        return f"the notes or the index cannot be read: {os.strerror(error.errno)}"
+    return f"the index cannot be written ({type(error).__name__})"
