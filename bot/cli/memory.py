@@ -14,7 +14,7 @@ from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
 from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.memory import layout, markdown
-from bot.memory.search import Found
+from bot.memory.search import Hit
 from bot.sessions import forgetting
 from bot.settings import Loaded
 from bot.storage.datadir import DataDirLock
@@ -157,7 +157,7 @@ def _is_running(config: Config) -> bool:
         return True
 
 
-def _where(hit: Found) -> str:
+def _where(hit: Hit) -> str:
     """Where a passage stands, or when it was said."""
     if hit.path.endswith(layout.SUFFIX):
         return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"

@@ -16,7 +16,7 @@ from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.memory import layout, markdown
-from bot.memory.search import Findings, Found
+from bot.memory.search import Findings, Hit
 from bot.scope import MemoryView
 from bot.sessions import forgetting, search, store
 from bot.sessions.store import Session
@@ -199,7 +199,7 @@ class MemoryCommands:
         lines.append(text(call.language, "memory.mode", mode=found.mode))
         return saying("\n".join(lines))
 
-    def _where(self, call: Call, hit: Found) -> str:
+    def _where(self, call: Call, hit: Hit) -> str:
         """Where a passage stands, or when it was said."""
         if hit.path.endswith(layout.SUFFIX):
             return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"

@@ -2,7 +2,8 @@
 
 Two sizes: a chunk is what an answer points at, with the heading it stands under; a window is the
 few lines inside it that get a vector of their own, because the mean of a long passage means little.
-Both are functions of the text alone, so a window is never stored, only found again.
+Both are functions of the text alone, so a window is never stored, only found again. A passage is a
+chunk as the index stores it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
+from pathlib import PurePosixPath
 
 from bot.context import tokens
-from bot.memory import dates
+from bot.memory import dates, layout
 
 VERSION = 1  # part of the index's identity: raise it when the pieces come out differently
 CHUNK_TOKENS = 400
@@ -23,6 +25,7 @@ MAX_HEADINGS = 6
 MAX_HEADING_CHARACTERS = 200
 
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
+_SEPARATORS = re.compile(r"[-_./]+")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
@@ -61,6 +64,18 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of a note or of something said, for the index; `windows` are what get vectors."""
+
+    start_line: int
+    end_line: int
+    day: date | None
+    heading: str
+    body: str
+    windows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Piece:
     """A line, or a part of one."""
 
@@ -68,6 +83,27 @@ class _Piece:
     text: str
     cost: int
     is_part: bool
+
+
+def of_note(path: str, text: str) -> list[Passage]:
+    """The passages of a note; `path` is within its space."""
+    own_day = dates.first_day(PurePosixPath(path).stem)
+    title = _title(path)
+    return [
+        _passage(chunk, (*title, *chunk.headings), own_day or chunk.day) for chunk in split(text)
+    ]
+
+
+def of_document(text: str, at: int) -> list[Passage]:
+    """The passages of something that was said at a time, in milliseconds."""
+    day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
+    return [_passage(chunk, chunk.headings, day) for chunk in split(text)]
+
+
+def windows_of(heading: str, body: str) -> tuple[str, ...]:
+    """The texts that get vectors for a passage: its windows, under what they are about."""
+    above = "" if dates.named(heading) else heading
+    return tuple(f"{above}\n{window.text}" if above else window.text for window in windows(body))
 
 
 def split(text: str, *, size: int = CHUNK_TOKENS, overlap: int = OVERLAP_TOKENS) -> list[Chunk]:
@@ -182,6 +218,21 @@ def _fitting(text: str, size: int) -> int:
         if space > 0:
             return space + 1
     return low
+
+
+def _passage(chunk: Chunk, headings: tuple[str, ...], day: date | None) -> Passage:
+    heading = " · ".join(dict.fromkeys(headings))
+    windows = windows_of(heading, chunk.text)
+    return Passage(chunk.start_line, chunk.end_line, day, heading, chunk.text, windows)
+
+
+def _title(path: str) -> tuple[str, ...]:
+    """What a topic's file name says; the names of daily and curated notes say nothing."""
+    if path in layout.CURATED or dates.named(PurePosixPath(path).stem):
+        return ()
+    inner = path.removeprefix(f"{layout.NOTES_FOLDER}/").removesuffix(layout.SUFFIX)
+    words = _SEPARATORS.sub(" ", inner).strip()
+    return (words,) if words else ()
 
 
 class _Outline:

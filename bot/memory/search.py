@@ -1,76 +1,42 @@
-"""The seam to whatever finds things in memory: the index, or a double."""
+"""Searching memory: what is found, and the seam to whatever finds it, the index or a double."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Mode = Literal["vector+keyword", "keyword", "vector", "none"]
+Source = Literal["memory", "transcript"]
 
 
-class Found(Protocol):
-    """A passage that matched. Lines count from 1; `at` is in ms since the epoch, 0 when unknown.
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that answers a query; a higher `score` is a better match.
 
     `space` is the folder of Markdown it stands in and `path` its name there; what was said in a
-    conversation has an id for a path and the source "transcript".
+    conversation has an id for a path. `start_line` and `end_line` are the passage's lines, from 1,
+    both included; the snippet stands somewhere in them. `at` is when it was said or what day the
+    note is of, in milliseconds since the epoch, 0 when unknown.
     """
 
-    @property
-    def space(self) -> str:
-        """Where it stands."""
-        ...
-
-    @property
-    def path(self) -> str:
-        """The file's name within the space."""
-        ...
-
-    @property
-    def start_line(self) -> int:
-        """The first line of the passage."""
-        ...
-
-    @property
-    def end_line(self) -> int:
-        """The last line of the passage."""
-        ...
-
-    @property
-    def score(self) -> float:
-        """How well it matches, higher is better."""
-        ...
-
-    @property
-    def snippet(self) -> str:
-        """The words."""
-        ...
-
-    @property
-    def source(self) -> str:
-        """What kind of text it is."""
-        ...
-
-    @property
-    def at(self) -> int:
-        """When it was said, or what day the note is of."""
-        ...
+    space: str
+    path: str
+    start_line: int
+    end_line: int
+    score: float
+    snippet: str
+    source: Source
+    at: int = 0
 
 
-class Findings(Protocol):
-    """What a search came to; `mode` and `degraded` say how it was done and what was missing."""
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a search found, best first; which legs found it; and what it had to do without."""
 
-    @property
-    def hits(self) -> Sequence[Found]:
-        """Passages, best first."""
-        ...
-
-    @property
-    def mode(self) -> str:
-        """Which parts answered."""
-        ...
-
-    @property
-    def degraded(self) -> str | Sequence[str]:
-        """What did not, and why; empty when all is well."""
-        ...
+    hits: tuple[Hit, ...]
+    mode: str
+    degraded: tuple[str, ...] = ()
 
 
 class Searcher(Protocol):
@@ -84,8 +50,7 @@ class Searcher(Protocol):
         ...
 
 
-def how(findings: Findings) -> str:
+def how(answer: Findings) -> str:
     """How a search was done, in a line."""
-    missing = findings.degraded
-    why = missing if isinstance(missing, str) else "; ".join(missing)
-    return f"{findings.mode} ({why})" if why else findings.mode
+    why = "; ".join(answer.degraded)
+    return f"{answer.mode} ({why})" if why else answer.mode

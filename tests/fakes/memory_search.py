@@ -7,26 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bot.memory.search import Findings, Hit
+
 PRIVATE = ("MEMORY.md", "USER.md")
-
-
-@dataclass(frozen=True, slots=True)
-class FakeHit:
-    space: str
-    path: str
-    start_line: int
-    end_line: int
-    snippet: str
-    score: float = 0.9
-    source: str = "memory"
-    at: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FakeFindings:
-    hits: tuple[FakeHit, ...]
-    mode: str = "words"
-    degraded: tuple[str, ...] = ()
 
 
 @dataclass
@@ -39,9 +22,7 @@ class WordSearcher:
     leaky: bool = False  # answer from every space, whatever was asked
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
-    async def search(
-        self, query: str, partitions: Sequence[str], limit: int | None, /
-    ) -> FakeFindings:
+    async def search(self, query: str, partitions: Sequence[str], limit: int | None, /) -> Findings:
         self.asked.append((query, tuple(partitions)))
         await asyncio.sleep(self.delay)
         words = {self.synonyms.get(word, word) for word in _words(query)}
@@ -50,16 +31,16 @@ class WordSearcher:
             for path in sorted(self.workspace.rglob("*.md"))
             for hit in self._hits(path, words, partitions)
         ]
-        return FakeFindings(tuple(hits[:limit]))
+        return Findings(tuple(hits[:limit]), "words")
 
-    def _hits(self, path: Path, words: set[str], partitions: Sequence[str]) -> list[FakeHit]:
+    def _hits(self, path: Path, words: set[str], partitions: Sequence[str]) -> list[Hit]:
         space, name = _place(path.relative_to(self.workspace))
         partition = f"{space}#private" if name in PRIVATE else space
         if partition not in partitions and not self.leaky:
             return []
         lines = path.read_text().split("\n")
         return [
-            FakeHit(space, name, number, number, line)
+            Hit(space, name, number, number, 0.9, line, "memory")
             for number, line in enumerate(lines, 1)
             if words & set(_words(line))
         ]

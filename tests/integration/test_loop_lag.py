@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.memory.search import Findings, Hit
 from bot.scope.view import folder_name
-from tests.fakes.memory_search import FakeFindings, FakeHit
 from tests.support import running
 
 CHATS = 50
@@ -74,7 +74,7 @@ async def lag_of_long_notes(folder) -> float:
     long = untrusted + own * (8_100_000 // len(own))
     for name in ("MEMORY.md", "memory/2026-11-21.md", "memory/harbour.md"):
         (space / name).write_text(long)
-    hit = FakeHit(f"people/{space.name}", "memory/harbour.md", 1, 9, own * 9)
+    hit = Hit(f"people/{space.name}", "memory/harbour.md", 1, 9, 0.9, own * 9, "memory")
     async with running(folder, searcher=Finding(hit)) as engine, lagging(time.thread_time) as lags:
         assert await engine.ask("what number does the harbour have?") != ""
         shown = engine.model.requests[0]
@@ -97,10 +97,10 @@ async def test_a_step_that_sleeps_is_seen():
 class Finding:
     """A searcher that always finds the same."""
 
-    hit: FakeHit
+    hit: Hit
 
-    async def search(self, query: str, partitions: Sequence[str], limit: int, /) -> FakeFindings:
-        return FakeFindings((self.hit,))
+    async def search(self, query: str, partitions: Sequence[str], limit: int, /) -> Findings:
+        return Findings((self.hit,), "words")
 
 
 def waited_for_a_processor() -> float:

@@ -279,12 +279,12 @@ async def test_a_note_is_in_the_index_whole_or_as_it_was_before(folder, monkeypa
     folder.write("memory/a.md", long)
     putting, left = Store._put_chunk, 3
 
-    def fills_up(store, source, partition, chunk):
+    def fills_up(store, place, passage, packed):
         nonlocal left
         left -= 1
         if left <= 0:
             raise apsw.FullError
-        return putting(store, source, partition, chunk)
+        return putting(store, place, passage, packed)
 
     async with folder.index() as index:
         before = await index.status()

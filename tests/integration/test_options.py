@@ -28,13 +28,14 @@ from bot.gateway.memory import INDEX_FOLDER
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index.file import live
+from bot.memory.search import Findings
 from bot.storage import backup
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine, ScriptedModel, calls
 from tests.fakes import embeddings_api, telegram_channel
 from tests.fakes.brain import Brain, current, writing
 from tests.fakes.embeddings_api import EmbeddingsApi
-from tests.fakes.memory_search import FakeFindings, WordSearcher
+from tests.fakes.memory_search import WordSearcher
 from tests.fakes.telegram import FakeTelegram
 from tests.integration.test_context_engine import (
     ask,
@@ -350,9 +351,7 @@ class SlowSearcher(WordSearcher):
     delay: float = 1.0
     finished: int = 0
 
-    async def search(
-        self, query: str, partitions: Sequence[str], limit: int | None, /
-    ) -> FakeFindings:
+    async def search(self, query: str, partitions: Sequence[str], limit: int | None, /) -> Findings:
         found = await super().search(query, partitions, limit)
         self.finished += 1
         return found

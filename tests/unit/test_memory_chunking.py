@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bot.context import tokens
 from bot.memory import chunking
 from bot.memory.chunking import CHUNK_TOKENS, OVERLAP_TOKENS, split, units, windows
-from bot.memory.index import pieces
 
 ALPHABET = st.one_of(
     st.sampled_from(
@@ -217,9 +216,9 @@ def test_units_are_the_lines_in_order_and_make_up_the_text(text, size):
 @given(NOTE)
 def test_cutting_is_a_function_of_the_text_alone(text):
     assert split(text) == split(text)
-    for draft in pieces.of_note("memory/a.md", text):
-        assert draft.windows == pieces.windows_of(draft.heading, draft.chunk.text)
-        assert draft.windows
+    for passage in chunking.of_note("memory/a.md", text):
+        assert passage.windows == chunking.windows_of(passage.heading, passage.body)
+        assert passage.windows
 
 
 def test_a_heading_of_spaces_and_marks_takes_no_time():

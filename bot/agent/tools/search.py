@@ -19,7 +19,8 @@ from bot.facts import Quote, Quoted, excerpt
 from bot.memory import layout, markdown
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
-from bot.memory.search import Found, Searcher, how
+from bot.memory.search import Hit as Found
+from bot.memory.search import Searcher, how
 from bot.messages import CLEAN
 from bot.scope import MemoryView
 from bot.sessions.entries import Entry

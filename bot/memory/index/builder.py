@@ -15,17 +15,17 @@ import structlog
 
 from bot.clock import Clock
 from bot.errors import EmbedderError
-from bot.memory import disk, vectors
+from bot.memory import chunking, disk, vectors
+from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, TextsRefused, identity
-from bot.memory.index import pieces, reading
+from bot.memory.index import reading
 from bot.memory.index.cache import EmbeddingCache, digest
-from bot.memory.index.pieces import Draft
-from bot.memory.index.store import Bare, ChunkRow, SourceRow, Store
+from bot.memory.index.store import Packed, SourceRow, Store
 
 T = TypeVar("T")
 InThread = Callable[[Callable[[], T]], Awaitable[T]]
 
-Item = tuple[SourceRow, list[Draft]]
+Item = tuple[SourceRow, list[Passage]]
 
 GROUP = 256  # chunks whose vectors are asked for, and that are committed, together
 REFUSED = "the embedder refuses a part of it, which is found by its words alone"
@@ -85,8 +85,8 @@ class Builder:
         if gone:
             await self._thread(lambda: _remove(store, gone))
             outcome.removed = len(gone)
-        waiting = iter(changed)
-        while batch := await self._thread(lambda: self._read_some(waiting, outcome)):
+        notes = self._read_all(changed, outcome)
+        while batch := await self._thread(lambda: _some(notes)):
             await self._store(store, batch, outcome)
         await self._fill(store, outcome)
         return outcome
@@ -94,8 +94,8 @@ class Builder:
     async def put(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
         """Index documents, each in the place of what it was before."""
         outcome = Outcome()
-        waiting = iter(documents)
-        while batch := await self._thread(lambda: _some_documents(waiting)):
+        said = ((row, chunking.of_document(row.text or "", row.at)) for row in documents)
+        while batch := await self._thread(lambda: _some(said)):
             await self._store(store, batch, outcome)
         return outcome
 
@@ -115,20 +115,12 @@ class Builder:
         hidden = tuple(refused)
         return changed, [each.id for name, each in known.items() if not name.startswith(hidden)]
 
-    def _read_some(self, waiting: Iterator[reading.Note], outcome: Outcome) -> list[Item]:
-        """The next notes, as many as are worth one transaction."""
-        batch: list[Item] = []
-        chunks = 0
-        for found in waiting:
+    def _read_all(self, notes: Iterable[reading.Note], outcome: Outcome) -> Iterator[Item]:
+        for note in notes:
             try:
-                batch.append(self._read(found))
+                yield self._read(note)
             except reading.Changed:
                 outcome.again = True
-                continue
-            chunks += len(batch[-1][1])
-            if chunks >= GROUP:
-                break
-        return batch
 
     def _read(self, found: reading.Note) -> Item:
         try:
@@ -149,13 +141,13 @@ class Builder:
             inode=found.seen.look[2],
             problem=content.problem,
         )
-        return row, pieces.of_note(located.path, content.text)
+        return row, chunking.of_note(located.path, content.text)
 
     # --- vectors ----------------------------------------------------------------------------------
 
     async def _store(self, store: Store, batch: Sequence[Item], outcome: Outcome) -> None:
         outcome.written += len(batch)
-        texts = [text for _, drafts in batch for draft in drafts for text in draft.windows]
+        texts = [text for _, passages in batch for each in passages for text in each.windows]
         embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
         try:
             done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
@@ -173,8 +165,7 @@ class Builder:
             bare = await self._thread(lambda: store.bare(GROUP))
             if not bare:
                 return
-            windows = {each.id: pieces.windows_of(each.heading, each.body) for each in bare}
-            texts = [text for group in windows.values() for text in group]
+            texts = [text for windows in bare.values() for text in windows]
             known = await self._embed(store, texts, outcome)
             if not await self._thread(lambda bare=bare, known=known: _fill(store, bare, known)):
                 return
@@ -240,12 +231,13 @@ def _remove(store: Store, sources: Sequence[int]) -> None:
             store.remove(source)
 
 
-def _some_documents(waiting: Iterator[SourceRow]) -> list[Item]:
+def _some(waiting: Iterator[Item]) -> list[Item]:
+    """The next sources, as many as are worth one transaction."""
     batch: list[Item] = []
     chunks = 0
-    for document in waiting:
-        batch.append((document, pieces.of_document(document.text or "", document.at)))
-        chunks += len(batch[-1][1])
+    for item in waiting:
+        batch.append(item)
+        chunks += len(item[1])
         if chunks >= GROUP:
             break
     return batch
@@ -254,47 +246,29 @@ def _some_documents(waiting: Iterator[SourceRow]) -> list[Item]:
 def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
     dims = store.dims()
     with store.transaction:
-        for source, drafts in batch:
-            texts = (text for draft in drafts for text in draft.windows)
-            row = source
+        for source, passages in batch:
+            texts = (text for each in passages for text in each.windows)
             if source.kind == "memory" and any(known.get(digest(text)) == b"" for text in texts):
-                row = replace(source, problem=source.problem or REFUSED)
-            store.put(row, (_row(draft, known, dims) for draft in drafts))
+                source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
+            store.put(source, ((each, _joined(each.windows, known, dims)) for each in passages))
 
 
-def _row(draft: Draft, known: Mapping[bytes, bytes], dims: int) -> ChunkRow:
-    packed = _joined(draft.windows, known, dims)
-    chunk = draft.chunk
-    return ChunkRow(
-        start_line=chunk.start_line,
-        end_line=chunk.end_line,
-        day=draft.day,
-        heading=draft.heading,
-        body=chunk.text,
-        bits=packed[0] if packed else None,
-        vectors=packed[1] if packed else None,
-    )
-
-
-def _fill(store: Store, bare: Sequence[Bare], known: Mapping[bytes, bytes]) -> int:
+def _fill(store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]) -> int:
     done = 0
     dims = store.dims()
     with store.transaction:
-        for each in bare:
-            windows = pieces.windows_of(each.heading, each.body)
+        for chunk, windows in bare.items():
             packed = _joined(windows, known, dims)
             if any(known.get(digest(text)) == b"" for text in windows):
-                store.set_problem(each.id, REFUSED)
+                store.set_problem(chunk, REFUSED)
             if packed is not None:
-                store.set_vectors(each.id, *packed)
+                store.set_vectors(chunk, packed)
                 done += 1
     return done
 
 
-def _joined(
-    windows: Sequence[str], known: Mapping[bytes, bytes], dims: int
-) -> tuple[bytes, bytes] | None:
-    """A chunk's signs and its windows' vectors, or None while one is missing.
+def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> Packed | None:
+    """A chunk's vectors, or None while one is missing.
 
     Windows that are refused are left out; a chunk of nothing else is like nothing.
     """
@@ -303,7 +277,7 @@ def _joined(
     if not whole or len(whole) < len(packed) or not (dims := dims or max(map(len, whole))):
         return None
     blob = b"".join(whole) or bytes(dims)
-    return vectors.signature(vectors.unpack(blob, dims)), blob
+    return Packed(vectors.signature(vectors.unpack(blob, dims)), blob)
 
 
 def _fit(store: Store, dims: int) -> None:

@@ -22,9 +22,9 @@ from bot.memory.embed import Embedder
 from bot.memory.index.file import Extension, Generation
 from bot.memory.index.lookup import Reader
 from bot.memory.index.search import Found, Request, in_index, in_notes
-from bot.memory.index.values import Answer, Mode
 from bot.memory.index.writer import Writer
 from bot.memory.matching import WordVectors
+from bot.memory.search import Findings, Mode
 from bot.memory.vectors import Vectors
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Readers:
 
     async def search(
         self, query: str, partitions: Sequence[str], limit: int | None, deadline: float
-    ) -> Answer:
+    ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
         request = Request(
@@ -101,7 +101,7 @@ class Readers:
             async with asyncio.timeout(deadline - time.monotonic() + GRACE):
                 return await self.run(lambda: self._answer(request, degraded))
         except TimeoutError:
-            return Answer((), "none", (*degraded, "the search took too long"))
+            return Findings((), "none", (*degraded, "the search took too long"))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something in one of the threads."""
@@ -128,7 +128,7 @@ class Readers:
 
     # --- in a reader's thread ---------------------------------------------------------------------
 
-    def _answer(self, request: Request, degraded: list[str]) -> Answer:
+    def _answer(self, request: Request, degraded: list[str]) -> Findings:
         """Search the index, or the notes themselves when that fails."""
         try:
             answer = self._from_index(request, degraded)
@@ -147,10 +147,10 @@ class Readers:
         except Exception:  # a fault of ours must not end the conversation either
             log.exception("memory.search_failed")
             degraded.append("the search failed; the log says why")
-            return Answer((), "none", tuple(degraded))
+            return Findings((), "none", tuple(degraded))
         return _answered(in_notes(self._workspace, request, self._config), "keyword", degraded)
 
-    def _from_index(self, request: Request, degraded: list[str]) -> Answer | None:
+    def _from_index(self, request: Request, degraded: list[str]) -> Findings | None:
         """What the index has; None while there is none."""
         reader = self._reader()
         if reader is None:
@@ -200,6 +200,6 @@ class Readers:
             reader.close()
 
 
-def _answered(found: Found, mode: Mode, degraded: Sequence[str]) -> Answer:
+def _answered(found: Found, mode: Mode, degraded: Sequence[str]) -> Findings:
     late = ("the search took too long: some notes were not looked at",) if found.late else ()
-    return Answer(found.hits, mode, (*degraded, *late))
+    return Findings(found.hits, mode, (*degraded, *late))

@@ -13,13 +13,13 @@ import apsw
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import matching, ranking, words
-from bot.memory.index import pieces, reading
+from bot.memory import chunking, matching, ranking, words
+from bot.memory.index import reading
 from bot.memory.index.file import tokenizer
 from bot.memory.index.lookup import Place, Reader
-from bot.memory.index.values import Hit
 from bot.memory.matching import Likeness, Statistics, WordVectors
 from bot.memory.ranking import Candidate, Scored, Weights
+from bot.memory.search import Hit
 from bot.memory.vectors import Vectors
 
 MAX_CANDIDATES = 200  # of each leg
@@ -183,16 +183,8 @@ def _chunks(workspace: Path, note: reading.Note, first: int) -> list[tuple[Candi
     located = note.located
     return [
         (
-            Candidate(
-                first + at,
-                draft.chunk.text,
-                draft.heading,
-                date.fromordinal(draft.day) if draft.day else None,
-            ),
-            Place(
-                *("memory", located.space, located.path),
-                *(draft.chunk.start_line, draft.chunk.end_line, 0),
-            ),
+            Candidate(first + at, each.body, each.heading, each.day),
+            Place("memory", located.space, located.path, each.start_line, each.end_line, 0),
         )
-        for at, draft in enumerate(pieces.of_note(located.path, text))
+        for at, each in enumerate(chunking.of_note(located.path, text))
     ]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import apsw
@@ -14,14 +15,14 @@ from bot.clock import Clock
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
-from bot.memory.index import pieces
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.file import Extension, load_vec, run
 from bot.memory.index.readers import Readers
 from bot.memory.index.reading import watch
 from bot.memory.index.store import SourceRow, Store
-from bot.memory.index.values import Answer, Document, Forgotten, Mode, Probe, Status
-from bot.memory.index.writer import Kept, Writer
+from bot.memory.index.values import Counts, Document, Forgotten, Probe, Status
+from bot.memory.index.writer import Writer
+from bot.memory.search import Findings, Mode
 
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one sync
 FRESHEN = 0.3  # seconds a search waits for edits that were noticed and are not indexed yet
@@ -86,11 +87,11 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
     async def search(
         self, query: str, partitions: Sequence[str], limit: int | None = None
-    ) -> Answer:
+    ) -> Findings:
         """The best passages of these partitions, within the configured time. Never raises."""
         deadline = time.monotonic() + self._config.search_timeout
         if not query.strip() or not partitions:
-            return Answer((), self._readers.mode(has_vector=True))
+            return Findings((), self._readers.mode(has_vector=True))
         await self._freshen()
         answer = await self._readers.search(query, partitions, limit, deadline)
         if self._writer.needs_attention():  # it was this search that noticed
@@ -179,35 +180,29 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
     async def status(self) -> Status:
         """What is in the index, and what does not work."""
-        kept = await self._writer.status()
+        known, told = await self._writer.status()
+        counts, is_open = known or Counts(), known is not None
         failure = self._readers.query_failure
-        degraded = list(kept.degraded)
+        degraded = list(told)
         if self._readers.uses_vectors and failure:
             degraded.append(f"vectors are not used: {failure}")
         if self._watching and self._config.watch:
             degraded.append(self._watching)
-        mode = self._readers.mode(has_vector=kept.vectors > 0 and not failure)
+        mode = self._readers.mode(has_vector=counts.vectors > 0 and not failure)
         return Status(
-            files=kept.files,
-            chunks=kept.chunks,
-            documents=kept.documents,
-            spaces=kept.spaces,
-            vectors=kept.vectors,
-            mode=mode if kept.is_open else "keyword",
-            why=self._why(mode, kept.vectors),
+            **{each.name: getattr(counts, each.name) for each in fields(Counts)},
+            mode=mode if is_open else "keyword",
+            why=self._why(mode, counts.vectors),
             last_sync=self._writer.last_sync,
             last_sync_reason=self._writer.last_reason,
             syncing=self._writer.syncing,
             provider=self._embedder.provider,
             model=self._embedder.model,
             endpoint=self._embedder.endpoint,
-            dims=kept.dims,
-            size=kept.size,
             degraded=tuple(dict.fromkeys(degraded)),
-            problems=kept.problems,
             # Without an index the notes themselves are searched, and that is by words.
-            words_off="weight" if kept.is_open and not self._config.text_weight else "",
-            vectors_off=self._vectors_off(kept),
+            words_off="weight" if is_open and not self._config.text_weight else "",
+            vectors_off=self._vectors_off(counts.vectors, is_open=is_open),
         )
 
     async def probe_vectors(self) -> Probe:
@@ -225,24 +220,22 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             return Probe(ok=False, detail=str(error) or "it did not answer in time")
         return Probe(ok=True, detail=f"{rows.shape[1]} dimensions")
 
-    def _vectors_off(self, kept: Kept) -> str:
+    def _vectors_off(self, vectors: int, *, is_open: bool) -> str:
         if isinstance(self._embedder, NoEmbedder):
             # The embedder that is wanted may not exist here.
             return "disabled" if self._config.embedder.provider == "none" else self._embedder.why
         if not self._config.vector_weight:
             return "weight"
-        if not kept.is_open:
+        if not is_open:
             return "building"
-        return self._readers.query_failure or ("" if kept.vectors else "empty")
+        return self._readers.query_failure or ("" if vectors else "empty")
 
     def _why(self, mode: Mode, vectors: int) -> str:
-        if mode != "keyword":
-            return ""
-        if isinstance(self._embedder, NoEmbedder):
+        off = self._vectors_off(vectors, is_open=True) if mode == "keyword" else ""
+        if isinstance(self._embedder, NoEmbedder) and off:
             return self._embedder.why
-        if not self._config.vector_weight:
-            return "vectors are turned off"
-        return self._readers.query_failure or ("" if vectors else "no note has a vector yet")
+        said = {"weight": "vectors are turned off", "empty": "no note has a vector yet"}
+        return said.get(off, off)
 
     def _watch_state(self, problem: str) -> None:
         self._watching = problem
@@ -295,12 +288,7 @@ def _forget(
     sources = {known.id for (_, name), known in notes.items() if name in paths}
     if partitions:
         sources.update(s for text in texts if text for s in store.holding(text, partitions))
-    hashes = [
-        digest(window)
-        for source in sources
-        for heading, body in store.bodies(source)
-        for window in pieces.windows_of(heading, body)
-    ]
+    hashes = [digest(text) for source in sources for text in store.windows(source)]
     removed = store.forget(sources)
     gone = len(sources & documents)
     return Forgotten(len(removed), sum(removed), gone, cache.forget(hashes))

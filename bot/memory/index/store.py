@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bot.memory import forgetting, layout, words
+from bot.memory import chunking, forgetting, layout, words
+from bot.memory.chunking import Passage
 from bot.memory.index.file import SCOPE_MARK, VECTORS, Generation, IndexFile, run
-from bot.memory.index.values import Source
+from bot.memory.index.values import Counts
+from bot.memory.search import Source
 from bot.storage import Row, Value
 
 
@@ -38,38 +40,11 @@ class Known(NamedTuple):
     look: tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRow:
-    """A chunk to store; `bits` and `vectors` are empty when there is no vector for it."""
+class Packed(NamedTuple):
+    """A chunk's vectors: the signs it is found by, and its windows', one after another."""
 
-    start_line: int
-    end_line: int
-    day: int | None
-    heading: str
-    body: str
-    bits: bytes | None
-    vectors: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bare:
-    """A chunk that still lacks its vectors."""
-
-    id: int
-    heading: str
-    body: str
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How much there is of what; `spaces` counts chunks, `problems` says why by path."""
-
-    files: int
-    chunks: int
-    documents: int
-    vectors: int
-    spaces: dict[str, int]
-    problems: dict[str, str]
+    bits: bytes
+    vectors: bytes
 
 
 class Store:  # the tables of an index are one thing to write
@@ -116,6 +91,7 @@ class Store:  # the tables of an index are one thing to write
             chunks=total,
             documents=int(documents),
             vectors=total - int(bare),
+            dims=self.dims(),
             spaces=spaces,
             problems={str(name): str(problem) for name, problem in problems},
         )
@@ -140,8 +116,8 @@ class Store:  # the tables of an index are one thing to write
         )
         return [SourceRow("transcript", *row) for row in rows]
 
-    def put(self, source: SourceRow, chunks: Iterable[ChunkRow]) -> None:
-        """Store a source with its chunks, in the place of what it was before.
+    def put(self, source: SourceRow, chunks: Iterable[tuple[Passage, Packed | None]]) -> None:
+        """Store a source with its chunks and their vectors, in the place of what it was before.
 
         One that another program has stored just so meanwhile is left as it is.
         """
@@ -166,8 +142,8 @@ class Store:  # the tables of an index are one thing to write
         )
         identifier = self._connection.last_insert_rowid()
         count, length = 0, 0
-        for chunk in chunks:
-            length += self._put_chunk(identifier, partition, chunk)
+        for passage, packed in chunks:
+            length += self._put_chunk((identifier, partition), passage, packed)
             count += 1
         self._count(partition, count, length)
 
@@ -195,12 +171,10 @@ class Store:  # the tables of an index are one thing to write
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
         return removed
 
-    def bodies(self, source: int) -> list[tuple[str, str]]:
-        """The heading and text of a source's chunks."""
-        return [
-            (str(r[0]), str(r[1]))
-            for r in self._run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
-        ]
+    def windows(self, source: int) -> list[str]:
+        """The texts that a source's vectors are of."""
+        rows = self._run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
+        return [text for row in rows for text in chunking.windows_of(str(row[0]), str(row[1]))]
 
     def holding(self, text: str, partitions: Sequence[str]) -> list[int]:
         """The sources in these partitions with a chunk that holds a text, by forgetting's rule."""
@@ -217,12 +191,12 @@ class Store:  # the tables of an index are one thing to write
 
     # --- vectors ----------------------------------------------------------------------------------
 
-    def bare(self, limit: int) -> list[Bare]:
-        """Chunks that have no vectors yet."""
+    def bare(self, limit: int) -> dict[int, tuple[str, ...]]:
+        """Chunks that have no vectors yet, and the texts to make them of."""
         rows = self._run(
             "SELECT id, heading, body FROM chunks@ WHERE bits IS NULL LIMIT ?", (limit,)
         )
-        return [Bare(int(r[0]), str(r[1]), str(r[2])) for r in rows]
+        return {int(r[0]): chunking.windows_of(str(r[1]), str(r[2])) for r in rows}
 
     def set_problem(self, chunk: int, problem: str) -> None:
         """Say what is wrong with the note a chunk is a part of."""
@@ -232,14 +206,11 @@ class Store:  # the tables of an index are one thing to write
             (problem, chunk),
         )
 
-    def set_vectors(self, chunk: int, bits: bytes, vectors: bytes) -> None:
+    def set_vectors(self, chunk: int, packed: Packed) -> None:
         """Give a chunk its vectors."""
-        rows = self._run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,))
-        for row in rows:
-            self._run(
-                "UPDATE chunks@ SET bits = ?, vectors = ? WHERE id = ?", (bits, vectors, chunk)
-            )
-            self._put_bits(chunk, int(row[0]), bits)
+        for row in self._run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,)):
+            self._run("UPDATE chunks@ SET bits = ?, vectors = ? WHERE id = ?", (*packed, chunk))
+            self._put_bits(chunk, int(row[0]), packed.bits)
             # Readers that keep signs know only of later chunks; these are not.
             self._run(
                 "UPDATE generations SET epoch = epoch + 1 WHERE id = ?", (self.generation.id,)
@@ -261,25 +232,27 @@ class Store:  # the tables of an index are one thing to write
 
     # ----------------------------------------------------------------------------------------------
 
-    def _put_chunk(self, source: int, partition: int, chunk: ChunkRow) -> int:
-        text = words.indexed(chunk.body)
-        heading = words.indexed(chunk.heading)
+    def _put_chunk(self, place: tuple[int, int], passage: Passage, packed: Packed | None) -> int:
+        """Store a chunk of a (source, partition); how many words it has."""
+        text, heading = words.indexed(passage.body), words.indexed(passage.heading)
         length = len(self._file.tokenize(text)) + len(self._file.tokenize(heading))
         self._run(
             """INSERT INTO chunks@(source, partition, start_line, end_line, day, length, bits,
                    vectors, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (
-                *(source, partition, chunk.start_line, chunk.end_line, chunk.day, length),
-                *(chunk.bits, chunk.vectors, chunk.heading, chunk.body),
+                *(*place, passage.start_line, passage.end_line),
+                *(passage.day.toordinal() if passage.day else None, length),
+                *(packed or (None, None)),
+                *(passage.heading, passage.body),
             ),
         )
         identifier = self._connection.last_insert_rowid()
         self._run(
             "INSERT INTO chunks_text@(rowid, scope, heading, body) VALUES (?, ?, ?, ?)",
-            (identifier, f"{SCOPE_MARK}{partition}", heading, text),
+            (identifier, f"{SCOPE_MARK}{place[1]}", heading, text),
         )
-        if chunk.bits is not None:
-            self._put_bits(identifier, partition, chunk.bits)
+        if packed is not None:
+            self._put_bits(identifier, place[1], packed.bits)
         return length
 
     def _put_bits(self, chunk: int, partition: int, bits: bytes) -> None:

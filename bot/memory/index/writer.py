@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from bot.memory.index.builder import Builder, DimsChanged, Outcome
 from bot.memory.index.cache import EmbeddingCache
 from bot.memory.index.file import Extension, Generation, IndexFile
 from bot.memory.index.store import SourceRow, Store
+from bot.memory.index.values import Counts
 
 T = TypeVar("T")
 
@@ -40,22 +41,6 @@ _MENDED = (
 )
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What is in the index file, and what went wrong with it."""
-
-    is_open: bool = False
-    files: int = 0
-    chunks: int = 0
-    documents: int = 0
-    vectors: int = 0
-    dims: int = 0
-    size: int = 0
-    spaces: Mapping[str, int] = field(default_factory=dict[str, int])
-    problems: Mapping[str, str] = field(default_factory=dict[str, str])
-    degraded: tuple[str, ...] = ()
 
 
 class Writer:
@@ -90,7 +75,7 @@ class Writer:
         self._saved: list[SourceRow] = []  # the documents of one that is given up
         self._lock = asyncio.Lock()
         self._syncs = _Shared()
-        self._known = Kept(degraded=("the index is being built",))
+        self._known: Counts | None = None  # what is in the file, or was
         self._problem = ""
         self._embed_failure = ""
         self._closed = False
@@ -162,14 +147,14 @@ class Writer:
         """Do something in the writer's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def status(self) -> Kept:
-        """What is in the file, and what went wrong."""
-        degraded = tuple(each for each in (self._problem, self._embed_failure) if each)
+    async def status(self) -> tuple[Counts | None, tuple[str, ...]]:
+        """What is in the file, if there is one, and what went wrong."""
         try:
-            return await self.run(lambda: self._kept(degraded))
+            known, missing = await self.run(self._count)
         except (apsw.Error, OSError) as error:
-            reason = f"the index cannot be read ({type(error).__name__})"
-            return Kept(degraded=(*degraded, reason))
+            known, missing = None, f"the index cannot be read ({type(error).__name__})"
+        told = (self._problem, self._embed_failure, missing)
+        return known, tuple(each for each in told if each)
 
     async def _sync(self, reason: str) -> None:
         async with self._lock:
@@ -367,25 +352,16 @@ class Writer:
             except apsw.Error as error:  # a full disk; what is not written is derived again
                 log.warning("memory.close_failed", error=type(error).__name__)
 
-    def _kept(self, degraded: tuple[str, ...]) -> Kept:
+    def _count(self) -> tuple[Counts | None, str]:
         live = self._file.live() if self._file is not None else None
-        if self._file is None or live is None:  # while it is made anew, what it held before
-            return replace(self._known, degraded=degraded or self._known.degraded)
-        counts = Store(self._file, live).counts()
-        if not self._file.has_vec and self._embedder.provider != "none":
-            degraded = (*degraded, "sqlite-vec cannot be loaded: a slower way is used")
-        self._known = Kept(
-            is_open=True,
-            files=counts.files,
-            chunks=counts.chunks,
-            documents=counts.documents,
-            vectors=counts.vectors,
-            dims=live.dims,
-            size=sum(p.stat().st_size for p in self.path.parent.glob(f"{self.path.name}*")),
-            spaces=counts.spaces,
-            problems=counts.problems,
-        )
-        return replace(self._known, degraded=degraded)
+        if self._file is not None and live is not None:
+            size = sum(p.stat().st_size for p in self.path.parent.glob(f"{self.path.name}*"))
+            self._known = replace(Store(self._file, live).counts(), size=size)
+            if not self._file.has_vec and self._embedder.provider != "none":
+                return self._known, "sqlite-vec cannot be loaded: a slower way is used"
+        elif self._known is None and not self._problem:
+            return None, "the index is being built"
+        return self._known, ""  # while the file is made anew, what it held before
 
 
 class _Shared:
