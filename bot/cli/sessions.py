@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.errors import ConfidantError
 from bot.sessions import entries, store
 from bot.sessions.store import Session
+from bot.storage import private
 
 cli = typer.Typer(help="Look at conversations and take them along.", no_args_is_help=True)
 
@@ -98,6 +98,5 @@ def _index(found: list[Session], pointers: dict[str, str]) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(file, "wb") as stream:
+    with open(path, "wb", opener=private.opener) as stream:
         stream.write(data)
