@@ -6,7 +6,6 @@ The SDK's own sleeps through rate limits and failures; the engine wants to know 
 from __future__ import annotations
 
 import asyncio
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from yarl import URL
 from adapters.discord.limits import Limits
 from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
 from bot.channel import Attachment
+from bot.channel.kit.client import Proxy, proxy_for
 from bot.channel.kit.shapes import Json, integer, mapping, text
 
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -69,7 +69,7 @@ class Rest(HTTPClient):
         self._session = session
         self._root = api_root.rstrip("/")
         self._limits = Limits(asyncio.get_running_loop().time)
-        self._proxies: dict[str, tuple[URL | None, dict[str, str] | None]] = {}
+        self._proxies: dict[str, Proxy] = {}
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -145,12 +145,11 @@ class Rest(HTTPClient):
             compress=compress,
         )
 
-    def proxy_for(self, url: str) -> tuple[URL | None, dict[str, str] | None]:
+    def proxy_for(self, url: str) -> Proxy:
         """The environment's proxy for a server and what it wants to hear, looked up once."""
-        target = URL(url)
-        key = target.authority
+        key = URL(url).authority
         if key not in self._proxies:
-            self._proxies[key] = _proxy_for(target)
+            self._proxies[key] = proxy_for(url)
         return self._proxies[key]
 
     def _failure(
@@ -210,18 +209,6 @@ def file_name(file: Attachment) -> str:
     """A file's name as it may stand in a header."""
     kept = "".join(c if c.isalnum() or c in "._-+()" else "_" for c in file.name)
     return kept[-100:] or "file"
-
-
-def _proxy_for(target: URL) -> tuple[URL | None, dict[str, str] | None]:
-    scheme = {"wss": "https", "ws": "http"}.get(target.scheme, target.scheme)
-    found = urllib.request.getproxies().get(scheme, "")
-    if not found or urllib.request.proxy_bypass(target.host or ""):
-        return None, None
-    proxy = URL(found)
-    if not proxy.user:
-        return proxy, None
-    login = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
-    return proxy.with_user(None), {"Proxy-Authorization": login}
 
 
 def as_json(answer: object) -> Json:

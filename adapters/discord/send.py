@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
 import structlog
+from cachetools import LRUCache
 
 from adapters.discord.api import Rest, Unreachable, as_json, file_name, reason
 from adapters.discord.drafts import MESSAGE, NO_PREVIEWS, QUIET, nonce, reference
@@ -53,8 +53,8 @@ class Sender:
         self._places = places
         self._drafts = drafts
         self._replies = replies
-        self._direct: OrderedDict[str, str] = OrderedDict()  # direct chats, by person
-        self._explained: OrderedDict[str, None] = OrderedDict()  # texts said to be private
+        self._direct: LRUCache[str, str] = LRUCache(REMEMBERED)  # direct chats, by person
+        self._explained: LRUCache[str, None] = LRUCache(REMEMBERED)  # texts said to be private
 
     async def send(self, piece: Piece) -> str:
         """Send one message; its id.
@@ -173,14 +173,14 @@ class Sender:
             chat = identity(as_json(opened), "id")
             if not chat:
                 raise Unreachable("no direct chat")
-            _keep(self._direct, person, chat)
+            self._direct[person] = chat
         whole = piece.whole
         if chat != piece.address.chat and whole.id not in self._explained:
             words = _WHY_HERE["zh" if _CHINESE.search(piece.text) else "en"]
             why: Json = {"content": words.format(room=piece.address.chat)}
             why |= {"allowed_mentions": QUIET, "flags": NO_PREVIEWS}
             await self._create(f"{whole.id} why", chat, why)
-            _keep(self._explained, whole.id, None)
+            self._explained[whole.id] = None
         # A button would be pressed in another conversation than the one it is about.
         body = {key: value for key, value in body.items() if key != "components"}
         return await self._create(piece.id, chat, body, piece.attachments)
@@ -274,9 +274,3 @@ def failure(error: discord.DiscordException) -> ChannelError:
     waits = error.status in {401, 408} or error.status >= 500
     foreign = error.status in {403, 404} and not error.code
     return SendTransient(message) if waits or foreign else SendRefused(message)
-
-
-def _keep(table: OrderedDict[str, Any], key: str, value: object) -> None:
-    table[key] = value
-    if len(table) > REMEMBERED:
-        table.popitem(last=False)

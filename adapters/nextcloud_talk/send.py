@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
-from typing import TypeVar, cast
+from typing import cast
 
 import structlog
+from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
 from adapters.nextcloud_talk.inbound import room_token
@@ -39,8 +39,6 @@ NOT_ACCEPTED = (
 )
 
 _log = structlog.get_logger()
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class NotAccepted(SendRefused):
@@ -54,8 +52,8 @@ class Sender:
         self._account = account
         self._api = api
         self._sharer = sharer
-        self._reactions: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._unsure: OrderedDict[str, None] = OrderedDict()
+        self._reactions: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
+        self._unsure: LRUCache[str, None] = LRUCache(REMEMBERED)
 
     async def send(self, piece: Piece) -> str:
         """Send one message, or show one file.
@@ -109,7 +107,7 @@ class Sender:
             _log.info("nextcloud_talk.reaction.failed", account=self._account, status=status)
             return False
         if emoji:
-            _remember(self._reactions, (room, message_id), emoji)
+            self._reactions[room, message_id] = emoji
         return True
 
     async def _arrived(self, room: str, reference: str) -> bool:
@@ -132,16 +130,10 @@ class Sender:
             return await self._api.send(room, message)
         except Unreachable as error:
             if error.sent:
-                _remember(self._unsure, str(message["referenceId"]), None)
+                self._unsure[str(message["referenceId"])] = None
             raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
         except TooLarge:
             raise SendTransient("Nextcloud answered with more than an answer") from None
-
-
-def _remember(kept: OrderedDict[K, V], key: K, value: V) -> None:
-    kept[key] = value
-    if len(kept) > REMEMBERED:
-        kept.popitem(last=False)
 
 
 def messages(outbound: Outbound) -> list[Piece]:

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import urllib.request
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from telegram.error import NetworkError, TelegramError, TimedOut
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
+from bot.channel.kit.client import proxy_for
 from bot.channel.kit.shapes import Json, parse_json
 
 # At debug level the SDK logs addresses with the token in them, and whole messages.
@@ -64,7 +64,7 @@ class AiohttpRequest(BaseRequest):
 
     def __init__(self, session: aiohttp.ClientSession, api_root: str) -> None:
         self._session = session
-        self._proxy, self._proxy_headers = _proxy_for(api_root)
+        self._proxy, self._proxy_headers = proxy_for(api_root)
 
     @property
     def read_timeout(self) -> float:
@@ -195,16 +195,3 @@ def _body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, st
         return orjson.dumps(data.parameters), "application/json"
     except TypeError:  # a number beyond 64 bits; the standard library takes it
         return json.dumps(data.parameters).encode(), "application/json"
-
-
-def _proxy_for(api_root: str) -> tuple[URL | None, dict[str, str] | None]:
-    """The environment's proxy for this server and what it wants to hear, looked up once."""
-    root = URL(api_root)
-    found = urllib.request.getproxies().get(root.scheme, "")
-    if not found or urllib.request.proxy_bypass(root.host or ""):
-        return None, None
-    proxy = URL(found)
-    if not proxy.user:
-        return proxy, None
-    login = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
-    return proxy.with_user(None), {"Proxy-Authorization": login}

@@ -6,7 +6,8 @@ import pytest
 from telegram.error import TelegramError
 from yarl import URL
 
-from adapters.telegram.api import AiohttpRequest, LeanBot, _proxy_for, new_session
+from adapters.telegram.api import AiohttpRequest, LeanBot, new_session
+from bot.channel.kit.client import proxy_for
 from bot.channel.kit.shapes import parse_json
 
 TOKEN = "123456:AAbbccddeeffgghhiijjkkllmmnn"
@@ -65,4 +66,4 @@ def test_the_environments_proxy_is_used(monkeypatch, environment, proxy, user):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     login = {"Proxy-Authorization": aiohttp.encode_basic_auth(user, "pw")} if user else None
-    assert _proxy_for("https://api.telegram.org") == (proxy, login)
+    assert proxy_for("https://api.telegram.org") == (proxy, login)

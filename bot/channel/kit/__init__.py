@@ -3,6 +3,6 @@
 What comes in: `supervisor` runs an account and stores until stored, `intake` keeps a chat's order,
 `shapes` reads a platform's JSON, `reassembly` puts together what a platform brings in parts,
 `webhook` serves calls. What goes out: `text` measures and cuts, `markdown` parses, `pieces` are
-what a text is sent as, `drafts` shows a reply that is being written. Each is a module of its own,
-so that nobody pays for importing what they do not use.
+what a text is sent as, `drafts` shows a reply that is being written, `client` calls a platform.
+Each is a module of its own, so that nobody pays for importing what they do not use.
 """
