@@ -27,7 +27,7 @@ from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
-from bot.channel import Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
+from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
 from bot.clock import Clock, system_clock
 from bot.commands.menu import KNOWN, menu
 from bot.commands.registry import handlers
@@ -44,14 +44,13 @@ from bot.gateway.aftercare import Aftercare
 from bot.gateway.attempts import Attempts
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
-from bot.gateway.directory import Directory, read_books
+from bot.gateway.directory import Directory, chat_moved, read_books
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
 from bot.gateway.fullness import NoticeSweep
 from bot.gateway.gateway import Gateway
 from bot.gateway.health import HealthBoard
-from bot.gateway.inbox import Waiting
-from bot.gateway.lanes import Lanes
+from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.ledger import Ledger
 from bot.gateway.live import LiveSessions
 from bot.gateway.media import MediaReader
@@ -64,7 +63,7 @@ from bot.gateway.running import RunningTurns
 from bot.gateway.sweep import Sweeper
 from bot.gateway.turns import TurnRunner
 from bot.gateway.windows import Windows
-from bot.i18n import LANGUAGES, text
+from bot.i18n import LANGUAGES
 from bot.identity import Policy
 from bot.identity.routing import channels_of
 from bot.memory.search import Searcher
@@ -153,12 +152,16 @@ class App:
         await windows.load()
         self._stack.push_async_callback(windows.save)
         self.channels = dict(self._make_channels())
-        delivery = Delivery(database, self.channels, clock, self.metrics)
         health = HealthBoard()
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
         await memory.open(config.workspace)
         directory = self.directory = await self._read_directory(database)
+
+        async def moved(address: Address, chat: str) -> None:
+            await chat_moved(database, directory, clock(), address, chat)
+
+        delivery = Delivery(database, self.channels, clock, self.metrics, moved)
         gateway, lanes = await self._gateway(
             directory=directory,
             database=database,
@@ -169,7 +172,6 @@ class App:
             health=health,
             memory=memory,
         )
-        delivery.on_moved = gateway.chat_moved
         await database.write(lambda tx: restored.tell(tx, config.agent.language, clock()))
         await delivery.look()
         server = self._server(database, health, memory) if self._parts.dashboard else None
@@ -249,7 +251,6 @@ class App:
             clock=clock,
             metrics=self.metrics,
         )
-        ledger.on_ended = aftercare.ended
         self._stack.push_async_callback(aftercare.stop)
         self.sweeper = Sweeper(directory, database, ledger, aftercare.close)
         self.notices = NoticeSweep(
@@ -273,7 +274,7 @@ class App:
         )
         desks = PeopleDesk(directory, self.channels)
         known = handlers(desk, memory.desk, self.reminders, desks, database)
-        commander = Commander(known, ledger, clock)
+        commander = Commander(known, ledger, aftercare, clock)
         attempts = Attempts(database=database, ledger=ledger, clock=clock, metrics=self.metrics)
         await attempts.begin()
         turns = TurnRunner(
@@ -294,35 +295,22 @@ class App:
             metrics=self.metrics,
         )
 
-        async def overflowed(waiting: Waiting) -> None:
-            language, address = waiting.conversation.language, waiting.conversation.address
-            words = text(language, "turn.waiting", count=config.session.queue.cap)
-            await ledger.write(
-                clock(), lambda draft: draft.say(address, words, "notice", language=language)
-            )
-
-        turn_door = TurnDoor(
-            directory=directory,
-            ledger=ledger,
-            clock=clock,
-            metrics=self.metrics,
-            answer=turns.run,
-        )
         lanes = Lanes(
-            config=config.session.queue,
-            max_turns=config.session.max_turns,
+            config=config.session,
             database=database,
             directory=directory,
             commander=commander,
             attempts=attempts,
-            run_turn=turn_door.run,
-            overflowed=overflowed,
+            admit=TurnDoor(directory, ledger, clock, self.metrics).admit,
+            run_turn=turns.run,
+            overflowed=partial(tell_waiting, ledger, clock, config.session.queue.cap),
         )
         gateway = Gateway(
             directory=directory,
             running=running,
             commander=commander,
             lanes=lanes,
+            aftercare=aftercare,
             room_door=RoomDoor(
                 directory=directory,
                 database=database,

@@ -55,12 +55,14 @@ class Delivery:
         channels: Mapping[str, Channel],
         clock: Clock,
         metrics: Metrics,
+        on_moved: Callable[[Address, str], Awaitable[None]] | None = None,
     ) -> None:
+        """`on_moved` hears of every chat that has another id now, before it is written to."""
         self._database = database
         self._channels = channels
         self._clock = clock
         self._metrics = metrics
-        self.on_moved: Callable[[Address, str], Awaitable[None]] | None = None  # of every chat
+        self._on_moved = on_moved
         self._open = asyncio.Event()
         # Sends to one address come one after the other; whose turn it is goes round.
         self._turns: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
@@ -250,9 +252,9 @@ class Delivery:
     ) -> None:
         address = letter.address
         log.info("delivery.chat_moved", channel=address.channel)
-        if self.on_moved is not None:
+        if self._on_moved is not None:
             try:
-                await self.on_moved(address, chat)
+                await self._on_moved(address, chat)
             except errors.StorageError as exc:  # the channel tells of it as well, or the next send
                 log.warning("delivery.move_not_noted", error=type(exc).__name__)
         await insist(self._database, lambda tx: outbox.move(tx, address, chat))

@@ -472,7 +472,7 @@ class Aftercare:
             draft.touch(session.id)
             return True
 
-        done = await self._ledger.write(self._clock(), work, must=True)
+        done = (await self._ledger.write(self._clock(), work, must=True)).result
         if not done or not conversation.compact(summary, first_kept, origin):
             self._live.forget(session.id)
         self._live.settle(talk.live)

@@ -11,6 +11,7 @@ import structlog
 from bot.clock import Clock
 from bot.commands.base import Apply, Call, Handler, saying
 from bot.gateway import inbox
+from bot.gateway.aftercare import Aftercare
 from bot.gateway.inbox import Waiting
 from bot.gateway.ledger import Draft, Ledger
 from bot.i18n import text
@@ -24,9 +25,16 @@ log = structlog.get_logger(__name__)
 class Commander:
     """Runs commands, by their handlers' names."""
 
-    def __init__(self, handlers: Mapping[str, Handler], ledger: Ledger, clock: Clock) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        ledger: Ledger,
+        aftercare: Aftercare,
+        clock: Clock,
+    ) -> None:
         self._handlers = handlers
         self._ledger = ledger
+        self._aftercare = aftercare
         self._clock = clock
 
     async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
@@ -43,19 +51,21 @@ class Commander:
                 scope=scope,
             )
             apply = await handler(call)
-            rest = await self._ledger.write(
+            commit = await self._ledger.write(
                 call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
             )
+        for session in commit.ended:
+            self._aftercare.ended(session)
         # What is no command may be anything: somebody's words do not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"
         log.info("command.done", command=known, channel=inbound.channel)
-        return rest
+        return next(iter(commit.due), None)
 
     async def _unknown(self, call: Call) -> Apply:
         return saying(text(call.language, "command.unknown", name=call.name))
 
 
-def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Waiting | None:
+def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> None:
     before, _ = draft.current(call.place)
     answer = apply(draft, before)
     inbound = call.inbound
@@ -80,9 +90,9 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Wait
         draft.touch(session_id)
     if not answer.message:
         inbox.done(draft.tx, [waiting.id], call.now)
-        return None
+        return
     message = replace(inbound, text=answer.message)
     inbox.bind(draft.tx, waiting.id, after.id, message)
     command = command_of(message, parse(message.text))
     conversation = replace(waiting.conversation, command=command)
-    return Waiting(waiting.id, waiting.key, after.id, message, conversation)
+    draft.answer(Waiting(waiting.id, waiting.key, after.id, message, conversation))

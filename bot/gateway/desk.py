@@ -86,8 +86,8 @@ class GatewayDesk:
         return channel is not None and channel.capabilities.attachments
 
     async def _current(self, call: Call) -> Session:
-        session, _ = await self._ledger.write(call.now, lambda draft: draft.current(call.place))
-        return session
+        commit = await self._ledger.write(call.now, lambda draft: draft.current(call.place))
+        return commit.result[0]
 
 
 class PeopleDesk:

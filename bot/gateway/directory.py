@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.channel import Inbound
+import structlog
+
+from bot.channel import Address, Inbound
 from bot.gateway import pairing
 from bot.identity import (
     Activation,
@@ -19,7 +21,9 @@ from bot.identity import (
 )
 from bot.identity.books import MAX_CHOSEN
 from bot.sessions import links, rooms
-from bot.storage import Transaction
+from bot.storage import Database, Transaction
+
+log = structlog.get_logger(__name__)
 
 
 def read_books(tx: Transaction) -> Books:
@@ -85,3 +89,18 @@ class Directory:
 
     def _begin(self, policy: Policy, books: Books) -> None:
         self.now = Generation.of(policy, books, self.now.version + 1)
+
+
+async def chat_moved(
+    database: Database, directory: Directory, now: int, address: Address, chat: str
+) -> None:
+    """A chat has another id now: its conversation and its memory go along.
+
+    Raises:
+        StorageError: it could not be noted: offer it again later.
+    """
+    first = directory.now.books.first((address.channel, address.account, address.chat))
+    spot = (address.channel, address.account, chat)
+    await database.write(lambda tx: rooms.move(tx, spot, first, now))
+    directory.moved(spot, first)
+    log.info("room.moved", channel=address.channel)

@@ -7,8 +7,8 @@ message that is.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 from cachetools import LRUCache
@@ -153,7 +153,7 @@ class RoomDoor:
             draft.say(facts.address, words, "notice", language=language)
             return True
 
-        if await self._ledger.write(now, work):
+        if (await self._ledger.write(now, work)).result:
             # Whoever runs the bot needs the id to list the room.
             log.info("room.declined", channel=facts.channel, chat=facts.chat)
 
@@ -168,26 +168,27 @@ def _whole_room(facts: Facts) -> Facts:
     return replace(facts, thread="")
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Messages a turn may answer, and those that wait in the lane of another key from now on."""
+
+    rows: tuple[Waiting, ...]
+    elsewhere: tuple[Waiting, ...]
+
+
 class TurnDoor:
     """Lets a lane's messages on to the model, if they still belong there and may be answered."""
 
     def __init__(
-        self,
-        *,
-        directory: Directory,
-        ledger: Ledger,
-        clock: Clock,
-        metrics: Metrics,
-        answer: Callable[[str, Sequence[Waiting]], Awaitable[None]],
+        self, directory: Directory, ledger: Ledger, clock: Clock, metrics: Metrics
     ) -> None:
         self._directory = directory
         self._ledger = ledger
         self._clock = clock
         self._metrics = metrics
-        self._answer = answer
 
-    async def run(self, key: str, rows: Sequence[Waiting]) -> Sequence[Waiting]:
-        """Answer these messages, all of one session; what has to go elsewhere is returned.
+    async def admit(self, key: str, rows: Sequence[Waiting]) -> Admitted:
+        """What of these messages, all of one session, is to be answered here and elsewhere.
 
         What was known of a message when it came may not hold any more: an account was joined or
         parted, a pairing revoked, a room moved, the configuration is another one.
@@ -197,24 +198,23 @@ class TurnDoor:
         for row in rows:
             conversation = self._directory.renewed(row.conversation)
             if conversation.key != key:
-                elsewhere.append(await self._rehomed(row, conversation))
+                elsewhere += await self._rehomed(row, conversation)
             elif not (conversation.is_admitted and conversation.is_answered):
                 await self._refuse(row)
             else:
                 kept.append(replace(row, conversation=conversation))
-        if kept:
-            await self._answer(key, kept)
-        return elsewhere
+        return Admitted(tuple(kept), tuple(elsewhere))
 
-    async def _rehomed(self, row: Waiting, conversation: Conversation) -> Waiting:
+    async def _rehomed(self, row: Waiting, conversation: Conversation) -> Sequence[Waiting]:
         place = conversation.place
 
-        def work(draft: Draft) -> Waiting:
+        def work(draft: Draft) -> None:
             session, _ = draft.current(place)
             inbox.rehome(draft.tx, row.id, place.key, session.id)
-            return replace(row, key=place.key, session_id=session.id, conversation=conversation)
+            row_there = replace(row, key=place.key, session_id=session.id)
+            draft.answer(replace(row_there, conversation=conversation))
 
-        return await self._ledger.write(self._clock(), work, must=True)
+        return (await self._ledger.write(self._clock(), work, must=True)).due
 
     async def _refuse(self, row: Waiting) -> None:
         now = self._clock()

@@ -218,7 +218,7 @@ class NoticeSweep:
             draft.touch(session.id)
             return True
 
-        return await self._ledger.write(now, work)
+        return (await self._ledger.write(now, work)).result
 
     def _may_tell(self, session: Session, conversation: Conversation) -> bool:
         """Whether it is still whose it was, may be answered there, and wants to be told."""

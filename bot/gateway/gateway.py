@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
@@ -18,9 +18,9 @@ from bot.clock import Clock
 from bot.commands.menu import menu
 from bot.errors import StorageError
 from bot.gateway import inbox, pairing, sweep
-from bot.gateway.aftercare import undo_button
+from bot.gateway.aftercare import Aftercare, undo_button
 from bot.gateway.commander import Commander
-from bot.gateway.directory import Directory
+from bot.gateway.directory import Directory, chat_moved
 from bot.gateway.doors import RoomDoor, void_codes
 from bot.gateway.drops import Drops
 from bot.gateway.health import HealthBoard
@@ -33,20 +33,12 @@ from bot.i18n import text
 from bot.identity import Conversation, Parsed, Verdict
 from bot.identity.message import is_abort
 from bot.metrics import Metrics
-from bot.sessions import reset, rooms, store
+from bot.sessions import reset, store
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.storage.meta import MetaStore
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What became of a message; `waiting` is what is to be answered."""
-
-    result: str
-    waiting: Waiting | None = None
 
 
 class Gateway:
@@ -60,6 +52,7 @@ class Gateway:
         commander: Commander,
         lanes: Lanes,
         room_door: RoomDoor,
+        aftercare: Aftercare,
         health: HealthBoard,
         database: Database,
         ledger: Ledger,
@@ -69,6 +62,7 @@ class Gateway:
         self._directory = directory
         self._running = running
         self._room_door = room_door
+        self._aftercare = aftercare
         self._commander = commander
         self._lanes = lanes
         self._health = health
@@ -105,16 +99,7 @@ class Gateway:
         Raises:
             StorageError: it could not be noted: offer it again later.
         """
-        now, directory = self._clock(), self._directory
-        first = directory.now.books.first((address.channel, address.account, address.chat))
-        spot = (address.channel, address.account, chat)
-
-        def work(draft: Draft) -> None:
-            rooms.move(draft.tx, spot, first, now)
-            draft.then(lambda: directory.moved(spot, first))
-
-        await self._ledger.write(now, work)
-        log.info("room.moved", channel=address.channel)
+        await chat_moved(self._database, self._directory, self._clock(), address, chat)
 
     async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
         inbound, body = inbox.storable(inbound)
@@ -124,7 +109,7 @@ class Gateway:
             command = Parsed("stop") if conversation.key in self._running else None
         code = codes.new_code() if conversation.verdict is Verdict.PAIR else ""
         try:
-            stored = await self._ledger.write(
+            commit = await self._ledger.write(
                 self._clock(),
                 lambda draft: self._store(
                     draft, inbound, body, conversation, code, is_command=command is not None
@@ -133,19 +118,22 @@ class Gateway:
         except StorageError:
             self._room_door.give_back(inbound, conversation)
             raise
-        if stored.waiting is None:
+        self._count(inbound, commit.result)
+        for session in commit.ended:
+            self._aftercare.ended(session)
+        if not commit.due:
             self._room_door.give_back(inbound, conversation)
-        self._count(inbound, stored.result)
-        message = stored.waiting
-        if message is not None and code and not conversation.is_paired:
+        if commit.due and code and not conversation.is_paired:
             # Another process has just let them in, and the books are read again only now and then.
             self._directory.admitted(inbound.channel, inbound.account, inbound.sender)
-        if message is not None and conversation.generation is not self._directory.now:
-            message = replace(message, conversation=self._directory.renewed(conversation))
-        if message is not None and command is not None:  # now, beside a running turn
-            message = await self._answered(message, command)
-        if message is not None:
-            await self._lanes.put(message)
+        for message in commit.due:
+            due = message
+            if conversation.generation is not self._directory.now:
+                due = replace(message, conversation=self._directory.renewed(conversation))
+            # A command is answered now, beside a running turn.
+            rest = await self._answered(due, command) if command is not None else due
+            if rest is not None:
+                await self._lanes.put(rest)
 
     async def _answered(self, message: Waiting, command: Parsed) -> Waiting | None:
         """Answer a command; what is left for its lane is returned.
@@ -210,34 +198,36 @@ class Gateway:
         code: str,
         *,
         is_command: bool,
-    ) -> _Stored:
+    ) -> str:
+        """Store a message and have it answered, if it may be; what became of it, in a word."""
         place, language = conversation.place, conversation.language
         row = inbox.store(draft.tx, inbound, body, place.key, draft.now, is_command=is_command)
         if row is None:
-            return _Stored("duplicate")
+            return "duplicate"
         # What was said in a room was looked at before.
         void = void_codes(draft, inbound, language, answers=True) if conversation.is_direct else ()
         if code:
             if any(waiting.is_from(inbound) for waiting in void):
                 inbox.refuse(draft.tx, row, draft.now)  # the next message brings a new one
-                return _Stored("unpaired")
+                return "unpaired"
             asked = pairing.ask(draft.tx, inbound, code, draft.now)
             if not asked.approved:
                 inbox.refuse(draft.tx, row, draft.now)
                 if asked.code:
                     words = text(language, "pairing.code", code=code, channel=inbound.channel)
                     draft.say(inbound.address, words, "notice", language=language)
-                return _Stored("unpaired")
+                return "unpaired"
         if not is_command and not conversation.is_answered:
             inbox.refuse(draft.tx, row, draft.now)
-            return _Stored("refused")
+            return "refused"
         policy = conversation.generation.policy
         arrived = sweep.arrive(draft, policy, place, is_command=is_command)
         session = arrived.session
         if arrived.reset is not None:
             _tell_of_reset(draft, session, inbound, language, arrived.reset)
         inbox.bind(draft.tx, row, session.id)
-        return _Stored("queued", Waiting(row, place.key, session.id, inbound, conversation))
+        draft.answer(Waiting(row, place.key, session.id, inbound, conversation))
+        return "queued"
 
     def _count(self, inbound: Inbound, result: str) -> None:
         self._metrics.received.labels(inbound.channel, result).inc()

@@ -10,22 +10,26 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from bot.config import QueueConfig
+from bot.clock import Clock
+from bot.config import SessionConfig
 from bot.errors import StorageError
 from bot.gateway import inbox
 from bot.gateway.attempts import Attempts, is_hopeless
 from bot.gateway.commander import Commander
 from bot.gateway.directory import Directory
+from bot.gateway.doors import Admitted
 from bot.gateway.inbox import Waiting
+from bot.gateway.ledger import Ledger
+from bot.i18n import text
 from bot.storage import Database
 from bot.workers import Backlog, Workers
 
-RunTurn = Callable[[str, Sequence[Waiting]], Awaitable[Sequence[Waiting]]]
-"""Answers messages of one lane; what belongs into another one by now is returned."""
+Admit = Callable[[str, Sequence[Waiting]], Awaitable[Admitted]]
+RunTurn = Callable[[str, Sequence[Waiting]], Awaitable[None]]
 
 
 class Lanes:
-    """Hands each lane's messages to `run_turn`.
+    """Hands each lane's messages to `run_turn`, those that `admit` leaves there.
 
     `overflowed` is called once each time a lane fills up, with the message that did not fit.
     """
@@ -33,25 +37,26 @@ class Lanes:
     def __init__(
         self,
         *,
-        config: QueueConfig,
-        max_turns: int,
+        config: SessionConfig,
         database: Database,
         directory: Directory,
         commander: Commander,
         attempts: Attempts,
+        admit: Admit,
         run_turn: RunTurn,
         overflowed: Callable[[Waiting], Awaitable[None]],
     ) -> None:
-        self._config = config
-        self._slots = asyncio.Semaphore(max_turns)
+        self._config = config.queue
+        self._slots = asyncio.Semaphore(config.max_turns)
         self._database = database
         self._directory = directory
         self._commander = commander
         self._attempts = attempts
+        self._admit = admit
         self._run_turn = run_turn
         self._overflowed = overflowed
         self._full: set[str] = set()  # lanes with more waiting than fits in memory
-        self._workers = Workers[str, Waiting](self._handle, self._load, config.cap)
+        self._workers = Workers[str, Waiting](self._handle, self._load, config.queue.cap)
 
     async def put(self, waiting: Waiting) -> None:
         """Queue a stored message in the lane of its key."""
@@ -106,9 +111,11 @@ class Lanes:
                 return
             rows = [rest]
         async with self._slots:
-            elsewhere = await self._run_turn(key, rows)
-        for row in elsewhere:
-            await self.put(row)
+            admitted = await self._admit(key, rows)
+            for row in admitted.elsewhere:
+                await self.put(row)
+            if admitted.rows:
+                await self._run_turn(key, admitted.rows)
 
     def _next(self, backlog: Backlog[Waiting], most: int) -> list[Waiting]:
         """The first message and those that can be answered with it.
@@ -136,3 +143,12 @@ class Lanes:
                     await backlog.arrived.wait()
             except TimeoutError:
                 return
+
+
+async def tell_waiting(ledger: Ledger, clock: Clock, count: int, waiting: Waiting) -> None:
+    """Say that more waits than fits (`count` messages), and is answered together."""
+    language, address = waiting.conversation.language, waiting.conversation.address
+    words = text(language, "turn.waiting", count=count)
+    await ledger.write(
+        clock(), lambda draft: draft.say(address, words, "notice", language=language)
+    )

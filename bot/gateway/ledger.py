@@ -1,18 +1,22 @@
-"""One transaction over sessions, inbox and outbox, and what is handed on once it is committed.
+"""One transaction over sessions, inbox and outbox, and what it came to once it is on disk.
 
 Everything the gateway writes goes through here, so that nothing is sent, mirrored or kept in
-memory before it is on disk.
+memory before it is on disk. A `Commit` says what happened: texts to send by address, messages to
+answer by key, sessions that ended. What stands below the ledger (delivery, mirror, sessions in
+memory) gets its part from it; the rest goes back to the caller, who passes it on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from bot.channel import Address, OutboundKind
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
+from bot.gateway.inbox import Waiting
 from bot.gateway.live import LiveSessions
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
@@ -24,15 +28,40 @@ from bot.storage.insist import insist
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Commit(Generic[T]):
+    """What one transaction came to; `result` is what its work returned.
+
+    Attributes:
+        letters: texts to send; each names the queue of its address.
+        due: messages to answer; each names the lane of its key.
+        ended: sessions after which another one was begun, as they were before.
+        appended: lines for the mirror.
+        sessions: rows as they are now, by id.
+        stale: ids of sessions whose conversation has to be read again.
+        after: what is to be done in the program's own thread.
+    """
+
+    result: T
+    letters: tuple[outbox.Letter, ...]
+    due: tuple[Waiting, ...]
+    ended: tuple[Session, ...]
+    appended: tuple[store.Appended, ...]
+    sessions: Mapping[str, Session]
+    stale: frozenset[str]
+    after: tuple[Callable[[], object], ...]
+
+
 class Draft:
     """A transaction being written, and its consequences. `now` is in ms since the epoch."""
 
-    __slots__ = ("after", "ended", "letters", "mirror", "now", "sessions", "stale", "tx")
+    __slots__ = ("after", "due", "ended", "letters", "mirror", "now", "sessions", "stale", "tx")
 
     def __init__(self, tx: Transaction, now: int) -> None:
         self.tx = tx
         self.now = now
         self.letters: list[outbox.Letter] = []
+        self.due: list[Waiting] = []
         self.mirror: list[store.Appended] = []
         self.sessions: dict[str, Session] = {}
         self.ended: list[Session] = []
@@ -135,49 +164,56 @@ class Draft:
         if session is not None:
             self.sessions[session_id] = session
 
+    def answer(self, waiting: Waiting) -> None:
+        """Have a stored message answered in the lane of its key."""
+        self.due.append(waiting)
+
+    def commit(self, result: T) -> Commit[T]:
+        """What it has come to so far, with what its work returned."""
+        return Commit(
+            result,
+            letters=tuple(self.letters),
+            due=tuple(self.due),
+            ended=tuple(self.ended),
+            appended=tuple(self.mirror),
+            sessions=self.sessions,
+            stale=frozenset(self.stale),
+            after=tuple(self.after),
+        )
+
 
 class Ledger:
     """Runs drafts and hands on what they came to."""
 
     def __init__(
-        self,
-        database: Database,
-        delivery: Delivery,
-        mirror: Mirror,
-        live: LiveSessions,
-        on_ended: Callable[[Session], None] = lambda _session: None,
+        self, database: Database, delivery: Delivery, mirror: Mirror, live: LiveSessions
     ) -> None:
         self._database = database
         self._delivery = delivery
         self._mirror = mirror
         self._live = live
-        self.on_ended = on_ended  # hears of every session another one was begun after
 
-    async def write(self, now: int, work: Callable[[Draft], T], *, must: bool = False) -> T:
+    async def write(self, now: int, work: Callable[[Draft], T], *, must: bool = False) -> Commit[T]:
         """Run `work` in one transaction, then send, mirror and remember what it left.
 
-        With `must` it is tried until the disk takes it: for what has already happened.
+        With `must` it is tried until the disk takes it: for what has already happened. Who calls
+        passes on what is `due` and `ended`.
 
         Raises:
             StorageError: nothing of it was stored.
         """
 
-        def run(tx: Transaction) -> tuple[T, Draft]:
+        def run(tx: Transaction) -> Commit[T]:
             draft = Draft(tx, now)
-            return work(draft), draft
+            return draft.commit(work(draft))
 
-        if must:
-            result, draft = await insist(self._database, run)
-        else:
-            result, draft = await self._database.write(run)
-        self._mirror.add(draft.mirror)
-        self._delivery.post(draft.letters)
-        for session in draft.sessions.values():
+        commit = await (insist(self._database, run) if must else self._database.write(run))
+        self._mirror.add(commit.appended)
+        self._delivery.post(commit.letters)
+        for session in commit.sessions.values():
             self._live.note(session)
-        for session_id in draft.stale:
+        for session_id in commit.stale:
             self._live.forget(session_id)
-        for work_after in draft.after:
+        for work_after in commit.after:
             work_after()
-        for session in draft.ended:
-            self.on_ended(session)
-        return result
+        return commit

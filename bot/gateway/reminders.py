@@ -93,11 +93,11 @@ class Reminders:
             StorageError: not everything was sent; what was not still waits.
         """
         count = 0
-        while sent := await self._ledger.write(now, self._send):
+        while True:
+            sent = (await self._ledger.write(now, self._send)).result
             count += sent
             if sent < BATCH:
-                break
-        return count
+                return count
 
     def _send(self, draft: Draft) -> int:
         found = reminders.due(draft.tx, draft.now, BATCH)

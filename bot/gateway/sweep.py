@@ -85,11 +85,11 @@ class Sweeper:
         count = 0
         for first in range(0, len(over), BATCH):
             ids = over[first : first + BATCH]
-            closed = await self._ledger.write(
+            commit = await self._ledger.write(
                 now, lambda draft, ids=ids: _close(draft, policy, ids)
             )
-            count += len(closed)
-            await asyncio.gather(*map(self._save, closed))
+            count += len(commit.result)
+            await asyncio.gather(*map(self._save, commit.result))
         return count
 
     async def _save(self, session: Session) -> None:

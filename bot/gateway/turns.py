@@ -408,7 +408,7 @@ class TurnRunner:
             inbox.done(draft.tx, [row.id for row in rows], now)
             return ids, draft.sessions[live.session.id]
 
-        ids, live.session = await self._ledger.write(now, work, must=True)
+        ids, live.session = (await self._ledger.write(now, work, must=True)).result
         live.unsaved.clear()
         live.called_at = now
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]

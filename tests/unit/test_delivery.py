@@ -730,7 +730,10 @@ async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_b
             raise ChatMoved("supergroup")
         return await send(outbound)
 
-    post.delivery.on_moved = on_moved
+    post.delivery = Delivery(
+        post.database, {"memory": post.channel}, post.clock, post.metrics, on_moved
+    )
+    post.delivery.open()
     post.channel.send = moved
     await post.post("one", "two")
     await post.until(lambda states: states == ["sent", "sent"])

@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.channel import Inbound
-from bot.config import QueueConfig
+from bot.config import QueueConfig, SessionConfig
 from bot.errors import StorageFull
 from bot.gateway import inbox
 from bot.gateway.attempts import MAX_TRIES
 from bot.gateway.directory import Directory
+from bot.gateway.doors import Admitted
 from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
 from bot.identity import Parsed, Policy
@@ -44,12 +45,14 @@ class Program:
 
     def begin(self, *, max_turns: int = 4, **config: object) -> Lanes:
         return Lanes(
-            config=QueueConfig.model_validate({"debounce": 0, **config}),
-            max_turns=max_turns,
+            config=SessionConfig(
+                queue=QueueConfig.model_validate({"debounce": 0, **config}), max_turns=max_turns
+            ),
             database=self.database,
             directory=self.directory,
             commander=self,
             attempts=self,
+            admit=self.admit,
             run_turn=self.turn,
             overflowed=self.overflowed,
         )
@@ -98,7 +101,10 @@ class Program:
         yield
         self.did.append("prepared")
 
-    async def turn(self, key: str, rows: Sequence[Waiting]) -> Sequence[Waiting]:
+    async def admit(self, _key: str, rows: Sequence[Waiting]) -> Admitted:
+        return Admitted(tuple(rows), ())
+
+    async def turn(self, key: str, rows: Sequence[Waiting]) -> None:
         assert {row.key for row in rows} == {key}
         self.running += 1
         self.most = max(self.most, self.running)

@@ -115,7 +115,7 @@ class World:
             self.found.append((self.known.index(arrived.session.id), arrived.reset))
             return arrived.session
 
-        return await self.ledger.write(now, work)
+        return (await self.ledger.write(now, work)).result
 
     async def answer(self, now: int) -> None:
         """The oldest message that waits has its answer."""
