@@ -24,14 +24,14 @@ from typing import Any
 
 from bench import quiet
 from bot.agent.models import Reply, Request, TextDelta, Usage
+from bot.agent.windows import Windows
 from bot.app import DATABASE_NAME, TRANSCRIPTS, App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.clock import system_clock
 from bot.context.conversation import Conversation
 from bot.gateway.aftercare import Aftercare
-from bot.gateway.ledger import Draft
 from bot.gateway.turns import TurnRunner
-from bot.gateway.windows import Windows
+from bot.ledger import Draft
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry

@@ -16,17 +16,18 @@ import structlog
 import tzlocal
 
 from bot import housekeeping
-from bot.agent.compactor import Compactor
-from bot.agent.flush import Flusher
+from bot.agent.live import LiveSessions
 from bot.agent.models import Model, Models
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
+from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
 from bot.agent.tools.artifacts import ArtifactGet, ResultGuard
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
+from bot.agent.windows import Windows
 from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
 from bot.clock import Clock, system_clock
 from bot.commands.menu import KNOWN, menu
@@ -39,37 +40,34 @@ from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
-from bot.gateway import digests, inbox, restored
+from bot.gateway import digests, restored
 from bot.gateway.aftercare import Aftercare
 from bot.gateway.attempts import Attempts
+from bot.gateway.books import chat_moved, read_books
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
-from bot.gateway.directory import Directory, chat_moved, read_books
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
 from bot.gateway.fullness import NoticeSweep
 from bot.gateway.gateway import Gateway
 from bot.gateway.health import HealthBoard
 from bot.gateway.lanes import Lanes, tell_waiting
-from bot.gateway.ledger import Ledger
-from bot.gateway.live import LiveSessions
 from bot.gateway.media import MediaReader
 from bot.gateway.memory import INDEX_FOLDER, OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.pictures import Pictures
-from bot.gateway.prefix import Prefixes
 from bot.gateway.reminders import Reminders
 from bot.gateway.restored import Restored
 from bot.gateway.running import RunningTurns
-from bot.gateway.sweep import Sweeper
 from bot.gateway.turns import TurnRunner
-from bot.gateway.windows import Windows
 from bot.i18n import LANGUAGES
 from bot.identity import Policy
+from bot.identity.directory import Directory
 from bot.identity.routing import channels_of
+from bot.ledger import Ledger
 from bot.memory.search import Searcher
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
-from bot.sessions import recover, rooms
+from bot.sessions import inbox, recover, rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.mirror import Mirror
 from bot.sessions.search import TranscriptIndex
@@ -77,6 +75,9 @@ from bot.storage import Database, backup, journal
 from bot.storage.datadir import DataDirLock
 from bot.storage.meta import MetaStore
 from bot.storage.sqlite import SqliteDatabase
+from bot.upkeep.flush import Flusher
+from bot.upkeep.resets import Sweeper
+from bot.upkeep.summary import Compactor
 
 DATABASE_NAME = "confidant.db"
 TRANSCRIPTS = "sessions"

@@ -13,9 +13,10 @@ from bot.config import StorageConfig
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
-from bot.gateway import inbox
-from bot.gateway.directory import Directory, read_books
+from bot.gateway.books import read_books
+from bot.identity.directory import Directory
 from bot.metrics import Metrics
+from bot.sessions import inbox
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, private
 

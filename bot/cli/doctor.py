@@ -17,9 +17,10 @@ from bot.context import tokens
 from bot.context.budget import resolve
 from bot.delivery import outbox
 from bot.errors import ConfidantError, ModelError, ModelNotFound
-from bot.gateway import inbox, restored
+from bot.gateway import restored
 from bot.gateway.digests import short_folders
 from bot.memory import embed
+from bot.sessions import inbox
 from bot.settings import Loaded
 
 MAX_ASIDE = 10  # messages shown each for itself

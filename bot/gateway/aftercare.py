@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 import structlog
 
-from bot.agent.compactor import Compacted, Compactor, CompactRequest
-from bot.agent.flush import Flushed, Flusher, FlushRequest
+from bot.agent.live import Live, LiveSessions
+from bot.agent.prefix import name_of
 from bot.agent.tools import ToolContext
+from bot.agent.windows import Room, Windows
 from bot.channel import Activities, Activity, Button, Channel
 from bot.clock import Clock
 from bot.config import Config
@@ -27,13 +28,10 @@ from bot.context.compaction import Plan
 from bot.context.conversation import Line
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
-from bot.gateway.directory import Directory
-from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.live import Live, LiveSessions
-from bot.gateway.prefix import name_of
-from bot.gateway.windows import Room, Windows
 from bot.i18n import text
 from bot.identity import MANY, Conversation
+from bot.identity.directory import Directory
+from bot.ledger import Draft, Ledger
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Notes, listed
 from bot.messages import Whose, mixture
@@ -42,6 +40,8 @@ from bot.sessions import compactions, hiding, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry, number_of
 from bot.sessions.store import Session
+from bot.upkeep.flush import Flushed, Flusher, FlushRequest
+from bot.upkeep.summary import Compacted, Compactor, CompactRequest
 
 AT_ONCE = 8  # conversations that are saved or compacted at the same time
 GROWTH = 1.05  # how much fuller a conversation gets before a compaction that failed is tried again

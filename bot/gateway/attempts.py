@@ -19,12 +19,12 @@ import structlog
 from bot.channel import Inbound
 from bot.clock import Clock, moment
 from bot.errors import StorageError
-from bot.gateway import inbox
-from bot.gateway.inbox import Waiting
-from bot.gateway.ledger import Draft, Ledger
 from bot.i18n import text
+from bot.ledger import Draft, Ledger
 from bot.metrics import Metrics
+from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
+from bot.sessions.inbox import Waiting
 from bot.storage import Database
 
 MAX_TRIES = 4  # turns that may fail, with some seconds between them

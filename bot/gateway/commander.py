@@ -10,14 +10,14 @@ import structlog
 
 from bot.clock import Clock
 from bot.commands.base import Apply, Call, Handler, saying
-from bot.gateway import inbox
 from bot.gateway.aftercare import Aftercare
-from bot.gateway.inbox import Waiting
-from bot.gateway.ledger import Draft, Ledger
 from bot.i18n import text
 from bot.identity import Parsed
 from bot.identity.message import command_of, parse
+from bot.ledger import Draft, Ledger
+from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
+from bot.sessions.inbox import Waiting
 
 log = structlog.get_logger(__name__)
 

@@ -7,20 +7,21 @@ from collections.abc import Mapping
 import structlog
 
 from bot.agent.models import Models, ToolSpec
+from bot.agent.prefix import Prefixes, name_of
 from bot.channel import Admins, Channel, Health
 from bot.commands.base import Call
 from bot.context import notices
 from bot.context.report import Report
-from bot.gateway import fullness, sweep
+from bot.gateway import fullness
 from bot.gateway.aftercare import Aftercare
-from bot.gateway.directory import Directory
 from bot.gateway.health import HealthBoard
-from bot.gateway.ledger import Ledger
-from bot.gateway.prefix import Prefixes, name_of
 from bot.gateway.running import RunningTurns
 from bot.identity import Activation, Link
+from bot.identity.directory import Directory
+from bot.ledger import Ledger
 from bot.sessions.reset import Reason
 from bot.sessions.store import Session
+from bot.upkeep import resets
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +117,7 @@ class PeopleDesk:
 
     def ends_at(self, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
         """When a conversation is over by itself if nothing more is said, and why."""
-        return sweep.ends_at(self._directory.policy, session, taken_up_at)
+        return resets.ends_at(self._directory.policy, session, taken_up_at)
 
     def linked(self, found: tuple[Link, ...]) -> None:
         """These are all the links there are now, on disk."""

@@ -16,16 +16,16 @@ from cachetools import LRUCache
 from bot import codes
 from bot.channel import Inbound
 from bot.clock import Clock
-from bot.gateway import inbox, pairing
-from bot.gateway.directory import Directory
-from bot.gateway.inbox import Waiting
-from bot.gateway.ledger import Draft, Ledger
+from bot.gateway import pairing
 from bot.gateway.rooms import Overheard
 from bot.i18n import language_of, text
 from bot.identity import Conversation, Facts, Verdict
+from bot.identity.directory import Directory
 from bot.identity.message import pointed
+from bot.ledger import Draft, Ledger
 from bot.metrics import Metrics
-from bot.sessions import links, rooms
+from bot.sessions import inbox, links, rooms
+from bot.sessions.inbox import Waiting
 from bot.storage import Database, Transaction
 
 DAY_MS = 86_400_000  # a room is told at most once within it that it is none of ours

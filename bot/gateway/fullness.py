@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import orjson
 
 from bot.agent.models import ToolSpec, Usage
+from bot.agent.prefix import name_of, tools_of
 from bot.agent.recall import OPENING
+from bot.agent.windows import Room, Windows
 from bot.channel import Button, Channel
 from bot.config import Config
 from bot.context import budget, notices, persona, report, tokens
@@ -16,12 +18,10 @@ from bot.context.conversation import PICTURE_TOKENS
 from bot.context.report import Part, Report
 from bot.delivery.outbox import Extra
 from bot.gateway.aftercare import Aftercare, Fill, Talk
-from bot.gateway.directory import Directory
-from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.prefix import name_of, tools_of
-from bot.gateway.windows import Room, Windows
 from bot.i18n import text
 from bot.identity import Conversation
+from bot.identity.directory import Directory
+from bot.ledger import Draft, Ledger
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.sessions import store
 from bot.sessions.snapshots import Snapshot

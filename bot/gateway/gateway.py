@@ -17,26 +17,28 @@ from bot.channel import Address, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.menu import menu
 from bot.errors import StorageError
-from bot.gateway import inbox, pairing, sweep
+from bot.gateway import pairing
 from bot.gateway.aftercare import Aftercare, undo_button
+from bot.gateway.books import chat_moved
 from bot.gateway.commander import Commander
-from bot.gateway.directory import Directory, chat_moved
 from bot.gateway.doors import RoomDoor, void_codes
 from bot.gateway.drops import Drops
 from bot.gateway.health import HealthBoard
 from bot.gateway.history import history_of
-from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
-from bot.gateway.ledger import Draft, Ledger
 from bot.gateway.running import RunningTurns
 from bot.i18n import text
 from bot.identity import Conversation, Parsed, Verdict
+from bot.identity.directory import Directory
 from bot.identity.message import is_abort
+from bot.ledger import Draft, Ledger
 from bot.metrics import Metrics
-from bot.sessions import reset, store
+from bot.sessions import inbox, reset, store
+from bot.sessions.inbox import Waiting
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.storage.meta import MetaStore
+from bot.upkeep import resets
 
 log = structlog.get_logger(__name__)
 
@@ -221,7 +223,7 @@ class Gateway:
             inbox.refuse(draft.tx, row, draft.now)
             return "refused"
         policy = conversation.generation.policy
-        arrived = sweep.arrive(draft, policy, place, is_command=is_command)
+        arrived = resets.arrive(draft, policy, place, is_command=is_command)
         session = arrived.session
         if arrived.reset is not None:
             _tell_of_reset(draft, session, inbound, language, arrived.reset)

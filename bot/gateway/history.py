@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bot.channel import Address, HistoryItem
-from bot.gateway import inbox
-from bot.sessions import entries
+from bot.sessions import entries, inbox
 from bot.storage import Transaction
 
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"

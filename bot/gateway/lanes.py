@@ -13,14 +13,14 @@ from dataclasses import replace
 from bot.clock import Clock
 from bot.config import SessionConfig
 from bot.errors import StorageError
-from bot.gateway import inbox
 from bot.gateway.attempts import Attempts, is_hopeless
 from bot.gateway.commander import Commander
-from bot.gateway.directory import Directory
 from bot.gateway.doors import Admitted
-from bot.gateway.inbox import Waiting
-from bot.gateway.ledger import Ledger
 from bot.i18n import text
+from bot.identity.directory import Directory
+from bot.ledger import Ledger
+from bot.sessions import inbox
+from bot.sessions.inbox import Waiting
 from bot.storage import Database
 from bot.workers import Backlog, Workers
 

@@ -7,9 +7,9 @@ from datetime import datetime
 import structlog
 
 from bot.clock import Clock
-from bot.gateway.directory import Directory
-from bot.gateway.ledger import Draft, Ledger
 from bot.i18n import text
+from bot.identity.directory import Directory
+from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
 from bot.sessions.reminders import Origin, Reminder

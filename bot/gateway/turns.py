@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bot.agent import replies
+from bot.agent.live import Live, LiveSessions
+from bot.agent.prefix import Prefixes, name_of, tools_of
+from bot.agent.prefix import save as save_prefixes
 from bot.agent.recall import Recaller
 from bot.agent.replies import spoken
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
@@ -16,6 +19,7 @@ from bot.agent.tools.artifacts import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
+from bot.agent.windows import Windows
 from bot.channel import Channel, Inbound, Media, ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
@@ -23,26 +27,22 @@ from bot.context import extract, prompt, pruning
 from bot.context.conversation import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import ModelError, ModelTooLarge, WindowTooSmall
-from bot.gateway import fullness, inbox, media
+from bot.gateway import fullness, media
 from bot.gateway.aftercare import Aftercare, Fill, Talk
 from bot.gateway.attempts import Attempts, is_plain
-from bot.gateway.inbox import Waiting
-from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.live import Live, LiveSessions
 from bot.gateway.media import MediaReader
-from bot.gateway.prefix import Prefixes, name_of, tools_of
-from bot.gateway.prefix import save as save_prefixes
 from bot.gateway.presence import Presence
 from bot.gateway.running import RunningTurns
-from bot.gateway.windows import Windows
 from bot.i18n import catalog, text
 from bot.identity import MANY
+from bot.ledger import Draft, Ledger
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, Whose
 from bot.metrics import Metrics
-from bot.sessions import artifacts, search, store
+from bot.sessions import artifacts, inbox, search, store
 from bot.sessions.entries import NewEntry
+from bot.sessions.inbox import Waiting
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session

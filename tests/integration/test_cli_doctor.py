@@ -11,7 +11,7 @@ import pytest
 
 from bot.channel import Inbound
 from bot.delivery import outbox
-from bot.gateway import inbox
+from bot.sessions import inbox
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine
 from tests.fakes import messages_api as api

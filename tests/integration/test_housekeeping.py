@@ -9,7 +9,7 @@ import pytest
 from bot import housekeeping
 from bot.channel import Inbound
 from bot.config import StorageConfig
-from bot.gateway import inbox
+from bot.sessions import inbox
 from bot.storage import backup
 from bot.storage.sqlite import SqliteDatabase
 from tests.fakes.brain import query

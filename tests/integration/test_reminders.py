@@ -6,14 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from bot.agent.live import LiveSessions
 from bot.channel import Address
 from bot.config import Config
 from bot.delivery.delivery import Delivery
-from bot.gateway.directory import Directory
-from bot.gateway.ledger import Ledger
-from bot.gateway.live import LiveSessions
 from bot.gateway.reminders import Reminders
 from bot.identity import Policy
+from bot.identity.directory import Directory
+from bot.ledger import Ledger
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
@@ -190,7 +190,7 @@ async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):
         await bell()
         return 0
 
-    monkeypatch.setattr("bot.gateway.sweep.Sweeper.sweep", sweep)
+    monkeypatch.setattr("bot.upkeep.resets.Sweeper.sweep", sweep)
     async with running(tmp_path):
         async with asyncio.timeout(10):
             await bell.wait(2)

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from bot.agent.compactor import Compactor, CompactRequest
-from bot.agent.flush import Flusher, FlushRequest
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.models.offline import OfflineModel, chore
 from bot.agent.tools import ToolContext
@@ -32,6 +30,8 @@ from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.scope import MAIN_SPACE, TALK, MemoryView
 from bot.testing import ScriptedModel
+from bot.upkeep.flush import Flusher, FlushRequest
+from bot.upkeep.summary import Compactor, CompactRequest
 from tests.fakes.brain import current, query, settled
 from tests.support import NOON, FakeClock, running, until
 

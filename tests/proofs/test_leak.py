@@ -34,9 +34,9 @@ from hypothesis.stateful import (
 
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
-from bot.gateway.directory import Directory
 from bot.i18n import text
 from bot.identity import Books, Link, Policy, access
+from bot.identity.directory import Directory
 from bot.memory.layout import Target
 from bot.scope import MemoryView
 from bot.scope.view import folder_name
@@ -809,7 +809,7 @@ def everybody_shares_one_conversation(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
-    from bot.gateway import prefix
+    from bot.agent import prefix
 
     patch.setattr(prefix, "name_of", lambda _view: "")
 
@@ -908,7 +908,7 @@ def codes_stay_good_in_rooms(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
-    from bot.gateway.directory import Directory
+    from bot.identity.directory import Directory
 
     linked = Directory.linked
     patch.setattr(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bot.agent.compactor import MOST_TOKENS, Compactor, CompactRequest
 from bot.agent.models import Reply, Request, Usage
 from bot.agent.models.offline import OfflineModel
 from bot.context import compaction, tokens
@@ -23,6 +22,7 @@ from bot.errors import (
 )
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, says
+from bot.upkeep.summary import MOST_TOKENS, Compactor, CompactRequest
 
 GOOD = "The person plans a trip to Graz with Ada; they still look for a room and a train."
 

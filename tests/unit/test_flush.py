@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bot.agent.flush import Flushed, Flusher, FlushRequest
 from bot.agent.models import Reply, Request
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
@@ -26,6 +25,7 @@ from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.scope import MAIN_SPACE, MemoryView
 from bot.testing import ScriptedModel, calls, says
+from bot.upkeep.flush import Flushed, Flusher, FlushRequest
 
 NOW = datetime(2026, 11, 22, 1, 30, tzinfo=ZoneInfo("Asia/Shanghai"))  # still the 21st in UTC
 TODAY = "memory/2026-11-22.md"

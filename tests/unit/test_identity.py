@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from adapters.discord import DiscordConfig
 from bot.channel import Address, ChannelConfig, ChannelPlugin, Inbound
-from bot.gateway.directory import Directory
 from bot.identity import (
     MANY,
     Books,
@@ -24,6 +23,7 @@ from bot.identity import (
     Verdict,
     resolve,
 )
+from bot.identity.directory import Directory
 from bot.scope.view import folder_name
 from bot.settings import config_model
 from bot.testing import InMemoryChannel

@@ -14,13 +14,13 @@ import pytest
 from bot.channel import Inbound
 from bot.config import QueueConfig, SessionConfig
 from bot.errors import StorageFull
-from bot.gateway import inbox
 from bot.gateway.attempts import MAX_TRIES
-from bot.gateway.directory import Directory
 from bot.gateway.doors import Admitted
-from bot.gateway.inbox import Waiting
 from bot.gateway.lanes import Lanes
 from bot.identity import Parsed, Policy
+from bot.identity.directory import Directory
+from bot.sessions import inbox
+from bot.sessions.inbox import Waiting
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import PATIENCE, make_config, until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot.gateway.live import LiveSessions
+from bot.agent.live import LiveSessions
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction

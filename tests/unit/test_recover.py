@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from bot.channel import Inbound
-from bot.gateway import inbox
-from bot.sessions import recover, store
+from bot.sessions import inbox, recover, store
 from bot.sessions.entries import Kind, NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase

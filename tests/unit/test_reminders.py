@@ -22,10 +22,10 @@ from bot.commands.remind import RemindCommands
 from bot.config import Config
 from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
-from bot.gateway.directory import Directory
-from bot.gateway.ledger import Ledger
 from bot.gateway.reminders import BATCH, Reminders
 from bot.identity import Place, Policy
+from bot.identity.directory import Directory
+from bot.ledger import Ledger
 from bot.scheduler import Scheduler
 from bot.scope import MemoryView
 from bot.sessions import reminders, store

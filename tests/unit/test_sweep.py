@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from bot.channel import Inbound
 from bot.config import Config, ResetPolicy
 from bot.errors import StorageFull
-from bot.gateway import inbox, sweep
-from bot.gateway.directory import Directory
-from bot.gateway.ledger import Draft, Ledger
-from bot.gateway.sweep import Sweeper
 from bot.identity import Policy
-from bot.sessions import store
+from bot.identity.directory import Directory
+from bot.ledger import Draft, Ledger
+from bot.sessions import inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Counted, Session
 from bot.storage import sqlite
 from bot.storage.sqlite import SqliteTransaction
+from bot.upkeep import resets
+from bot.upkeep.resets import Sweeper
 from tests.unit.test_reset import POLICIES, TIMES
 
 MINUTE = 60_000
@@ -107,7 +107,7 @@ class World:
         def work(draft: Draft) -> Session:
             row = inbox.store(draft.tx, *inbox.storable(inbound), place.key, now)
             assert row is not None
-            arrived = sweep.arrive(draft, self.directory.policy, place, is_command=False)
+            arrived = resets.arrive(draft, self.directory.policy, place, is_command=False)
             inbox.bind(draft.tx, row, arrived.session.id)
             self.waiting.append((row, arrived.session.id))
             if arrived.session.id not in self.known:
@@ -137,7 +137,7 @@ class World:
         place = self.directory.resolve(self.inbound(now)).place
 
         def work(draft: Draft) -> None:
-            sweep.arrive(draft, self.directory.policy, place, is_command=True)
+            resets.arrive(draft, self.directory.policy, place, is_command=True)
             session, _ = draft.current(place)
             if name == "new":
                 draft.start(place, by="new", previous=session, model="")
@@ -378,7 +378,7 @@ async def test_where_nothing_ends_nothing_is_asked():
 
 
 async def test_a_sweep_is_one_query_that_an_index_answers(monkeypatch):
-    monkeypatch.setattr(sweep, "BATCH", 7)
+    monkeypatch.setattr(resets, "BATCH", 7)
     world = World()
     for number in range(50):
         await world.talk(NOON, f"p{number}")

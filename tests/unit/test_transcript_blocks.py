@@ -18,10 +18,10 @@ from bot.agent.transcript import (
 from bot.channel import Foreign, Inbound
 from bot.errors import ModelBadReply
 from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted, Refused, Scheduled, Stored
-from bot.gateway.inbox import revived
-from bot.gateway.inbox import storable as storable_inbound
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse, Whose
 from bot.sessions import entries
+from bot.sessions.inbox import revived
+from bot.sessions.inbox import storable as storable_inbound
 
 WORDS = st.text(max_size=8)
 IDS = st.sampled_from(["a", "b", "c"])

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from bot.agent.live import LiveSessions
 from bot.channel import Address, OutboundKind
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
-from bot.gateway.inbox import Waiting
-from bot.gateway.live import LiveSessions
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
+from bot.sessions.inbox import Waiting
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Counted, Place, Session, StartedBy
 from bot.storage import Database, Transaction

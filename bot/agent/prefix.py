@@ -8,12 +8,12 @@ from typing import Any, cast
 import orjson
 from cachetools import LRUCache
 
+from bot.agent.live import Live
 from bot.agent.models import ToolSpec
 from bot.agent.replies import TOKENS
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
-from bot.gateway.live import Live
 from bot.memory.files import SpaceFiles
 from bot.scope import MemoryView
 from bot.sessions import snapshots

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from bot.config import ResetPolicy
-from bot.gateway import inbox
-from bot.gateway.directory import Directory
-from bot.gateway.ledger import Draft, Ledger
 from bot.identity import Place, Policy
-from bot.sessions import reset, store
+from bot.identity.directory import Directory
+from bot.ledger import Draft, Ledger
+from bot.sessions import inbox, reset, store
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import Session, Silent
 from bot.storage import Database
