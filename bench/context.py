@@ -29,7 +29,6 @@ from bot.app import DATABASE_NAME, TRANSCRIPTS, App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.clock import system_clock
 from bot.context.conversation import Conversation
-from bot.gateway.aftercare import Aftercare
 from bot.gateway.turns import TurnRunner
 from bot.ledger import Draft
 from bot.sessions import compactions, store
@@ -38,6 +37,8 @@ from bot.sessions.entries import NewEntry
 from bot.settings import config_model
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
+from bot.upkeep.talk import Talk
+from bot.upkeep.upkeep import Upkeep
 
 SIZES = (1_000, 100_000)
 GOAL_MS = 0.5  # a turn
@@ -52,9 +53,9 @@ SAID = "the boats in the harbour are red and blue and green, and white on Sunday
 TIMED: tuple[tuple[Any, str], ...] = (
     (Windows, "of"),
     (Windows, "learn"),
-    (Aftercare, "fill"),
-    (Aftercare, "due"),
-    (Aftercare, "look"),
+    (Talk, "fill"),
+    (Upkeep, "level"),
+    (Upkeep, "look"),
     (TurnRunner, "_prune"),
     (TurnRunner, "_used"),
     (TurnRunner, "_notice"),

@@ -41,14 +41,12 @@ from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageCorrupt, StorageError
 from bot.gateway import digests, restored
-from bot.gateway.aftercare import Aftercare
 from bot.gateway.attempts import Attempts
 from bot.gateway.books import chat_moved, read_books
 from bot.gateway.commander import Commander
 from bot.gateway.desk import GatewayDesk, PeopleDesk
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
-from bot.gateway.fullness import NoticeSweep
 from bot.gateway.gateway import Gateway
 from bot.gateway.health import HealthBoard
 from bot.gateway.lanes import Lanes, tell_waiting
@@ -75,9 +73,13 @@ from bot.storage import Database, backup, journal
 from bot.storage.datadir import DataDirLock
 from bot.storage.meta import MetaStore
 from bot.storage.sqlite import SqliteDatabase
-from bot.upkeep.flush import Flusher
+from bot.upkeep.compaction import Compactions
+from bot.upkeep.flush import Flusher, Flushes
+from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Compactor
+from bot.upkeep.talk import Talks
+from bot.upkeep.upkeep import Upkeep
 
 DATABASE_NAME = "confidant.db"
 TRANSCRIPTS = "sessions"
@@ -215,6 +217,7 @@ class App:
         running = RunningTurns()
         live = LiveSessions(database, windows.count)
         ledger = Ledger(database, delivery, mirror, live)
+        talks = Talks(live, windows, directory)
         artifacts = ArtifactStore(database, clock)
         pictures = Pictures(MetaStore(database, clock), clock)
         self._stack.push_async_callback(pictures.close)
@@ -239,26 +242,13 @@ class App:
             guard=ResultGuard(artifacts),
         )
         prefixes = Prefixes(config, memory.files)
-        aftercare = Aftercare(
-            config=config,
-            directory=directory,
-            windows=windows,
-            live=live,
-            ledger=ledger,
-            notes=memory.notes,
-            flusher=Flusher(memory.notes, memory.files, config.memory.flush),
-            compactor=Compactor(),
-            channels=self.channels,
-            clock=clock,
-            metrics=self.metrics,
-        )
-        self._stack.push_async_callback(aftercare.stop)
-        self.sweeper = Sweeper(directory, database, ledger, aftercare.close)
+        upkeep = self._upkeep(talks, ledger, memory)
+        self._stack.push_async_callback(upkeep.stop)
+        self.sweeper = Sweeper(directory, database, ledger, upkeep.close)
         self.notices = NoticeSweep(
-            config=config,
-            directory=directory,
+            config=config.context,
+            talks=talks,
             windows=windows,
-            aftercare=aftercare,
             database=database,
             ledger=ledger,
             channels=self.channels,
@@ -270,27 +260,25 @@ class App:
             ledger=ledger,
             prefixes=prefixes,
             tools=toolbox.specs,
-            aftercare=aftercare,
+            upkeep=upkeep,
             channels=self.channels,
         )
         desks = PeopleDesk(directory, self.channels)
         known = handlers(desk, memory.desk, self.reminders, desks, database)
-        commander = Commander(known, ledger, aftercare, clock)
+        commander = Commander(known, ledger, upkeep, clock)
         attempts = Attempts(database=database, ledger=ledger, clock=clock, metrics=self.metrics)
         await attempts.begin()
         turns = TurnRunner(
             config=config,
-            windows=windows,
             toolbox=toolbox,
             channels=self.channels,
             running=running,
             ledger=ledger,
             attempts=attempts,
-            live=live,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
             notes=memory.notes,
-            aftercare=aftercare,
+            upkeep=upkeep,
             media=MediaReader(self.channels, artifacts, pictures),
             clock=clock,
             metrics=self.metrics,
@@ -311,7 +299,7 @@ class App:
             running=running,
             commander=commander,
             lanes=lanes,
-            aftercare=aftercare,
+            upkeep=upkeep,
             room_door=RoomDoor(
                 directory=directory,
                 database=database,
@@ -326,6 +314,29 @@ class App:
             metrics=self.metrics,
         )
         return gateway, lanes
+
+    def _upkeep(self, talks: Talks, ledger: Ledger, memory: Memory) -> Upkeep:
+        config, clock = self._config, self._parts.clock
+        flushes = Flushes(
+            config=config.context,
+            talks=talks,
+            ledger=ledger,
+            notes=memory.notes,
+            flusher=Flusher(memory.notes, memory.files, config.memory.flush),
+            channels=self.channels,
+            clock=clock,
+            metrics=self.metrics,
+        )
+        compactions = Compactions(
+            config=config.context,
+            talks=talks,
+            ledger=ledger,
+            compactor=Compactor(),
+            channels=self.channels,
+            clock=clock,
+            metrics=self.metrics,
+        )
+        return Upkeep(config.context, talks, flushes, compactions)
 
     async def _read_directory(self, database: Database) -> Directory:
         """The configuration, and what people chose before the program was started."""

@@ -10,7 +10,6 @@ import structlog
 
 from bot.clock import Clock
 from bot.commands.base import Apply, Call, Handler, saying
-from bot.gateway.aftercare import Aftercare
 from bot.i18n import text
 from bot.identity import Parsed
 from bot.identity.message import command_of, parse
@@ -18,6 +17,7 @@ from bot.ledger import Draft, Ledger
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import Waiting
+from bot.upkeep.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
 
@@ -29,12 +29,12 @@ class Commander:
         self,
         handlers: Mapping[str, Handler],
         ledger: Ledger,
-        aftercare: Aftercare,
+        upkeep: Upkeep,
         clock: Clock,
     ) -> None:
         self._handlers = handlers
         self._ledger = ledger
-        self._aftercare = aftercare
+        self._upkeep = upkeep
         self._clock = clock
 
     async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
@@ -54,8 +54,7 @@ class Commander:
             commit = await self._ledger.write(
                 call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
             )
-        for session in commit.ended:
-            self._aftercare.ended(session)
+        self._upkeep.ended(commit.ended)
         # What is no command may be anything: somebody's words do not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"
         log.info("command.done", command=known, channel=inbound.channel)

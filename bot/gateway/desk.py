@@ -10,10 +10,7 @@ from bot.agent.models import Models, ToolSpec
 from bot.agent.prefix import Prefixes, name_of
 from bot.channel import Admins, Channel, Health
 from bot.commands.base import Call
-from bot.context import notices
 from bot.context.report import Report
-from bot.gateway import fullness
-from bot.gateway.aftercare import Aftercare
 from bot.gateway.health import HealthBoard
 from bot.gateway.running import RunningTurns
 from bot.identity import Activation, Link
@@ -22,6 +19,8 @@ from bot.ledger import Ledger
 from bot.sessions.reset import Reason
 from bot.sessions.store import Session
 from bot.upkeep import resets
+from bot.upkeep.upkeep import Upkeep
+from bot.upkeep.usage import report_of
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +37,7 @@ class GatewayDesk:
         ledger: Ledger,
         prefixes: Prefixes,
         tools: tuple[ToolSpec, ...],
-        aftercare: Aftercare,
+        upkeep: Upkeep,
         channels: Mapping[str, Channel],
     ) -> None:
         self._running = running
@@ -47,7 +46,7 @@ class GatewayDesk:
         self._ledger = ledger
         self._prefixes = prefixes
         self._tools = tools
-        self._aftercare = aftercare
+        self._upkeep = upkeep
         self._channels = channels
 
     def stop_turn(self, key: str) -> bool:
@@ -68,18 +67,18 @@ class GatewayDesk:
 
     async def report(self, call: Call) -> Report:
         """What fills the caller's conversation."""
-        talk = await self._aftercare.talk(await self._current(call), call.conversation)
+        talk = await self._upkeep.talks.of((await self._current(call)).id, call.conversation)
         limit = talk.room.window.tokens
         await self._prefixes.of(talk.live, call.view, call.language, self._tools, limit)
-        return fullness.report_of(talk, name_of(call.view), self._aftercare.fill(talk))
+        return report_of(talk, name_of(call.view), talk.fill())
 
     async def compact(self, call: Call, focus: str) -> bool:
         """Begin to summarise the caller's conversation; False when it is too short for that."""
-        return await self._aftercare.compact(await self._current(call), call.conversation, focus)
+        return await self._upkeep.compact(await self._current(call), call.conversation, focus)
 
     def tells(self, call: Call) -> bool:
         """Whether people are told here that a conversation gets full, by the configuration."""
-        return notices.wanted(self._aftercare.wish(call.conversation), "", call.inbound.chat_type)
+        return self._upkeep.tells(call.conversation)
 
     def shows_pictures(self, call: Call) -> bool:
         """Whether the caller's channel takes a picture."""

@@ -18,7 +18,6 @@ from bot.clock import Clock
 from bot.commands.menu import menu
 from bot.errors import StorageError
 from bot.gateway import pairing
-from bot.gateway.aftercare import Aftercare, undo_button
 from bot.gateway.books import chat_moved
 from bot.gateway.commander import Commander
 from bot.gateway.doors import RoomDoor, void_codes
@@ -39,6 +38,8 @@ from bot.sessions.store import Session
 from bot.storage import Database
 from bot.storage.meta import MetaStore
 from bot.upkeep import resets
+from bot.upkeep.compaction import undo_button
+from bot.upkeep.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +55,7 @@ class Gateway:
         commander: Commander,
         lanes: Lanes,
         room_door: RoomDoor,
-        aftercare: Aftercare,
+        upkeep: Upkeep,
         health: HealthBoard,
         database: Database,
         ledger: Ledger,
@@ -64,7 +65,7 @@ class Gateway:
         self._directory = directory
         self._running = running
         self._room_door = room_door
-        self._aftercare = aftercare
+        self._upkeep = upkeep
         self._commander = commander
         self._lanes = lanes
         self._health = health
@@ -121,8 +122,7 @@ class Gateway:
             self._room_door.give_back(inbound, conversation)
             raise
         self._count(inbound, commit.result)
-        for session in commit.ended:
-            self._aftercare.ended(session)
+        self._upkeep.ended(commit.ended)
         if not commit.due:
             self._room_door.give_back(inbound, conversation)
         if commit.due and code and not conversation.is_paired:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bot.agent import replies
-from bot.agent.live import Live, LiveSessions
+from bot.agent.live import Live
 from bot.agent.prefix import Prefixes, name_of, tools_of
 from bot.agent.prefix import save as save_prefixes
 from bot.agent.recall import Recaller
@@ -19,7 +19,6 @@ from bot.agent.tools.artifacts import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnRequest, TurnResult
-from bot.agent.windows import Windows
 from bot.channel import Channel, Inbound, Media, ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
@@ -27,8 +26,7 @@ from bot.context import extract, prompt, pruning
 from bot.context.conversation import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import ModelError, ModelTooLarge, WindowTooSmall
-from bot.gateway import fullness, media
-from bot.gateway.aftercare import Aftercare, Fill, Talk
+from bot.gateway import media
 from bot.gateway.attempts import Attempts, is_plain
 from bot.gateway.media import MediaReader
 from bot.gateway.presence import Presence
@@ -46,6 +44,10 @@ from bot.sessions.inbox import Waiting
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session
+from bot.upkeep import notices, policy
+from bot.upkeep.talk import Fill, Talk
+from bot.upkeep.upkeep import Upkeep
+from bot.upkeep.usage import footer, report_of
 
 TOLD_WAIT = 2.0  # seconds; a shorter time is over when it is read
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
@@ -93,33 +95,29 @@ class TurnRunner:
         self,
         *,
         config: Config,
-        windows: Windows,
         toolbox: Toolbox,
         channels: Mapping[str, Channel],
         running: RunningTurns,
         ledger: Ledger,
         attempts: Attempts,
-        live: LiveSessions,
         prefixes: Prefixes,
         recaller: Recaller,
         notes: Notes,
-        aftercare: Aftercare,
+        upkeep: Upkeep,
         media: MediaReader,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._config = config
-        self._windows = windows
         self._toolbox = toolbox
         self._channels = channels
         self._running = running
         self._ledger = ledger
         self._attempts = attempts
-        self._live = live
         self._prefixes = prefixes
         self._recaller = recaller
         self._notes = notes
-        self._aftercare = aftercare
+        self._upkeep = upkeep
         self._media = media
         self._clock = clock
         self._metrics = metrics
@@ -131,8 +129,8 @@ class TurnRunner:
 
     async def _run(self, key: str, rows: Sequence[Waiting], watch: Watch) -> None:
         started = time.perf_counter()
-        live, conversation = await self._live.get(rows[0].session_id), rows[-1].conversation
-        talk = Talk(live, conversation, await self._windows.of(live.session))
+        conversation = rows[-1].conversation
+        talk = await self._upkeep.talks.of(rows[0].session_id, conversation)
         address = conversation.address
         async with Presence(
             self._channels.get(address.channel),
@@ -151,7 +149,7 @@ class TurnRunner:
         unseen = media.told(asked.unseen, asked.request.language)
         answer = _answer(result, talk.room.name, asked.request.language, stored, unseen)
         used = await self._commit(rows, asked, result, answer, presence.draft)
-        self._aftercare.look(asked.talk, used)
+        self._upkeep.look(asked.talk, used)
         if not answer.letter:
             await presence.clear()
         end = type(result.error).__name__ if result.error else result.stop
@@ -163,12 +161,12 @@ class TurnRunner:
         request, talk = asked.request, asked.talk
         if talk.room.window.is_too_small:
             return TurnResult(request.messages, "", error=WindowTooSmall())
-        if asked.is_over and await self._aftercare.make_room(talk):
+        if asked.is_over and await self._upkeep.make_room(talk):
             request = await self._again(asked, request.messages)
         result = await self._turn(key, request, presence)
         if not isinstance(result.error, ModelTooLarge):
             return result
-        if not await self._aftercare.make_room(talk):
+        if not await self._upkeep.make_room(talk):
             return result
         # What tools have done is done: go on after their results. Half a reply is begun anew.
         last = max(n for n, message in enumerate(result.messages) if message.role == "user")
@@ -205,8 +203,8 @@ class TurnRunner:
             messages[0] = Message("user", (*opened, *messages[0].blocks))
         context.memory.seen = (*_history(talk), *messages)
         arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
-        self._prune(talk, self._aftercare.fill(talk).used + arriving)
-        fill = self._aftercare.fill(talk)
+        self._prune(talk, talk.fill().used + arriving)
+        fill = talk.fill()
         request = TurnRequest(
             model=room.model,
             model_name=room.name,
@@ -224,16 +222,16 @@ class TurnRunner:
             room=talk.shares.hard,
             factor=room.factor,
             count=room.count,
-            on_context=lambda used: self._aftercare.look_within(talk, used),
+            on_context=lambda used: self._upkeep.look_within(talk, used),
         )
         unseen = [file for came in contents for file in came.unseen]
         return _Asked(talk, request, fill, arriving, live.conversation.version, unseen)
 
     async def _again(self, asked: _Asked, messages: tuple[Message, ...]) -> TurnRequest:
         """The request after the conversation was compacted."""
-        asked.talk = await self._aftercare.now(asked.talk)
+        asked.talk = await self._upkeep.talks.now(asked.talk)
         conversation = asked.talk.live.conversation
-        asked.fill = self._aftercare.fill(asked.talk)
+        asked.fill = asked.talk.fill()
         asked.version = conversation.version
         return replace(
             asked.request,
@@ -248,7 +246,7 @@ class TurnRunner:
         """Shorten old tool results, when that breaks no warm prompt cache or there is no room."""
         config, conversation = self._config.context.pruning, talk.live.conversation
         cold = pruning.is_cold(talk.live.called_at or None, self._clock(), config.ttl_minutes)
-        if cold or used > talk.room.budget.compact_above:
+        if policy.should_prune(used, talk.room.budget, is_cold=cold):
             conversation.shorten(
                 pruning.prune(
                     conversation.shown,
@@ -259,15 +257,15 @@ class TurnRunner:
                 )
             )
 
-    def _notice(self, asked: _Asked, used: int, said: Sequence[Message]) -> fullness.Notice | None:
+    def _notice(self, asked: _Asked, used: int, said: Sequence[Message]) -> notices.Notice | None:
         """What is to be told about how full the conversation is, once for each level."""
-        level = self._aftercare.due(asked.talk, used)
+        level = self._upkeep.level(asked.talk, used)
         if level is None:
             return None
         channel = self._channels.get(asked.talk.conversation.address.channel)
         view = name_of(asked.request.context.view)
-        return fullness.notice(
-            fullness.report_of(asked.talk, view, Fill(used, asked.fill.fixed), said),
+        return notices.notice(
+            report_of(asked.talk, view, Fill(used, asked.fill.fixed), said),
             asked.request.language,
             level=level,
             buttons=channel is not None and channel.capabilities.buttons,
@@ -367,7 +365,7 @@ class TurnRunner:
             news.append(NewEntry("notice", "assistant", answer.notice))
         notice = self._notice(asked, used, spoken)
         language = asked.request.language
-        footer = fullness.footer(language, usage, used, room) if live.session.usage else ""
+        below = footer(language, usage, used, room) if live.session.usage else ""
 
         def work(draft: Draft) -> tuple[tuple[str, ...], Session]:
             ids = draft.append(live.session.id, news, counted)
@@ -375,7 +373,7 @@ class TurnRunner:
             if answer.letter:
                 draft.say(
                     inbound.address,
-                    answer.letter + footer,
+                    answer.letter + below,
                     language=language,
                     asker=inbound.asker,
                     entry=ids[-1],
@@ -403,7 +401,9 @@ class TurnRunner:
                 last_turn_at=now,
             )
             draft.touch(live.session.id)
-            if self._live.holds(live):  # else it may begin with what was forgotten meanwhile
+            if self._upkeep.talks.live.holds(
+                live
+            ):  # else it may begin with what was forgotten meanwhile
                 save_prefixes(draft.tx, live, now)
             inbox.done(draft.tx, [row.id for row in rows], now)
             return ids, draft.sessions[live.session.id]
@@ -414,7 +414,7 @@ class TurnRunner:
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
         is_same = asked.version == live.conversation.version
         live.conversation.extend(lines, reported if is_same else 0)
-        self._live.settle(live)
+        self._upkeep.talks.live.settle(live)
         return used
 
     def _used(self, asked: _Asked, spoken: Sequence[Message], reported: int) -> int:
@@ -422,9 +422,9 @@ class TurnRunner:
         room = asked.talk.room
         weight = sum(size_of(message, room.count) for message in spoken)
         if not reported:
-            return self._aftercare.fill(asked.talk).used + round(weight * room.factor)
+            return asked.talk.fill().used + round(weight * room.factor)
         estimated = asked.fill.fixed + asked.talk.live.conversation.estimated + weight
-        self._windows.learn(room.name, estimated, reported)
+        self._upkeep.talks.windows.learn(room.name, estimated, reported)
         return reported
 
 

@@ -7,8 +7,9 @@ and whatever the model says about it is dropped. What is in memory already is no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import structlog
 
@@ -18,16 +19,28 @@ from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest
-from bot.config import FlushConfig
+from bot.channel import Channel
+from bot.clock import Clock
+from bot.config import ContextConfig, FlushConfig
 from bot.context import compaction, tokens
+from bot.context.conversation import Line
 from bot.context.extract import Said
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.errors import ConfidantError, ModelTimeout
 from bot.facts import Quoted
+from bot.i18n import text
+from bot.identity import MANY
+from bot.ledger import Draft, Ledger
 from bot.memory import layout
 from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes, Place, day_note
+from bot.memory.forgetting import Watch
+from bot.memory.notes import Notes, Place, day_note, listed
 from bot.messages import Message, Text, ToolResult
+from bot.metrics import Metrics
+from bot.sessions import store
+from bot.sessions.entries import number_of
+from bot.sessions.store import Session
+from bot.upkeep.talk import Talk, Talks, shown
 
 MAX_STEPS = 5
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
@@ -184,8 +197,136 @@ class Flusher:
     async def _known(self, context: ToolContext) -> list[Said]:
         """What the lasting facts and today's note say."""
         names = (layout.main_file(context.view), day_note(context.now))
-        texts = {name: await self._files.ending(context.view, name, KNOWN) for name in names}
-        return [Said("memory", f"{name}\n{text}") for name, text in texts.items() if text]
+        ends = {name: await self._files.ending(context.view, name, KNOWN) for name in names}
+        return [Said("memory", f"{name}\n{end}") for name, end in ends.items() if end]
+
+
+class Flushes:
+    """Saves what matters of conversations, notes that it was done, and tells where.
+
+    What fails is left to the next cycle, or to the end of the conversation.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: ContextConfig,
+        talks: Talks,
+        ledger: Ledger,
+        notes: Notes,
+        flusher: Flusher,
+        channels: Mapping[str, Channel],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._config = config
+        self._talks = talks
+        self._ledger = ledger
+        self._notes = notes
+        self._flusher = flusher
+        self._channels = channels
+        self._clock = clock
+        self._metrics = metrics
+
+    async def of_ended(self, session: Session, *, quietly: bool) -> None:
+        """Save what matters of a conversation that is over."""
+        if self._config.enable_memory_flush and session.turns and session.sender:
+            await self.run(await self._talks.resumed(session), quietly=quietly)
+
+    async def run(self, talk: Talk, *, quietly: bool = False, early: bool = False) -> None:
+        """Save what was said since the last time, and note that this cycle has done so.
+
+        What was forgotten meanwhile it may have read: then it begins again, with what is left. And
+        when the conversation is over by then, nobody else will save what was said meanwhile. What
+        is done `early`, or at an end that may be taken back, leaves much of the cycle to be saved.
+        """
+        while True:
+            talk = await self._talks.now(talk)
+            if not talk.is_theirs:
+                return
+            async with self._notes.watching(talk.conversation.view) as watch:
+                talk = replace(talk, live=await self._talks.live.get(talk.session.id))
+                lines = _unsaved(talk)
+                if not any(line.message.begins_turn for line in lines):
+                    return
+                counts = not early and not talk.session.ended_by
+                tells = not quietly and talk.is_told(self._config.notices)
+                log.info("memory.flush.start", session=talk.session.id)
+                async with shown(self._channels, talk, "saving") as ending:
+                    flushed = await self._flusher.flush(self._request(talk, lines, watch))
+                    ending.state = "failed" if flushed.error else "done"
+                    if not tells:  # else a message says so
+                        ending.where = listed(flushed.saved)
+            log.info("memory.flush.end", session=talk.session.id, saved=len(flushed.saved))
+            if watch.words:
+                continue
+            looked_to = number_of(lines[-1].entry)
+            await self._note(talk, flushed, looked_to, tells=tells, counts=counts)
+            talk = await self._talks.now(talk)
+            if flushed.error is not None or not talk.session.ended_by:
+                return
+
+    async def _note(
+        self, talk: Talk, flushed: Flushed, looked_to: int, *, tells: bool, counts: bool
+    ) -> None:
+        """Note that memory was saved, and tell where; `looked_to` is the last entry looked at.
+
+        `counts` says that it is what is done once in each cycle.
+        """
+        session, language = talk.session, talk.conversation.language
+        self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
+        where = listed(flushed.saved)
+        failed = flushed.error is not None and not where
+        now = self._clock()
+
+        def work(draft: Draft) -> None:
+            current = store.get(draft.tx, session.id)
+            if current is None:
+                return
+            store.change(
+                draft.tx,
+                session.id,
+                memory_flush_at=current.memory_flush_at if failed else now,
+                flushed_to=session.flushed_to if flushed.error else looked_to,
+                memory_flush_compaction_count=current.compaction_count
+                if counts
+                else current.memory_flush_compaction_count,
+                saved=", ".join(part for part in (current.saved, where) if part),
+            )
+            draft.touch(session.id)
+            if where and tells:
+                words = text(language, "notice.saved", count=len(flushed.saved), where=where)
+                address = talk.conversation.address
+                draft.tell(session.id, address, words, "notice", language=language)
+
+        await self._ledger.write(now, work, must=True)
+
+    def _request(self, talk: Talk, lines: Sequence[Line], watch: Watch) -> FlushRequest:
+        conversation, room = talk.conversation, talk.room
+        return FlushRequest(
+            model=room.model,
+            model_name=room.name,
+            messages=tuple(line.message for line in lines),
+            context=ToolContext(
+                view=conversation.view,
+                session_id=talk.session.id,
+                now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
+                window=room.window.tokens,
+                watch=watch,
+            ),
+            language=conversation.language,
+            max_tokens=room.budget.output,
+            timeout=self._config.memory_flush_timeout,
+        )
+
+
+def _unsaved(talk: Talk) -> list[Line]:
+    """What was said since memory was saved; nothing where several people are taken for one."""
+    session = talk.session
+    if talk.conversation.sender_after(session.sender) == MANY:
+        return []  # what one person said is not for another one's memory
+    said = talk.live.conversation.lines
+    return [line for line in said if number_of(line.entry) > session.flushed_to]
 
 
 def _system(context: ToolContext, wishes: str) -> str:

@@ -80,13 +80,13 @@ def writing(text: str) -> Callable[[Request], Answer]:
 
 async def settled() -> None:
     """Wait until an engine has no saving and no compacting to do any more."""
-    while tasks := [task for task in asyncio.all_tasks() if _is_aftercare(task)]:
+    while tasks := [task for task in asyncio.all_tasks() if _is_upkeep(task)]:
         await asyncio.wait(tasks)
 
 
-def _is_aftercare(task: asyncio.Task[Any]) -> bool:
+def _is_upkeep(task: asyncio.Task[Any]) -> bool:
     work: Any = task.get_coro()
-    return getattr(work, "__qualname__", "").startswith("Aftercare.")
+    return getattr(work, "__qualname__", "").startswith("Upkeep.")
 
 
 def query(folder: Path, sql: str, *values: object) -> list[Any]:

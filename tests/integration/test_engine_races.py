@@ -8,9 +8,9 @@ import pytest
 
 from bot.agent.models import Reply, Request, Usage
 from bot.errors import StorageError
-from bot.gateway.aftercare import Aftercare
 from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel
+from bot.upkeep.talk import Talks
 from tests.support import Engine, running
 
 
@@ -59,14 +59,14 @@ async def test_a_command_that_the_disk_does_not_let_through_is_answered_later(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.002)
-    real, failures = Aftercare.talk, iter((StorageError(), StorageError()))
+    real, failures = Talks.of, iter((StorageError(), StorageError()))
 
-    async def talk(self, session, inbound):
+    async def of(self, session_id, conversation):
         if (failure := next(failures, None)) is not None:
             raise failure
-        return await real(self, session, inbound)
+        return await real(self, session_id, conversation)
 
-    monkeypatch.setattr(Aftercare, "talk", talk)
+    monkeypatch.setattr(Talks, "of", of)
     async with running(tmp_path) as engine:
         async with asyncio.timeout(5):
             assert "Conversation" in await engine.ask("/status")

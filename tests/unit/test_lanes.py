@@ -116,7 +116,6 @@ class Program:
             await self.done(rows)
         finally:
             self.running -= 1
-        return ()
 
     async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
         self.did.append((type(error).__name__, [row.inbound.text for row in rows]))

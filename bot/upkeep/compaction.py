@@ -1,0 +1,218 @@
+"""Making room: a summary takes the place of the older part of a conversation.
+
+It replaces what the model sees, never what was said. Turns only ever add to a conversation's end,
+so it can be put in at any time; when it cannot, the history stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import structlog
+
+from bot.channel import Button, Channel
+from bot.clock import Clock
+from bot.config import ContextConfig
+from bot.context import compaction, report
+from bot.context.compaction import Plan
+from bot.delivery.outbox import Extra
+from bot.errors import CompactionFailed
+from bot.i18n import text
+from bot.ledger import Draft, Ledger
+from bot.messages import Whose, mixture
+from bot.metrics import Metrics
+from bot.sessions import compactions, hiding, store
+from bot.sessions.compactions import Compaction
+from bot.sessions.entries import NewEntry
+from bot.sessions.store import Session
+from bot.upkeep.summary import Compacted, Compactor, CompactRequest
+from bot.upkeep.talk import Fill, Talk, Talks, shown
+
+Outcome = Literal["done", "nothing", "failed"]
+
+Why = Literal["full", "wished", "forced"]
+"""It is full, its person wishes it, or the model takes no more."""
+
+log = structlog.get_logger(__name__)
+
+
+class Compactions:
+    """Summarises the older part of conversations, and tells of it."""
+
+    def __init__(
+        self,
+        *,
+        config: ContextConfig,
+        talks: Talks,
+        ledger: Ledger,
+        compactor: Compactor,
+        channels: Mapping[str, Channel],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._config = config
+        self._talks = talks
+        self._ledger = ledger
+        self._compactor = compactor
+        self._channels = channels
+        self._clock = clock
+        self._metrics = metrics
+        self._failed_at: dict[str, int] = {}
+
+    def failed_at(self, session_id: str) -> int:
+        """How full a conversation was when its compaction failed; 0 when none did since."""
+        return self._failed_at.get(session_id, 0)
+
+    def plan(self, talk: Talk, why: Why = "full") -> Plan | None:
+        """What would become a summary; a person who wishes it means all but the last turns.
+
+        When the window is full of what looks like little, less stays whole: `forced`, one turn.
+        """
+        conversation, room = talk.live.conversation, talk.room
+        turns = self._config.compaction.keep_turns
+        tries = [(0, turns)] if why == "wished" else [(room.budget.keep_recent, turns), (0, turns)]
+        for keep_recent, keep_turns in [*tries, (0, 1)] if why == "forced" else tries:
+            plan = compaction.plan(
+                conversation.shown,
+                conversation.sizes,
+                # In the tokens that messages are weighed in, not in the model's own.
+                window=int(room.window.tokens / room.factor),
+                keep_recent=int(keep_recent / room.factor),
+                keep_turns=keep_turns,
+            )
+            if plan is not None:
+                return plan
+        return None
+
+    async def run(self, talk: Talk, why: Why, focus: str = "") -> Outcome:
+        """Let a summary stand for the older part; `focus` is what its person wants kept above all.
+
+        Raises:
+            StorageError: the session cannot be read.
+        """
+        talk = await self._talks.now(talk)
+        plan = self.plan(talk, why)
+        if plan is None:
+            return "nothing"
+        session = talk.session
+        log.info("compaction.start", session=session.id)
+        before = talk.fill()
+        tells = why == "wished" or talk.is_told(self._config.notices)
+        try:
+            async with shown(self._channels, talk, "summarising") as ending:
+                made = await self._compactor.compact(self._request(talk, plan, why, focus))
+                ending.state = "done"
+        except CompactionFailed as error:
+            log.warning("compaction.failed", session=session.id, error=type(error).__name__)
+            self._metrics.compactions.labels("failed").inc()
+            self._failed_at[session.id] = before.used
+            if tells or why == "forced":
+                await self._tell_failure(talk)
+            return "failed"
+        again = bool(session.held) and why != "wished"
+        # That nothing is left of them but a note is told in any case.
+        tells = tells or made.plain
+        done = await self._commit(talk, session, plan, made, before, again=again, tells=tells)
+        log.info(
+            "compaction.end", session=session.id, messages=plan.cut, plain=made.plain, done=done
+        )
+        self._metrics.compactions.labels("done" if done else "dropped").inc()
+        self._failed_at.pop(session.id, None)
+        if why == "wished" and not done:
+            await self._tell_failure(talk)
+        return "done" if done else "failed"
+
+    def _request(self, talk: Talk, plan: Plan, why: Why, focus: str) -> CompactRequest:
+        conversation, room = talk.live.conversation, talk.room
+        return CompactRequest(
+            model=room.model,
+            model_name=room.name,
+            language=talk.conversation.language,
+            messages=tuple(conversation.shown[: plan.cut]),
+            sizes=tuple(conversation.sizes[: plan.cut]),
+            window=room.window.tokens,
+            previous=conversation.summary,
+            focus=focus,
+            timeout=self._config.compaction.timeout,
+            last_resort=why == "forced",
+        )
+
+    async def _commit(
+        self,
+        talk: Talk,
+        session: Session,
+        plan: Plan,
+        compacted: Compacted,
+        before: Fill,
+        *,
+        again: bool,
+        tells: bool,
+    ) -> bool:
+        """Let the summary count, and tell; False when the conversation is another one by now.
+
+        It is made `again` when the one before was taken back and there is no room left.
+        `session` is the row that the summary was begun with: since then the person may have taken
+        a summary back, or had something forgotten that this one may tell of.
+        """
+        conversation, summary = talk.live.conversation, compacted.summary
+        first_kept = conversation.lines[plan.cut].entry
+        kept = sum(conversation.sizes[plan.cut :])
+        after = round((before.fixed + kept + talk.room.count(summary)) * talk.room.factor)
+        summarised = (line.message.origins for line in conversation.lines[: plan.cut])
+        origin = mixture(frozenset[Whose]({conversation.summary_origin}).union(*summarised))
+        made = Compaction(summary, first_kept, before.used, plan.cut, session.compaction, origin)
+        language, address = talk.conversation.language, talk.conversation.address
+
+        def work(draft: Draft) -> bool:
+            current = store.get(draft.tx, session.id)
+            if current is None or current.compaction != session.compaction:
+                return False
+            if hiding.marks(draft.tx, session.id) != talk.live.hidden:
+                return False
+            entry = draft.append(session.id, [compactions.entry_of(made)])[-1]
+            compactions.apply(draft.tx, session.id, entry, after)
+            words = _receipt(language, compacted, before, after, saved=current.saved, again=again)
+            if tells and not current.ended_by:
+                undo = undo_button(language)
+                draft.tell(session.id, address, words, "receipt", language=language, extra=undo)
+            else:
+                draft.append(session.id, [NewEntry("notice", "assistant", words)])
+            draft.touch(session.id)
+            return True
+
+        done = (await self._ledger.write(self._clock(), work, must=True)).result
+        if not done or not conversation.compact(summary, first_kept, origin):
+            self._talks.live.forget(session.id)
+        self._talks.live.settle(talk.live)
+        return done
+
+    async def _tell_failure(self, talk: Talk) -> None:
+        language, address = talk.conversation.language, talk.conversation.address
+        words = text(language, CompactionFailed.key)
+        await self._ledger.write(
+            self._clock(),
+            lambda draft: draft.tell(talk.session.id, address, words, "notice", language=language),
+            must=True,
+        )
+
+
+def undo_button(language: str) -> Extra:
+    """The button below whatever can be taken back."""
+    return Extra((Button(text(language, "button.undo"), "/undo"),))
+
+
+def _receipt(
+    language: str, made: Compacted, before: Fill, after: int, *, saved: str, again: bool
+) -> str:
+    """What became of the older part, and why it was done `again`, if it was."""
+    key = "receipt.plain" if made.plain else "receipt.compacted"
+    words = text(
+        language,
+        f"{key}_saved" if saved else key,
+        messages=made.messages,
+        before=report.grouped(before.used),
+        after=report.grouped(after),
+        where=saved,
+    )
+    return f"{text(language, 'receipt.again')}\n{words}" if again else words

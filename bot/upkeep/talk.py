@@ -1,0 +1,131 @@
+"""A conversation at hand: its session in memory, whose it is, and the room its model has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bot.agent.live import Live, LiveSessions
+from bot.agent.prefix import name_of
+from bot.agent.windows import Room, Windows
+from bot.channel import Activities, Activity, Channel
+from bot.context import budget
+from bot.context.budget import Budget
+from bot.identity import Conversation
+from bot.identity.directory import Directory
+from bot.sessions.store import Session
+from bot.upkeep import policy
+from bot.upkeep.policy import Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How full a conversation is: tokens in the window, and what its requests begin with."""
+
+    used: int
+    fixed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A conversation's session, whose it is now, and the room its model has."""
+
+    live: Live
+    conversation: Conversation
+    room: Room
+
+    @property
+    def session(self) -> Session:
+        """The session's row as it is now."""
+        return self.live.session
+
+    @property
+    def shares(self) -> Budget:
+        """How its window is shared out now."""
+        return budget.while_held(self.room.budget) if self.session.held else self.room.budget
+
+    @property
+    def is_theirs(self) -> bool:
+        """True while it belongs to whom it belonged to when its session began."""
+        return self.conversation.key == self.session.key
+
+    def is_told(self, default: Wish) -> bool:
+        """True when its person wants to hear of its upkeep; `default` is the configured wish."""
+        wish = self.conversation.settings.notices or default
+        return policy.wanted(wish, self.session.notices, self.session.chat_type)
+
+    def fill(self) -> Fill:
+        """How full it is, as its next message's view sees it."""
+        live, room = self.live, self.room
+        view = name_of(self.conversation.view)
+        prefix = live.snapshots.get(view)
+        if view not in live.fixed and prefix is not None:
+            live.fixed[view] = room.count(prefix.system) + room.count(prefix.tools)
+        fixed = live.fixed.get(view, 0)
+        return Fill(live.conversation.used(fixed, room.factor), fixed)
+
+
+class Talks:
+    """Finds them: sessions in memory, with what counts of people and models now."""
+
+    def __init__(self, live: LiveSessions, windows: Windows, directory: Directory) -> None:
+        self.live = live
+        self.windows = windows
+        self._directory = directory
+
+    async def of(self, session_id: str, conversation: Conversation) -> Talk:
+        """A session as it is now, for something that was said in it.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        live = await self.live.get(session_id)
+        return Talk(live, conversation, await self.windows.of(live.session))
+
+    async def resumed(self, session: Session) -> Talk:
+        """A session with no message at hand, for whoever wrote in it last.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        return await self.of(session.id, self._directory.of(session.facts))
+
+    async def now(self, talk: Talk) -> Talk:
+        """The same as it is now: it may have been read again since, or be somebody else's.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        live = await self.live.get(talk.session.id)
+        return replace(talk, live=live, conversation=self._directory.renewed(talk.conversation))
+
+
+@dataclass(slots=True)
+class Ending:
+    """How something that was shown has ended, as in `Activity`; failed unless it says otherwise."""
+
+    state: Literal["done", "failed"] = "failed"
+    where: str = ""
+
+
+@asynccontextmanager
+async def shown(
+    channels: Mapping[str, Channel], talk: Talk, kind: Literal["saving", "summarising"]
+) -> AsyncGenerator[Ending]:
+    """Let whoever watches a conversation see that something is done for it, and its end."""
+    address = talk.conversation.address
+    channel = channels.get(address.channel)
+    ending = Ending()
+    if channel is None or not channel.capabilities.activities:
+        yield ending
+        return
+    if not isinstance(channel, Activities):
+        raise TypeError("a channel declares activities and shows none")
+    name = f"{talk.session.id}.{kind}"
+    await channel.activity(address, Activity(name, kind, "begun"))
+    try:
+        yield ending
+    finally:
+        await channel.activity(address, Activity(name, kind, ending.state, ending.where))

@@ -1,0 +1,172 @@
+"""Begins what a conversation needs, in tasks of its own beside the replies.
+
+Whatever fails here costs nothing that was said: the history stays as it was, and the person is
+told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, Literal
+
+import structlog
+
+from bot.config import ContextConfig
+from bot.identity import Conversation
+from bot.sessions.store import Session
+from bot.upkeep import policy
+from bot.upkeep.compaction import Compactions, Outcome, Why
+from bot.upkeep.flush import Flushes
+from bot.upkeep.policy import Due, Rules, State
+from bot.upkeep.talk import Talk, Talks
+
+AT_ONCE = 8  # conversations that are saved or compacted at the same time
+
+Kind = Literal["flush", "compaction"]
+
+log = structlog.get_logger(__name__)
+
+
+class Upkeep:
+    """Begins what is due after a turn, and makes room when there is none before one."""
+
+    def __init__(
+        self, config: ContextConfig, talks: Talks, flushes: Flushes, compactions: Compactions
+    ) -> None:
+        self._config = config
+        self._rules = Rules(config.enable_memory_flush, config.notice_percent)
+        self.talks = talks
+        self._flushes = flushes
+        self._compactions = compactions
+        self._tasks: dict[tuple[str, Kind], asyncio.Task[Any]] = {}
+        # One for each kind: a compaction waits for the flush of its own session.
+        self._slots: dict[Kind, asyncio.Semaphore] = {
+            "flush": asyncio.Semaphore(AT_ONCE),
+            "compaction": asyncio.Semaphore(AT_ONCE),
+        }
+
+    # --- asked by turns ---------------------------------------------------------------------------
+
+    def look(self, talk: Talk, used: int) -> None:
+        """Begin what is due when a window holds so many tokens; returns at once."""
+        due = self._due(talk, used)
+        if due.compaction:
+            self._begin(talk.session.id, "compaction", self._compact(talk, "full"))
+        elif due.flush and talk.session.ended_by:  # a command began another one meanwhile
+            self.ended([talk.session])
+        elif due.flush:
+            self._begin(talk.session.id, "flush", self._flushes.run(talk))
+
+    def look_within(self, talk: Talk, used: int) -> None:
+        """The same in the middle of a turn, when a tool's result may have jumped past a bound."""
+        if not talk.session.ended_by and self._due(talk, used).flush:
+            self._begin(talk.session.id, "flush", self._flushes.run(talk))
+
+    async def make_room(self, talk: Talk) -> bool:
+        """Compact now, before a request that would not fit; True when there is more room.
+
+        One that runs already is waited for; if that fails, another one tries harder.
+        """
+        running = self._tasks.get((talk.session.id, "compaction"))
+        if running is not None and await _is_done(running):
+            return True
+        work = self._compact(talk, "forced")
+        return await _is_done(self._begin(talk.session.id, "compaction", work))
+
+    def level(self, talk: Talk, used: int) -> int | None:
+        """The level that is to be told now, in percent; None for nothing.
+
+        What is made room in at once is told of by the receipt.
+        """
+        due = self._due(talk, used)
+        if due.compaction and self._compactions.plan(talk) is not None:
+            return None
+        return due.notice
+
+    # --- asked by commands and at the end of a conversation ---------------------------------------
+
+    def tells(self, conversation: Conversation) -> bool:
+        """True when people are told there how full a conversation gets, by the configuration."""
+        wish = conversation.settings.notices or self._config.notices
+        return policy.wanted(wish, "", conversation.place.chat_type)
+
+    async def compact(self, session: Session, conversation: Conversation, focus: str) -> bool:
+        """Begin to compact because the person wishes it; False when there is nothing to."""
+        talk = await self.talks.of(session.id, conversation)
+        if self._compactions.plan(talk, "wished") is None:
+            return False
+        self._begin(session.id, "compaction", self._compact(talk, "wished", focus))
+        return True
+
+    def ended(self, sessions: Iterable[Session]) -> None:
+        """Other conversations were begun after these: save what matters of them."""
+        for session in sessions:
+            self._begin(session.id, "flush", self._flushes.of_ended(session, quietly=False))
+
+    async def close(self, session: Session) -> None:
+        """Save what matters of a conversation that ended while nobody was there."""
+        work = self._flushes.of_ended(session, quietly=True)
+        await asyncio.wait({self._begin(session.id, "flush", work)})
+
+    async def stop(self) -> None:
+        """Give up what is running; it is done again when it is due again."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _due(self, talk: Talk, used: int) -> Due:
+        session = talk.session
+        state = State(
+            used=used,
+            shares=talk.shares,
+            is_flushed=session.is_flushed,
+            is_held=bool(session.held),
+            is_over=bool(session.ended_by),
+            is_told=talk.is_told(self._config.notices),
+            told=session.told,
+            failed_at=self._compactions.failed_at(session.id),
+        )
+        return policy.due(state, self._rules)
+
+    async def _compact(self, talk: Talk, why: Why, focus: str = "") -> Outcome:
+        """Save memory if this cycle has not, and make room whether that works or not."""
+        if self._rules.saves and not talk.session.is_flushed:
+            flush = self._flushes.run(talk, quietly=True, early=why == "wished")
+            await asyncio.wait({self._begin(talk.session.id, "flush", flush)})
+        return await self._compactions.run(talk, why, focus)
+
+    def _begin(
+        self, session_id: str, kind: Kind, work: Coroutine[Any, Any, Any]
+    ) -> asyncio.Task[Any]:
+        """Run work in a task, or join the one that does the same for this session already."""
+        key = (session_id, kind)
+        running = self._tasks.get(key)
+        if running is not None:
+            work.close()
+            return running
+        task = asyncio.create_task(self._bounded(kind, work))
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._finished(key, done))
+        return task
+
+    async def _bounded(self, kind: Kind, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            async with self._slots[kind]:
+                return await work
+        finally:
+            work.close()  # when it was cancelled before it began
+
+    def _finished(self, key: tuple[str, Kind], task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(key, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("aftercare.failed", what=key[1], error=type(error).__name__, exc_info=error)
+
+
+async def _is_done(task: asyncio.Task[Any]) -> bool:
+    """True when a compaction has made room, once it has ended."""
+    await asyncio.wait({task})
+    return not task.cancelled() and task.exception() is None and task.result() == "done"

@@ -1,0 +1,100 @@
+"""How full a conversation is, and of what: for `/context`, `/status` and notices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from bot.agent.models import ToolSpec, Usage
+from bot.agent.prefix import tools_of
+from bot.agent.windows import Room
+from bot.context import budget, persona, report, tokens
+from bot.context.conversation import PICTURE_TOKENS
+from bot.context.report import Part, Report
+from bot.facts import Quoted
+from bot.i18n import text
+from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.sessions.snapshots import Snapshot
+from bot.upkeep.talk import Fill, Talk
+
+
+def report_of(talk: Talk, view: str, fill: Fill, said: Sequence[Message] = ()) -> Report:
+    """What fills a conversation, seen through a view; `said` is what a turn is adding to it."""
+    live, room = talk.live, talk.room
+    prefix = live.snapshots.get(view)
+    weighed = _of_prefix(prefix) if prefix is not None else []
+    weighed.append(Part("summary", tokens.estimate(live.conversation.summary)))
+    weighed += _of_messages([*live.conversation.shown, *said])
+    return Report(
+        parts=tuple(_scaled(part, room.factor) for part in weighed),
+        used=fill.used,
+        budget=room.budget,
+        window=room.window,
+        model=room.name,
+        measured=live.conversation.is_reported,
+    )
+
+
+def footer(language: str, usage: Usage, used: int, room: Room) -> str:
+    """The line below a reply that says what it cost."""
+    line = text(
+        language,
+        "command.usage.line_cached" if usage.cache_read_tokens else "command.usage.line",
+        input=report.grouped(usage.input_tokens + usage.cache_write_tokens),
+        cached=report.grouped(usage.cache_read_tokens),
+        output=report.grouped(usage.output_tokens),
+        percent=budget.percent_full(used, room.budget),
+    )
+    return f"\n\n_{line}_"
+
+
+def _of_prefix(prefix: Snapshot) -> list[Part]:
+    sections = persona.sections(prefix.system)
+    remembered = tuple((name, tokens.estimate(body)) for name, body, about in sections if about)
+    own = tuple((name, tokens.estimate(body)) for name, body, about in sections if not about)
+    memory = sum(size for _, size in remembered)
+    tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix))
+    return [
+        Part("persona", tokens.estimate(prefix.system) - memory, own),
+        Part("memory", memory, remembered),
+        Part("tools", tokens.estimate(prefix.tools), tools),
+    ]
+
+
+def _weight(tool: ToolSpec) -> int:
+    return tokens.estimate(f"{tool.description}{orjson.dumps(dict(tool.schema)).decode()}")
+
+
+def _of_messages(messages: Sequence[Message]) -> list[Part]:
+    recalled = said = 0
+    results: dict[str, int] = {}
+    names: dict[str, str] = {}
+    for message in messages:
+        for block in message.blocks:
+            match block:
+                case Text(words, note=True, facts=Quoted()):
+                    recalled += tokens.estimate(words)
+                case Text(words):
+                    said += tokens.estimate(words)
+                case ToolUse(id_, name, arguments):
+                    names[id_] = name
+                    said += tokens.estimate(f"{name} {arguments}")
+                case ToolResult(id_, words):
+                    name = names.get(id_, "?")
+                    results[name] = results.get(name, 0) + tokens.estimate(words)
+                case Picture():
+                    said += PICTURE_TOKENS
+                case Opaque(data):
+                    said += tokens.estimate(str(data))
+    return [
+        Part("memory", recalled),
+        Part("history", said),
+        Part("tool_results", sum(results.values()), tuple(sorted(results.items()))),
+    ]
+
+
+def _scaled(part: Part, factor: float) -> Part:
+    """A part in the model's own tokens."""
+    detail = tuple((name, round(size * factor)) for name, size in part.detail)
+    return Part(part.name, round(part.tokens * factor), detail)
