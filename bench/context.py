@@ -25,12 +25,13 @@ from typing import Any
 from bench import quiet
 from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.windows import Windows
-from bot.app import DATABASE_NAME, TRANSCRIPTS, App, Parts
+from bot.app import App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.clock import system_clock
 from bot.context.conversation import Conversation
 from bot.gateway.turns import TurnRunner
 from bot.ledger import Draft
+from bot.recovery import DATABASE_NAME, TRANSCRIPTS
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import structlog
 import tzlocal
 
-from bot import housekeeping
+from bot import housekeeping, recovery
 from bot.agent.live import LiveSessions
 from bot.agent.models import Model, Models
 from bot.agent.models.anthropic import AnthropicModel
@@ -27,35 +25,31 @@ from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
+from bot.agent.turn import RunningTurns
 from bot.agent.windows import Windows
-from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, Health, HttpRoutes
+from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
 from bot.clock import Clock, system_clock
 from bot.commands.menu import KNOWN, menu
 from bot.commands.registry import handlers
 from bot.config import Config
 from bot.context import tokens
-from bot.dashboard.health import Check, Readiness
+from bot.dashboard.health import Readiness
 from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
-from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
-from bot.errors import StorageCorrupt, StorageError
-from bot.gateway import digests, restored
+from bot.gateway import digests
 from bot.gateway.attempts import Attempts
 from bot.gateway.books import chat_moved, read_books
 from bot.gateway.commander import Commander
-from bot.gateway.desk import GatewayDesk, PeopleDesk
+from bot.gateway.desk import GatewayDesk, HealthBoard, PeopleDesk
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
 from bot.gateway.gateway import Gateway
-from bot.gateway.health import HealthBoard
 from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.media import MediaReader
-from bot.gateway.memory import INDEX_FOLDER, OWNER_VIEW, Memory, OwnerMemory
+from bot.gateway.memory import OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.pictures import Pictures
 from bot.gateway.reminders import Reminders
-from bot.gateway.restored import Restored
-from bot.gateway.running import RunningTurns
 from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES
 from bot.identity import Policy
@@ -64,15 +58,15 @@ from bot.identity.routing import channels_of
 from bot.ledger import Ledger
 from bot.memory.search import Searcher
 from bot.metrics import Metrics
+from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
 from bot.scheduler import Scheduler
-from bot.sessions import inbox, recover, rooms
+from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.mirror import Mirror
 from bot.sessions.search import TranscriptIndex
-from bot.storage import Database, backup, journal
+from bot.storage import Database
 from bot.storage.datadir import DataDirLock
 from bot.storage.meta import MetaStore
-from bot.storage.sqlite import SqliteDatabase
 from bot.upkeep.compaction import Compactions
 from bot.upkeep.flush import Flusher, Flushes
 from bot.upkeep.notices import NoticeSweep
@@ -81,8 +75,6 @@ from bot.upkeep.summary import Compactor
 from bot.upkeep.talk import Talks
 from bot.upkeep.upkeep import Upkeep
 
-DATABASE_NAME = "confidant.db"
-TRANSCRIPTS = "sessions"
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
 SWEEP_SECONDS = 60.0
 PARKED_SECONDS = 600.0  # between tries of what could not be sent
@@ -175,7 +167,7 @@ class App:
             health=health,
             memory=memory,
         )
-        await database.write(lambda tx: restored.tell(tx, config.agent.language, clock()))
+        await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
         server = self._server(database, health, memory) if self._parts.dashboard else None
         if server is not None:
@@ -380,7 +372,7 @@ class App:
         pages = [channel for channel in self.channels.values() if isinstance(channel, HttpRoutes)]
 
         async def readiness() -> Readiness:
-            return await _readiness(database, health, memory, self._parts.clock)
+            return await housekeeping.readiness(database, health, memory, self._parts.clock)
 
         return DashboardServer(
             self._config.dashboard,
@@ -401,7 +393,7 @@ class App:
     ) -> None:
         config, clock = self._config, self._parts.clock
         path = config.storage.folder / DATABASE_NAME
-        self._spawn(housekeeping.mend_modes(_made_in(config.storage.folder)))
+        self._spawn(housekeeping.mend_modes(config.storage.folder))
         self._spawn(housekeeping.repair_mirror(mirror))
         self._spawn(housekeeping.look_outside(database, delivery, directory))
         self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
@@ -433,64 +425,6 @@ class App:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
-    """The database of a storage folder; a damaged one is restored from its newest backup.
-
-    What the journal and then the transcript files hold beyond it is read back; what was forgotten
-    stays so, and what was answered is not answered once more.
-
-    Raises:
-        StorageCorrupt: it is damaged and there is no sound backup; nothing was changed.
-        StorageError: it cannot be opened.
-    """
-    path = folder / DATABASE_NAME
-    now = clock()
-    used = ""
-    by_hand = not backup.is_new(path)
-    try:
-        await asyncio.to_thread(backup.check, path)
-        if backup.is_new(path) and (folder / TRANSCRIPTS).is_dir():
-            backup.mark_read_back(path, due=True)
-        database = await SqliteDatabase.open(path)
-    except StorageCorrupt:
-        used = (await asyncio.to_thread(backup.restore, path, now)).name
-        database = await SqliteDatabase.open(path)
-    is_due = backup.read_back_is_due(path)
-    settle = partial(inbox.settle, now=now)
-    try:
-        told = await recover.read_journal(database, journal.file_of(path), now)
-        entries = await recover.read_back(database, folder / TRANSCRIPTS, settle, now, every=is_due)
-        back = Restored(
-            at=now,
-            backup=used,
-            by_hand=by_hand,
-            entries=entries,
-            counts=told.counts,
-            unread=told.unreadable + told.unknown,
-            aside=told.aside.name if told.aside else "",
-        )
-        if back.is_worth_telling:
-            await database.write(lambda tx: restored.note(tx, back))
-        if is_due:
-            backup.mark_read_back(path, due=False)
-    except OSError as exc:
-        await database.close()
-        raise StorageError(
-            f"The journal {journal.file_of(path)} cannot be used: {exc.strerror}. It says what was "
-            "forgotten, so nothing is begun without it. Mend that, or move it away."
-        ) from exc
-    except BaseException:
-        await database.close()
-        raise
-    return database
-
-
-def _made_in(folder: Path) -> list[Path]:
-    """Whatever the program itself keeps in a storage folder; notes have the modes people chose."""
-    parts = (folder / name for name in (backup.FOLDER, TRANSCRIPTS, INDEX_FOLDER))
-    return [*folder.glob("confidant.*"), *(path for path in parts if path.exists())]
-
-
 def local_zone(config: Config) -> ZoneInfo:
     """The configured time zone, or this machine's own."""
     if config.agent.timezone:
@@ -500,43 +434,6 @@ def local_zone(config: Config) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError):
         log.warning("clock.no_zone", used="UTC")
         return ZoneInfo("UTC")
-
-
-async def _readiness(
-    database: Database, health: HealthBoard, memory: Memory, clock: Clock
-) -> Readiness:
-    checks: list[Check] = []
-    try:
-        await MetaStore(database, clock).set("readyz", "")
-        checks.append(Check("storage", "ok"))
-    except StorageError as exc:
-        checks.append(Check("storage", "down", str(exc)))
-    for channel, account, state, detail in health.all():
-        name = channel if account == "default" else f"{channel}/{account}"
-        checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
-    checks += await _left_over(database, clock() - DAY_MS)
-    status = await memory.index.status()
-    # This page is open to everybody: what notes are called is told to their owner, by /memory.
-    troubled = Counter(status.problems.values())
-    problems = [*status.degraded, *(f"notes: {n}, {why}" for why, n in sorted(troubled.items()))]
-    checks.append(Check("memory", "degraded" if problems else "ok", "; ".join(problems)))
-    return Readiness(tuple(checks))
-
-
-async def _left_over(database: Database, since: int) -> list[Check]:
-    """Messages that got no answer, and texts that could not be sent; nothing when it is unknown."""
-    try:
-        aside, unsent = await database.read(
-            lambda tx: (len(inbox.aside(tx, since)), outbox.waiting_again(tx))
-        )
-    except StorageError:  # said by its own check
-        return []
-    answered = f"{aside} set aside within a day: `confidant doctor` says more" if aside else ""
-    sent = f"{unsent} could not be sent and are tried again later" if unsent else ""
-    return [
-        Check("answers", "degraded" if aside else "ok", answered),
-        Check("delivery", "degraded" if unsent else "ok", sent),
-    ]
 
 
 def _told_if_failed(task: asyncio.Task[None]) -> None:

@@ -1,24 +1,31 @@
-"""What the program does beside answering: backups, pruning, looking around. Each is one loop."""
+"""What the program does beside answering: backups, pruning, looking around, saying how it is."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import Counter
 from pathlib import Path
 
 import structlog
 
+from bot.channel import Health
 from bot.clock import Clock
 from bot.config import StorageConfig
+from bot.dashboard.health import Check, Readiness
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
 from bot.gateway.books import read_books
+from bot.gateway.desk import HealthBoard
+from bot.gateway.doors import DAY_MS
+from bot.gateway.memory import INDEX_FOLDER, Memory
 from bot.identity.directory import Directory
 from bot.metrics import Metrics
+from bot.recovery import TRANSCRIPTS
 from bot.sessions import inbox
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, private
+from bot.storage.meta import MetaStore
 
 LOOK_SECONDS = 2.0  # how soon an approval given on the command line is noticed
 LAG_SECONDS = 5.0
@@ -31,9 +38,12 @@ HOUR_MS = 60 * 60_000
 log = structlog.get_logger(__name__)
 
 
-async def mend_modes(paths: Iterable[Path]) -> None:
-    """Take others' rights from files that were made when the program left that to the umask."""
-    await asyncio.to_thread(private.mend, paths)
+async def mend_modes(folder: Path) -> None:
+    """Take others' rights from files that were made when the program left that to the umask.
+
+    Only of what the program itself keeps in a storage folder; notes have the modes people chose.
+    """
+    await asyncio.to_thread(lambda: private.mend(_made_in(folder)))
 
 
 async def repair_mirror(mirror: Mirror) -> None:
@@ -103,3 +113,46 @@ def _newest_ms(path: Path, now: int) -> float:
         return newest[0].stat().st_mtime * 1000 if newest else 0.0
     except OSError:  # somebody has just removed it
         return 0.0
+
+
+async def readiness(
+    database: Database, health: HealthBoard, memory: Memory, clock: Clock
+) -> Readiness:
+    """Whether each part of the program works, for /readyz."""
+    checks: list[Check] = []
+    try:
+        await MetaStore(database, clock).set("readyz", "")
+        checks.append(Check("storage", "ok"))
+    except StorageError as exc:
+        checks.append(Check("storage", "down", str(exc)))
+    for channel, account, state, detail in health.all():
+        name = channel if account == "default" else f"{channel}/{account}"
+        checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
+    checks += await _left_over(database, clock() - DAY_MS)
+    status = await memory.index.status()
+    # This page is open to everybody: what notes are called is told to their owner, by /memory.
+    troubled = Counter(status.problems.values())
+    problems = [*status.degraded, *(f"notes: {n}, {why}" for why, n in sorted(troubled.items()))]
+    checks.append(Check("memory", "degraded" if problems else "ok", "; ".join(problems)))
+    return Readiness(tuple(checks))
+
+
+async def _left_over(database: Database, since: int) -> list[Check]:
+    """Messages that got no answer, and texts that could not be sent; nothing when it is unknown."""
+    try:
+        aside, unsent = await database.read(
+            lambda tx: (len(inbox.aside(tx, since)), outbox.waiting_again(tx))
+        )
+    except StorageError:  # said by its own check
+        return []
+    answered = f"{aside} set aside within a day: `confidant doctor` says more" if aside else ""
+    sent = f"{unsent} could not be sent and are tried again later" if unsent else ""
+    return [
+        Check("answers", "degraded" if aside else "ok", answered),
+        Check("delivery", "degraded" if unsent else "ok", sent),
+    ]
+
+
+def _made_in(folder: Path) -> list[Path]:
+    parts = (folder / name for name in (backup.FOLDER, TRANSCRIPTS, INDEX_FOLDER))
+    return [*folder.glob("confidant.*"), *(path for path in parts if path.exists())]

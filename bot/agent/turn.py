@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -300,3 +300,33 @@ def _cut(message: Message) -> Message:
         for block in message.blocks
     ]
     return Message(message.role, tuple(blocks))
+
+
+class RunningTurns:
+    """The turns that are running now, by session key, so that `/stop` reaches them."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, Turn] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._turns
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @contextmanager
+    def running(self, key: str, turn: Turn) -> Generator[None]:
+        """The turn can be stopped for the length of a `with`."""
+        self._turns[key] = turn
+        try:
+            yield
+        finally:
+            del self._turns[key]
+
+    def stop(self, key: str) -> bool:
+        """Stop the turn of a key; False when none runs."""
+        turn = self._turns.get(key)
+        if turn is None:
+            return False
+        turn.stop()
+        return True

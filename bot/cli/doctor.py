@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bot import recovery
 from bot.agent.models import OFFLINE, Window
 from bot.agent.models.anthropic import AnthropicModel
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
@@ -17,7 +18,6 @@ from bot.context import tokens
 from bot.context.budget import resolve
 from bot.delivery import outbox
 from bot.errors import ConfidantError, ModelError, ModelNotFound
-from bot.gateway import restored
 from bot.gateway.digests import short_folders
 from bot.memory import embed
 from bot.sessions import inbox
@@ -166,10 +166,10 @@ def _show_restored(loaded: Loaded) -> None:
     """Say what became of a database that was lost once."""
     if not (loaded.config.storage.folder / DATABASE_NAME).exists():
         return
-    found = reading(loaded.config, restored.latest)
+    found = reading(loaded.config, recovery.latest)
     if found is not None:
         typer.echo(f"storage\n  {_MARKS['warning']} {local_time(found.at)}")
-        for line in restored.words(found, "en").splitlines():
+        for line in recovery.words(found, "en").splitlines():
             typer.echo(f"    {harmless(line)}")
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
-from bot.channel import Address, Health, Inbound, OutboundKind
+from bot.channel import Health, Inbound
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
 from bot.identity import Conversation, Place
+from bot.ledger import Draft
 from bot.scope import MemoryView
 from bot.sessions.store import Session
-from bot.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +59,6 @@ class Call:
     def typed(self) -> str:
         """The command as a person types it."""
         return f"/{self.name} {self.rest}".strip()
-
-
-class Draft(Protocol):
-    """The part of the command's one transaction that a command may use."""
-
-    @property
-    def tx(self) -> Transaction:
-        """The transaction itself."""
-        ...
-
-    def reload(self, session_id: str) -> None:
-        """What memory holds of a session is out of date: let it be read again."""
-        ...
-
-    def tell(
-        self, session_id: str, address: Address, words: str, kind: OutboundKind, *, language: str
-    ) -> None:
-        """Say something elsewhere, and note it in the transcript there."""
-        ...
-
-    def say(self, address: Address, words: str, kind: OutboundKind, *, language: str) -> None:
-        """Say something elsewhere."""
-        ...
-
-    def then(self, work: Callable[[], object]) -> None:
-        """Do this in the program's own thread, once all of the transaction is on disk."""
-        ...
-
-    def start(self, place: Place, *, by: Literal["new"], previous: Session, model: str) -> Session:
-        """Begin a new session; the one before stays, and `/undo` goes back to it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from bot.channel import Attachment
-from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
+from bot.commands.base import Answer, Apply, Call, Desk, saying
 from bot.context import picture, report
 from bot.delivery.outbox import Extra
 from bot.i18n import text
+from bot.ledger import Draft
 from bot.sessions import store
 from bot.sessions.store import Session
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
+from bot.commands.base import Answer, Apply, Call, Desk, saying
 from bot.i18n import text
+from bot.ledger import Draft
 from bot.sessions import compactions, store
 from bot.sessions.store import Session
 

@@ -6,11 +6,12 @@ from datetime import datetime, tzinfo
 from typing import Protocol
 
 from bot.channel import Health
-from bot.commands.base import Answer, Apply, Call, Desk, Draft, saying
+from bot.commands.base import Answer, Apply, Call, Desk, saying
 from bot.commands.menu import menu
 from bot.context import report
 from bot.delivery import outbox
 from bot.i18n import text
+from bot.ledger import Draft
 from bot.sessions import search, store
 from bot.sessions.reset import Reason
 from bot.sessions.store import Session

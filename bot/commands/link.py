@@ -13,9 +13,10 @@ from typing import Protocol
 from cachetools import LRUCache
 
 from bot import codes
-from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.identity import Link, Seat
+from bot.ledger import Draft
 from bot.sessions import links, store
 from bot.sessions.links import Offer
 from bot.sessions.store import Session

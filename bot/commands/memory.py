@@ -11,10 +11,11 @@ from typing import Protocol
 
 from cachetools import TTLCache
 
-from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
+from bot.ledger import Draft
 from bot.memory import layout, markdown
 from bot.memory.search import Findings, Hit
 from bot.scope import MemoryView

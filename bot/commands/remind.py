@@ -6,8 +6,9 @@ import re
 from datetime import datetime
 from typing import Protocol
 
-from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
+from bot.ledger import Draft
 from bot.sessions import reminders, when
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
 from bot.sessions.store import Session

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bot.commands.base import Answer, Apply, Call, Draft, saying
+from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.identity import Activation
 from bot.identity.message import is_always
+from bot.ledger import Draft
 from bot.sessions import rooms
 from bot.sessions.store import Session
 

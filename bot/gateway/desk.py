@@ -8,11 +8,10 @@ import structlog
 
 from bot.agent.models import Models, ToolSpec
 from bot.agent.prefix import Prefixes, name_of
+from bot.agent.turn import RunningTurns
 from bot.channel import Admins, Channel, Health
 from bot.commands.base import Call
 from bot.context.report import Report
-from bot.gateway.health import HealthBoard
-from bot.gateway.running import RunningTurns
 from bot.identity import Activation, Link
 from bot.identity.directory import Directory
 from bot.ledger import Ledger
@@ -23,6 +22,30 @@ from bot.upkeep.upkeep import Upkeep
 from bot.upkeep.usage import report_of
 
 log = structlog.get_logger(__name__)
+
+
+class HealthBoard:
+    """The latest word of each connection, for `/status` and /readyz."""
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[str, str], tuple[Health, str]] = {}
+
+    def report(self, channel: str, account: str, health: Health, detail: str) -> None:
+        """Keep it, and log when it changed."""
+        before = self._latest.get((channel, account))
+        self._latest[channel, account] = (health, detail)
+        if before is None or before[0] is not health:
+            log.info(
+                "channel.health",
+                channel=channel,
+                account=account,
+                health=health.value,
+                detail=detail,
+            )
+
+    def all(self) -> list[tuple[str, str, Health, str]]:
+        """Channel, account, health and detail of each connection, in order of name."""
+        return [(*key, *value) for key, value in sorted(self._latest.items())]
 
 
 class GatewayDesk:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import structlog
 
 from bot import codes
+from bot.agent.turn import RunningTurns
 from bot.channel import Address, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.menu import menu
@@ -20,18 +21,15 @@ from bot.errors import StorageError
 from bot.gateway import pairing
 from bot.gateway.books import chat_moved
 from bot.gateway.commander import Commander
+from bot.gateway.desk import HealthBoard
 from bot.gateway.doors import RoomDoor, void_codes
-from bot.gateway.drops import Drops
-from bot.gateway.health import HealthBoard
-from bot.gateway.history import history_of
 from bot.gateway.lanes import Lanes
-from bot.gateway.running import RunningTurns
 from bot.i18n import text
 from bot.identity import Conversation, Parsed, Verdict
 from bot.identity.directory import Directory
 from bot.identity.message import is_abort
 from bot.ledger import Draft, Ledger
-from bot.metrics import Metrics
+from bot.metrics import Drops, Metrics
 from bot.sessions import inbox, reset, store
 from bot.sessions.inbox import Waiting
 from bot.sessions.store import Session
@@ -160,7 +158,7 @@ class Gateway:
 
     async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
         """The newest `limit` lines of this address's conversations, oldest first."""
-        return await self._database.read(lambda tx: history_of(tx, address, limit))
+        return await self._database.read(lambda tx: inbox.history_of(tx, address, limit))
 
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest stored message id of each chat, to catch up after a downtime."""

@@ -18,7 +18,7 @@ from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.artifacts import reference_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
-from bot.agent.turn import Turn, TurnRequest, TurnResult
+from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
 from bot.channel import Channel, Inbound, Media, ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
@@ -30,7 +30,6 @@ from bot.gateway import media
 from bot.gateway.attempts import Attempts, is_plain
 from bot.gateway.media import MediaReader
 from bot.gateway.presence import Presence
-from bot.gateway.running import RunningTurns
 from bot.i18n import catalog, text
 from bot.identity import MANY
 from bot.ledger import Draft, Ledger

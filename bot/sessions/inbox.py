@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import orjson
 
-from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
+from bot.channel import Address, Foreign, Heard, HistoryItem, Inbound, Media, ReplyTo
 from bot.identity import Conversation
-from bot.sessions.entries import Entry
+from bot.sessions.entries import Entry, parse
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction
 from bot.wellformed import well_formed
 
 DAY_MS = 86_400_000  # how far ahead of ours a platform's clock may be
+_HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
 
 
@@ -228,6 +229,40 @@ def last_seen(tx: Transaction, channel: str, account: str) -> dict[str, str]:
         (channel, account),
     )
     return {row[0]: row[1] for row in rows}
+
+
+def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryItem]:
+    """The newest `limit` lines said at an address, across its conversations, oldest first.
+
+    A divider stands where one conversation ends and another goes on; what has no answer yet comes
+    last.
+    """
+    place = (address.channel, address.account, address.chat, address.thread)
+    rows = tx.execute(
+        "SELECT entries.session_id, line FROM entries "
+        "JOIN sessions ON sessions.id = entries.session_id "
+        f"WHERE {_HERE} ORDER BY seq DESC LIMIT ?",
+        (*place, limit),
+    )
+    items: list[HistoryItem] = []
+    session = ""
+    for session_id, line in reversed(rows):
+        entry = parse(line)
+        if not entry.text or entry.kind == "compaction":
+            continue
+        if session and session_id != session:
+            items.append(HistoryItem(f"{entry.id}.divider", "divider", "", entry.at))
+        session = session_id
+        role = "user" if entry.role == "user" else "bot"
+        items.append(HistoryItem(entry.source or entry.id, role, entry.text, entry.at))
+    unanswered = tx.execute(
+        f"SELECT body FROM inbox WHERE {_HERE} AND state = 'waiting' ORDER BY id", place
+    )
+    for (body,) in unanswered:
+        inbound = read_back(body)
+        if inbound is not None:
+            items.append(HistoryItem(inbound.message_id, "user", inbound.shown, inbound.sent_at))
+    return items[-limit:]
 
 
 def prune(tx: Transaction, before: int) -> None:

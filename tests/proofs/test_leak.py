@@ -815,9 +815,9 @@ def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
 
 
 def histories_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
-    from bot.gateway import history
+    from bot.sessions import inbox
 
-    patch.setattr(history, "_HERE", "(? || ? || ? || ?) IS NOT NULL")
+    patch.setattr(inbox, "_HERE", "(? || ? || ? || ?) IS NOT NULL")
 
 
 def a_log_quotes(patch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.gateway.drops import LONGEST, MOST, Drops
-from bot.metrics import Metrics
+from bot.metrics import LONGEST, MOST, Drops, Metrics
 from bot.testing import RecordingEngine
 from tests.support import running
 

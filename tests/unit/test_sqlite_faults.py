@@ -15,9 +15,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from bot.app import DATABASE_NAME, open_database
 from bot.errors import StorageBusy, StorageClosed, StorageCorrupt, StorageError, StorageFull
 from bot.identity import Place
+from bot.recovery import DATABASE_NAME, open_database
 from bot.sessions import recover, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror

@@ -1,18 +1,30 @@
-"""What came back after the database was lost, and what did not: noted once, told to the owner."""
+"""Opening the database, and bringing back what it lost.
+
+What came back and what did not is noted once, and told to the owner.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 
 import orjson
 
 from bot.channel import Address
+from bot.clock import Clock
 from bot.delivery import outbox
+from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
-from bot.storage import Transaction
+from bot.sessions import inbox, recover
+from bot.storage import Transaction, backup, journal
+from bot.storage.sqlite import SqliteDatabase
 
+DATABASE_NAME = "confidant.db"
+TRANSCRIPTS = "sessions"
 _KEY = "restored"
 _TOLD = "restored.told"
 
@@ -38,6 +50,58 @@ class Restored:
     def is_worth_telling(self) -> bool:
         """False for a first start, and for one after which nothing was missing."""
         return bool(self.backup or self.entries or self.counts or self.unread)
+
+
+async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
+    """The database of a storage folder; a damaged one is restored from its newest backup.
+
+    What the journal and then the transcript files hold beyond it is read back; what was forgotten
+    stays so, and what was answered is not answered once more.
+
+    Raises:
+        StorageCorrupt: it is damaged and there is no sound backup; nothing was changed.
+        StorageError: it cannot be opened.
+    """
+    path = folder / DATABASE_NAME
+    now = clock()
+    used = ""
+    by_hand = not backup.is_new(path)
+    try:
+        await asyncio.to_thread(backup.check, path)
+        if backup.is_new(path) and (folder / TRANSCRIPTS).is_dir():
+            backup.mark_read_back(path, due=True)
+        database = await SqliteDatabase.open(path)
+    except StorageCorrupt:
+        used = (await asyncio.to_thread(backup.restore, path, now)).name
+        database = await SqliteDatabase.open(path)
+    is_due = backup.read_back_is_due(path)
+    settle = partial(inbox.settle, now=now)
+    try:
+        told = await recover.read_journal(database, journal.file_of(path), now)
+        entries = await recover.read_back(database, folder / TRANSCRIPTS, settle, now, every=is_due)
+        back = Restored(
+            at=now,
+            backup=used,
+            by_hand=by_hand,
+            entries=entries,
+            counts=told.counts,
+            unread=told.unreadable + told.unknown,
+            aside=told.aside.name if told.aside else "",
+        )
+        if back.is_worth_telling:
+            await database.write(lambda tx: note(tx, back))
+        if is_due:
+            backup.mark_read_back(path, due=False)
+    except OSError as exc:
+        await database.close()
+        raise StorageError(
+            f"The journal {journal.file_of(path)} cannot be used: {exc.strerror}. It says what was "
+            "forgotten, so nothing is begun without it. Mend that, or move it away."
+        ) from exc
+    except BaseException:
+        await database.close()
+        raise
+    return database
 
 
 def note(tx: Transaction, restored: Restored) -> None:
