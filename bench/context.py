@@ -29,7 +29,8 @@ from bot.app import App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.clock import system_clock
 from bot.context.conversation import Conversation
-from bot.gateway.turns import TurnRunner
+from bot.gateway.commits import TurnCommits
+from bot.gateway.requests import Requests
 from bot.ledger import Draft
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS
 from bot.sessions import compactions, store
@@ -57,9 +58,9 @@ TIMED: tuple[tuple[Any, str], ...] = (
     (Talk, "fill"),
     (Upkeep, "level"),
     (Upkeep, "look"),
-    (TurnRunner, "_prune"),
-    (TurnRunner, "_used"),
-    (TurnRunner, "_notice"),
+    (Requests, "_prune"),
+    (TurnCommits, "_used"),
+    (TurnCommits, "_notice"),
     (Conversation, "extend"),
     (Draft, "touch"),
     (store, "change"),

@@ -41,6 +41,7 @@ from bot.gateway import digests
 from bot.gateway.attempts import Attempts
 from bot.gateway.books import chat_moved, read_books
 from bot.gateway.commander import Commander
+from bot.gateway.commits import TurnCommits
 from bot.gateway.desk import GatewayDesk, HealthBoard, PeopleDesk
 from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
 from bot.gateway.feed import TranscriptFeed
@@ -50,6 +51,7 @@ from bot.gateway.media import MediaReader
 from bot.gateway.memory import OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.pictures import Pictures
 from bot.gateway.reminders import Reminders
+from bot.gateway.requests import Requests
 from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES
 from bot.identity import Policy
@@ -260,22 +262,25 @@ class App:
         commander = Commander(known, ledger, upkeep, clock)
         attempts = Attempts(database=database, ledger=ledger, clock=clock, metrics=self.metrics)
         await attempts.begin()
-        turns = TurnRunner(
+        requests = Requests(
             config=config,
+            tools=toolbox.specs,
+            prefixes=prefixes,
+            recaller=Recaller(config.memory, memory.files, database, memory.searcher),
+            media=MediaReader(self.channels, artifacts, pictures),
+            upkeep=upkeep,
+            clock=clock,
+        )
+        turns = TurnRunner(
+            requests=requests,
+            commits=TurnCommits(ledger, upkeep, self.channels, clock),
             toolbox=toolbox,
             channels=self.channels,
             running=running,
-            ledger=ledger,
             attempts=attempts,
-            prefixes=prefixes,
-            recaller=Recaller(config.memory, memory.files, database, memory.searcher),
             notes=memory.notes,
-            upkeep=upkeep,
-            media=MediaReader(self.channels, artifacts, pictures),
-            clock=clock,
             metrics=self.metrics,
         )
-
         lanes = Lanes(
             config=config.session,
             database=database,

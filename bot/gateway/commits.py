@@ -1,0 +1,226 @@
+"""What a finished turn tells the person, and the one transaction that stores it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bot.agent import replies
+from bot.agent.prefix import name_of
+from bot.agent.prefix import save as save_prefixes
+from bot.agent.replies import spoken
+from bot.agent.tools import ToolContext, provenance
+from bot.agent.transcript import new_entry
+from bot.agent.turn import TurnResult
+from bot.channel import Channel
+from bot.clock import Clock
+from bot.context.conversation import Line, size_of
+from bot.delivery.outbox import Extra
+from bot.errors import ModelError
+from bot.gateway import media
+from bot.gateway.requests import Asked
+from bot.i18n import catalog, text
+from bot.ledger import Draft, Ledger
+from bot.messages import Message
+from bot.sessions import artifacts, inbox, search, store
+from bot.sessions.entries import NewEntry
+from bot.sessions.inbox import Waiting
+from bot.sessions.store import Session
+from bot.upkeep import notices
+from bot.upkeep.talk import Fill
+from bot.upkeep.upkeep import Upkeep
+from bot.upkeep.usage import footer, report_of
+
+TOLD_WAIT = 2.0  # seconds; a shorter time is over when it is read
+_UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a finished turn tells the person.
+
+    `stored` confirms, as a part of the reply, what is in memory now; `notice` is noted beside the
+    model's own words.
+    """
+
+    letter: str
+    stored: str = ""
+    notice: str = ""
+
+
+class TurnCommits:
+    """Stores turns with what they say, and begins what is due for their conversation then."""
+
+    def __init__(
+        self, ledger: Ledger, upkeep: Upkeep, channels: Mapping[str, Channel], clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._upkeep = upkeep
+        self._channels = channels
+        self._clock = clock
+
+    async def commit(
+        self,
+        rows: Sequence[Waiting],
+        asked: Asked,
+        result: TurnResult,
+        answer: Answer,
+        shown_as: str,
+    ) -> None:
+        """Store a turn and what it says; `shown_as` is the id its reply was shown under."""
+        now = self._clock()
+        live, room, inbound = asked.talk.live, asked.talk.room, rows[-1].inbound
+        usage = result.usage
+        spoken = provenance.spoken_by_bot(result.messages, asked.request.context.memory)
+        # What was reported counts only for what the next request will carry too.
+        is_same = asked.version == live.conversation.version and not result.was_cut
+        reported = result.context_tokens if is_same else 0
+        used = self._used(asked, spoken, reported)
+        counted = store.Counted(
+            input_tokens=usage.input_tokens + usage.cache_write_tokens,
+            cached_tokens=usage.cache_read_tokens,
+            output_tokens=usage.output_tokens,
+            context_tokens=used,
+            turns=1,
+        )
+        news = [
+            new_entry(message, text=row.inbound.shown, source=row.inbound.message_id)
+            for message, row in zip(spoken, rows, strict=False)
+        ]
+        news += _replies(spoken[len(rows) :], answer)
+        if answer.notice:
+            news.append(NewEntry("notice", "assistant", answer.notice))
+        notice = self._notice(asked, used, spoken)
+        language = asked.request.language
+        below = footer(language, usage, used, room) if live.session.usage else ""
+
+        def work(draft: Draft) -> tuple[tuple[str, ...], Session]:
+            ids = draft.append(live.session.id, news, counted)
+            _forget_again(draft, live.session, asked.request.context, ids)
+            if answer.letter:
+                draft.say(
+                    inbound.address,
+                    answer.letter + below,
+                    language=language,
+                    asker=inbound.asker,
+                    entry=ids[-1],
+                    reply_to=inbound.to_answer,
+                    extra=Extra(draft=shown_as),
+                )
+            if notice is not None:
+                store.change(draft.tx, live.session.id, told=notice.level)
+                draft.tell(
+                    live.session.id,
+                    inbound.address,
+                    notice.words,
+                    "notice",
+                    language=language,
+                    asker=inbound.asker,
+                    extra=notice.extra,
+                )
+            store.change(
+                draft.tx,
+                live.session.id,
+                sender=asked.talk.conversation.sender_after(live.session.sender),
+                locale=inbound.locale,
+                parent=inbound.parent,
+                server=inbound.server,
+                last_turn_at=now,
+            )
+            draft.touch(live.session.id)
+            # Else it may begin with what was forgotten meanwhile.
+            if self._upkeep.talks.live.holds(live):
+                save_prefixes(draft.tx, live, now)
+            inbox.done(draft.tx, [row.id for row in rows], now)
+            return ids, draft.sessions[live.session.id]
+
+        ids, live.session = (await self._ledger.write(now, work, must=True)).result
+        live.unsaved.clear()
+        live.called_at = now
+        lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
+        is_same = asked.version == live.conversation.version
+        live.conversation.extend(lines, reported if is_same else 0)
+        self._upkeep.talks.live.settle(live)
+        self._upkeep.look(asked.talk, used)
+
+    def _notice(self, asked: Asked, used: int, said: Sequence[Message]) -> notices.Notice | None:
+        """What is to be told about how full the conversation is, once for each level."""
+        level = self._upkeep.level(asked.talk, used)
+        if level is None:
+            return None
+        channel = self._channels.get(asked.talk.conversation.address.channel)
+        view = name_of(asked.request.context.view)
+        return notices.notice(
+            report_of(asked.talk, view, Fill(used, asked.fill.fixed), said),
+            asked.request.language,
+            level=level,
+            buttons=channel is not None and channel.capabilities.buttons,
+            remembers=bool(asked.request.context.view.space),
+        )
+
+    def _used(self, asked: Asked, spoken: Sequence[Message], reported: int) -> int:
+        """How many tokens the window holds after a turn; what the service reports is learned."""
+        room = asked.talk.room
+        weight = sum(size_of(message, room.count) for message in spoken)
+        if not reported:
+            return asked.talk.fill().used + round(weight * room.factor)
+        estimated = asked.fill.fixed + asked.talk.live.conversation.estimated + weight
+        self._upkeep.talks.windows.learn(room.name, estimated, reported)
+        return reported
+
+
+def answer_of(result: TurnResult, asked: Asked) -> Answer:
+    """What a turn's result tells."""
+    language, model = asked.request.language, asked.talk.room.name
+    stored = replies.confirmation(language, asked.request.context.memory.written)
+    unseen = media.told(asked.unseen, language)
+    reply = replies.without_ticks(result.reply)
+    notice = ""
+    if result.error is not None:
+        notice = _failure(language, result.error, model)
+    elif result.stopped:
+        notice = text(language, "turn.stopped") if reply else ""
+    elif result.exhausted:
+        notice = text(language, "turn.exhausted")
+    elif not reply and not stored and not result.silent:
+        notice = text(language, "turn.empty")
+    elif result.stop == "max_tokens":
+        notice = text(language, "turn.cut")
+    notice = "\n\n".join(part for part in (notice, unseen) if part)
+    letter = "\n\n".join(part for part in (reply, stored, notice) if part)
+    return Answer(letter, stored, notice)
+
+
+def read(message: Message) -> str:
+    """A message as a person reads it."""
+    if message.role == "user":
+        return message.text
+    return replies.without_ticks(spoken(message.text))
+
+
+def _forget_again(draft: Draft, session: Session, context: ToolContext, ids: Sequence[str]) -> None:
+    """Hide what was forgotten while a turn ran in what the turn says too."""
+    for words in context.watch.words:
+        search.forget(draft.tx, context.view, words, draft.now, ids)
+        artifacts.drop(draft.tx, (session.key,), words)
+        draft.reload(session.id)
+
+
+def _replies(said: Sequence[Message], answer: Answer) -> list[NewEntry]:
+    """The entries of what the model said, the last of its words with what confirms them."""
+    texts = [read(message) for message in said]
+    spoken = [number for number, message in enumerate(said) if message.role == "assistant"]
+    if answer.stored and spoken:
+        last = spoken[-1]
+        texts[last] = "\n\n".join(part for part in (texts[last], answer.stored) if part)
+    return [new_entry(message, text=words) for message, words in zip(said, texts, strict=True)]
+
+
+def _failure(language: str, error: ModelError, model: str) -> str:
+    """What is told of a failure, with when to try again if the service said so."""
+    if error.wait < TOLD_WAIT or f"{error.key}_until" not in catalog(language):
+        return text(language, error.key, model=model)
+    unit, seconds = next(each for each in _UNITS if error.wait >= each[1] * 2)
+    wait = text(language, f"wait.{unit}", count=math.ceil(error.wait / seconds))
+    return text(language, f"{error.key}_until", wait=wait)

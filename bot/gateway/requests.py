@@ -1,0 +1,237 @@
+"""What a turn asks the model: its messages, with all that stands before and beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bot.agent.live import Live
+from bot.agent.models import ToolSpec
+from bot.agent.prefix import Prefixes, tools_of
+from bot.agent.recall import Recaller
+from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
+from bot.agent.tools.artifacts import reference_of
+from bot.agent.turn import TurnRequest
+from bot.channel import Inbound, Media, ReplyTo
+from bot.clock import Clock, moment
+from bot.config import Config
+from bot.context import extract, prompt, pruning
+from bot.context.conversation import size_of
+from bot.gateway import media
+from bot.gateway.attempts import is_plain
+from bot.gateway.media import MediaReader
+from bot.identity import MANY
+from bot.memory.forgetting import Watch
+from bot.messages import Message, Text, Whose
+from bot.sessions.inbox import Waiting
+from bot.sessions.reminders import Origin
+from bot.sessions.snapshots import Snapshot
+from bot.upkeep import policy
+from bot.upkeep.talk import Fill, Talk
+from bot.upkeep.upkeep import Upkeep
+
+RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A turn's request, and how full the conversation is that it was made from.
+
+    `version` is the conversation's: what the model reports is about that one. `unseen` are
+    the files the model is not shown.
+    """
+
+    talk: Talk
+    request: TurnRequest
+    fill: Fill
+    arriving: int
+    version: int
+    unseen: Sequence[tuple[Media, str]] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """True when it does not fit into the window."""
+        return self.fill.used + self.arriving > self.talk.shares.hard
+
+
+class Requests:
+    """Makes the request of a turn, and the one after its conversation was compacted."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        tools: tuple[ToolSpec, ...],
+        prefixes: Prefixes,
+        recaller: Recaller,
+        media: MediaReader,
+        upkeep: Upkeep,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._tools = tools
+        self._prefixes = prefixes
+        self._recaller = recaller
+        self._media = media
+        self._upkeep = upkeep
+        self._clock = clock
+
+    async def of(self, rows: Sequence[Waiting], watch: Watch) -> Asked:
+        """The request for messages of one session, all answered together."""
+        talk = await self._upkeep.talks.of(rows[0].session_id, rows[-1].conversation)
+        agent, room, live = self._config.agent, talk.room, talk.live
+        limit, language = room.window.tokens, talk.conversation.language
+        inbounds = [row.inbound for row in rows]
+        context = self._context(talk, inbounds, watch)
+        prefix = await self._prefixes.of(live, context.view, language, self._tools, limit)
+        contents = [await self._contents(row, limit) for row in rows]
+        messages = [
+            self._message(row, came, live.conversation.shown)
+            for row, came in zip(rows, contents, strict=True)
+        ]
+        if not live.conversation and not is_plain(rows):
+            words = "\n".join(inbound.shown for inbound in inbounds)
+            opened = await self._opening(words, live, context, prefix, limit)
+            messages[0] = Message("user", (*opened, *messages[0].blocks))
+        context.memory.seen = (*_history(talk), *messages)
+        arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
+        self._prune(talk, talk.fill().used + arriving)
+        fill = talk.fill()
+        request = TurnRequest(
+            model=room.model,
+            model_name=room.name,
+            system=prefix.system,
+            tools=tools_of(prefix),
+            history=live.conversation.messages,
+            messages=tuple(messages),
+            context=context,
+            language=language,
+            cite=self._prefixes.cites(context.view),
+            max_tokens=talk.shares.output,
+            max_steps=agent.max_steps,
+            timeout=agent.turn_timeout,
+            used=fill.used,
+            room=talk.shares.hard,
+            factor=room.factor,
+            count=room.count,
+            on_context=lambda used: self._upkeep.look_within(talk, used),
+        )
+        unseen = [file for came in contents for file in came.unseen]
+        return Asked(talk, request, fill, arriving, live.conversation.version, unseen)
+
+    async def roomier(self, asked: Asked, messages: tuple[Message, ...]) -> Asked | None:
+        """The same once its conversation was compacted; None when that made no room."""
+        if not await self._upkeep.make_room(asked.talk):
+            return None
+        talk = await self._upkeep.talks.now(asked.talk)
+        conversation, fill = talk.live.conversation, talk.fill()
+        request = replace(
+            asked.request,
+            history=conversation.messages,
+            messages=messages,
+            max_tokens=talk.shares.output,
+            used=fill.used,
+            room=talk.shares.hard,
+        )
+        version = conversation.version
+        return replace(asked, talk=talk, request=request, fill=fill, version=version)
+
+    def _prune(self, talk: Talk, used: int) -> None:
+        """Shorten old tool results, when that breaks no warm prompt cache or there is no room."""
+        config, conversation = self._config.context.pruning, talk.live.conversation
+        cold = pruning.is_cold(talk.live.called_at or None, self._clock(), config.ttl_minutes)
+        if policy.should_prune(used, talk.room.budget, is_cold=cold):
+            conversation.shorten(
+                pruning.prune(
+                    conversation.shown,
+                    conversation.sizes,
+                    window=talk.room.window.tokens,
+                    config=config,
+                    reference=reference_of,
+                )
+            )
+
+    def _context(self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch) -> ToolContext:
+        here = talk.conversation
+        return ToolContext(
+            view=here.view,
+            session_id=talk.session.id,
+            now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
+            window=talk.room.window.tokens,
+            memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
+            origin=Origin(
+                key=talk.session.key,
+                person=here.person,
+                address=here.address,
+                language=here.language,
+            ),
+            watch=watch,
+        )
+
+    async def _opening(
+        self, words: str, live: Live, context: ToolContext, prefix: Snapshot, limit: int
+    ) -> Sequence[Text]:
+        """What is recalled for a conversation's first words."""
+        opening = await self._recaller.opening(
+            context.view,
+            live.session,
+            words,
+            context.now,
+            known=prefix.system,
+            most=limit // RECALL_SHARE,
+        )
+        if opening is None:
+            return ()
+        context.memory.recalled.extend(passages(opening.quoted))
+        return (opening.note,)
+
+    async def _contents(self, row: Waiting, window: int) -> media.Contents:
+        """The files of a message, as far as the model can take them."""
+        if not row.inbound.media:
+            return media.Contents()
+        person = row.conversation.person
+        return await self._media.read(row.inbound, row.session_id, window, person)
+
+    def _message(self, row: Waiting, came: media.Contents, shown: Sequence[Message]) -> Message:
+        """A person's message as the model sees it: notes, what came with it, their words.
+
+        `shown` is what the conversation holds already.
+        """
+        inbound = row.inbound
+        sent = moment(inbound.sent_at, row.conversation.zone)
+        named = f"{prompt.described(inbound.media)}\n" if inbound.media else ""
+        notes: list[tuple[str, Whose]] = [
+            (prompt.heard(inbound.heard, sent.tzinfo), "heard"),
+            (prompt.notes(inbound, sent), "program"),
+            *_answered(inbound.reply_to, shown),
+            (named, "name"),
+            *((prompt.passed_on(part), part.kind) for part in inbound.foreign),
+        ]
+        beside = (Text(words, note=True, origin=origin) for words, origin in notes if words)
+        said = (Text(inbound.text, origin="person"),) if inbound.text else ()
+        return Message("user", (*beside, *came.blocks, *said))
+
+
+def _history(talk: Talk) -> Sequence[Message]:
+    """What the model was shown before.
+
+    In a direct chat that several people share, none of it counts as said by who writes now.
+    """
+    messages = talk.live.conversation.messages
+    is_shared = talk.conversation.sender_after(talk.session.sender) == MANY
+    return provenance.as_others(messages) if is_shared else messages
+
+
+def _answered(reply: ReplyTo | None, shown: Sequence[Message]) -> list[tuple[str, Whose]]:
+    """The note of what a message answers, with whose words it quotes.
+
+    What the bot said in this conversation is its own; what it said in any other may have been
+    somebody else's.
+    """
+    if reply is None:
+        return []
+    quoted = extract.words(reply.quote or reply.text)
+    own = (extract.words(message.text) for message in shown if message.role == "assistant")
+    is_bots = reply.from_bot and any(quoted <= words for words in own)
+    return [(prompt.answered(reply), "bot" if is_bots else "reply")]
