@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Protocol
 
 from bot.channel import Health
@@ -69,7 +69,7 @@ class InfoCommands:
                 self._next_start(call, draft, session),
             ]
             if call.view.space:
-                lines.append(last_save(call, draft, call.conversation.zone))
+                lines.append(last_save(call, draft))
             parked = outbox.parked(draft.tx, call.inbound.address)
             if parked:
                 lines.append(text(call.language, "command.status.parked", count=parked))
@@ -114,13 +114,13 @@ class InfoCommands:
         return saying(answer)
 
 
-def last_save(call: Call, draft: Draft, zone: tzinfo | None) -> str:
+def last_save(call: Call, draft: Draft) -> str:
     """When a conversation was last saved to the caller's memory, and to where."""
     found = search.last_save(draft.tx, call.view)
     if found is None:
         return text(call.language, "memory.never_saved")
     at, where = found
-    when = shown(call.language, datetime.fromtimestamp(at / 1000, zone))
+    when = shown(call.language, datetime.fromtimestamp(at / 1000, call.conversation.zone))
     key = "memory.saved" if where else "memory.saved_nothing"
     return text(call.language, key, when=when, where=where)
 

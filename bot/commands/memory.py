@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Protocol
 
 from cachetools import TTLCache
@@ -75,11 +75,6 @@ class Overview:
 
 class MemoryDesk(Protocol):
     """What these commands may ask of memory; every answer is within the view."""
-
-    @property
-    def zone(self) -> tzinfo | None:
-        """The time zone of what is told; None is this machine's own."""
-        ...
 
     async def overview(self, view: MemoryView) -> Overview:
         """How it is doing."""
@@ -180,7 +175,7 @@ class MemoryCommands:
         lines += [text(call.language, "memory.degraded", part=part) for part in found.degraded]
 
         def apply(draft: Draft, session: Session) -> Answer:
-            told = [*lines, last_save(call, draft, self._desk.zone)]
+            told = [*lines, last_save(call, draft)]
             return Answer("\n".join(f"- {line}" for line in told))
 
         return apply
@@ -204,7 +199,7 @@ class MemoryCommands:
         """Where a passage stands, or when it was said."""
         if hit.path.endswith(layout.SUFFIX):
             return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
-        said = datetime.fromtimestamp(hit.at / 1000, self._desk.zone)
+        said = datetime.fromtimestamp(hit.at / 1000, call.conversation.zone)
         return text(call.language, "memory.said", when=f"{said:%Y-%m-%d %H:%M}")
 
     async def _show(self, call: Call, rest: str) -> Apply:

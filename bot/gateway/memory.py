@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import tzinfo
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -42,18 +40,10 @@ log = structlog.get_logger(__name__)
 class GatewayMemoryDesk:
     """`bot.commands.memory.MemoryDesk` over files, index and database."""
 
-    def __init__(
-        self, files: SpaceFiles, notes: Notes, index: MemoryIndex, zone: tzinfo | None
-    ) -> None:
+    def __init__(self, files: SpaceFiles, notes: Notes, index: MemoryIndex) -> None:
         self._files = files
         self._notes = notes
         self._index = index
-        self._zone = zone
-
-    @property
-    def zone(self) -> tzinfo | None:
-        """The time zone of what is told; None is this machine's own."""
-        return self._zone
 
     async def overview(self, view: MemoryView) -> Overview:
         """How a view's memory is doing."""
@@ -173,8 +163,7 @@ class Memory:
         folder = config.storage.folder / INDEX_FOLDER
         index = MemoryIndex(config.memory, config.workspace, folder, embedder, clock)
         files, notes = SpaceFiles(config.workspace), Notes(config.workspace, index.noticed)
-        name = config.agent.timezone
-        desk = GatewayMemoryDesk(files, notes, index, ZoneInfo(name) if name else None)
+        desk = GatewayMemoryDesk(files, notes, index)
         return cls(files, notes, index, searcher or index, desk, embedder)
 
     async def open(self, workspace: Path) -> None:

@@ -179,6 +179,22 @@ async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(t
         assert told not in await engine.ask("/memory", sender="eve")
 
 
+async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path: Path):
+    brain = Brain(flush=brains.writing("Ada keeps a boat called Orinoco"))
+    changes = {
+        "context": {"enable_memory_flush": True},
+        "session": {"timezones": {"memory:ada": "Asia/Tokyo"}},
+        "agent": {"timezone": ""},
+    }
+    async with running(tmp_path, model=brain, **changes) as engine:
+        await engine.ask("my boat is called Orinoco")
+        await engine.ask("/new")
+        await until(lambda: "Saved to memory (1): memory" in str(engine.sent_to("ada")))
+        told = "Last saved from a conversation: Sat 2026-11-21 21:00 (JST), "
+        assert told in await engine.ask("/memory")
+        assert told in await engine.ask("/status")
+
+
 async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path: Path):
     brain = Brain(flush=ModelOverloaded())
     context = {"enable_memory_flush": True}
