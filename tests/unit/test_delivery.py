@@ -697,6 +697,18 @@ async def test_a_text_is_counted_once_however_often_it_is_tried_again(post):
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
 
 
+async def test_tries_that_cannot_be_noted_go_on(post, monkeypatch):
+    def full(*_: object) -> None:
+        raise StorageFull
+
+    monkeypatch.setattr(outbox, "tried", full)
+    post.channel.errors = [SendTransient(), SendTransient()]
+    with capture_logs() as logs:
+        await post.post("one")
+        await post.until(lambda states: states == ["sent"])
+    assert "worker.failed" not in {line["event"] for line in logs}
+
+
 async def test_what_cannot_be_counted_holds_up_nothing(post, monkeypatch):
     Poisoned(post, "bad")
     read = post.database.read
