@@ -17,7 +17,7 @@ from adapters.discord.limits import Limits
 from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
 from bot.channel import Attachment
 from bot.channel.kit.client import Proxy, proxy_for
-from bot.channel.kit.shapes import Json, integer, mapping, text
+from bot.channel.kit.shapes import integer, mapping, text
 
 CONNECT_TIMEOUT = 10.0  # seconds
 READ_TIMEOUT = 15.0  # seconds without a byte from the server
@@ -209,8 +209,3 @@ def file_name(file: Attachment) -> str:
     """A file's name as it may stand in a header."""
     kept = "".join(c if c.isalnum() or c in "._-+()" else "_" for c in file.name)
     return kept[-100:] or "file"
-
-
-def as_json(answer: object) -> Json:
-    """A mapping Discord answered with, or an empty one."""
-    return mapping(answer)

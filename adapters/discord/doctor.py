@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pydantic import SecretStr
 
 from adapters.discord import DiscordConfig
-from adapters.discord.api import Rest, as_json, new_session, reason
+from adapters.discord.api import Rest, new_session, reason
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import identity
 from bot.channel import Finding, reveal
-from bot.channel.kit.shapes import children, integer, label, text
+from bot.channel.kit.shapes import children, integer, label, mapping, text
 
 _CONTENT = (1 << 18) | (1 << 19)  # flags of an application that may read what messages say
 _PORTAL = "https://discord.com/developers/applications"
@@ -61,8 +61,8 @@ async def _account(name: str, token: str, config: DiscordConfig) -> Sequence[Fin
 
 
 async def _look(name: str, rest: Rest, config: DiscordConfig) -> Sequence[Finding]:
-    me = as_json(await rest.call("GET", "/users/@me"))
-    application = as_json(await rest.call("GET", "/applications/@me"))
+    me = mapping(await rest.call("GET", "/users/@me"))
+    application = mapping(await rest.call("GET", "/applications/@me"))
     servers = {
         identity(guild, "id")
         for guild in children({"found": await rest.call("GET", "/users/@me/guilds")}, "found")

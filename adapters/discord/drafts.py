@@ -9,12 +9,12 @@ from typing import Any
 
 import structlog
 
-from adapters.discord.api import Rest, as_json, reason
+from adapters.discord.api import Rest, reason
 from adapters.discord.pace import Pace
 from adapters.discord.sdk import discord
 from adapters.discord.shapes import identity
 from bot.channel.kit.drafts import Draft, Drafts
-from bot.channel.kit.shapes import Json
+from bot.channel.kit.shapes import Json, mapping
 from bot.channel.kit.text import first_units, units
 
 # Stands at the end of a reply that is being written. A message of the bot's that still ends so
@@ -74,7 +74,7 @@ class DiscordDrafts(Drafts):
         body |= reference(draft.answers)
         path = "/channels/{channel_id}/messages"
         sent = await self._rest.call("POST", path, body, channel_id=chat)
-        draft.message = identity(as_json(sent), "id")
+        draft.message = identity(mapping(sent), "id")
 
 
 def shortened(text: str) -> str:

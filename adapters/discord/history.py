@@ -9,7 +9,7 @@ from typing import TypeVar
 import structlog
 
 from adapters.discord import DiscordConfig
-from adapters.discord.api import Rest, as_json, reason
+from adapters.discord.api import Rest, reason
 from adapters.discord.drafts import MARK
 from adapters.discord.inbound import (
     CHANNEL,
@@ -26,7 +26,7 @@ from adapters.discord.shapes import identity
 from bot.channel import Inbound
 from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, listens, newest_chats
-from bot.channel.kit.shapes import Json, child, children, text
+from bot.channel.kit.shapes import Json, child, children, mapping, text
 from bot.channel.kit.supervisor import Supervisor
 
 PAGE = 100
@@ -70,7 +70,7 @@ class History:
         except discord.HTTPException as error:
             _log.info("discord.place.unknown", account=self._account, error=reason(error))
             return None
-        return self._places.learn({**as_json(found), "id": chat})
+        return self._places.learn({**mapping(found), "id": chat})
 
     async def missed(self, chat: str, after: int) -> list[tuple[str, Json]]:
         """What happened in a chat after the message with this id, oldest first.

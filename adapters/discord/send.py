@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from cachetools import LRUCache
 
-from adapters.discord.api import Rest, Unreachable, as_json, file_name, reason
+from adapters.discord.api import Rest, Unreachable, file_name, reason
 from adapters.discord.drafts import MESSAGE, NO_PREVIEWS, QUIET, nonce, reference
 from adapters.discord.inbound import number_in
 from adapters.discord.places import Places
@@ -21,7 +21,7 @@ from adapters.discord.shapes import identity, is_id
 from bot.channel import Attachment, Button, Outbound, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.pieces import numbered
-from bot.channel.kit.shapes import Json, is_blank
+from bot.channel.kit.shapes import Json, is_blank, mapping
 from bot.channel.kit.text import pieces as cut
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
@@ -136,7 +136,7 @@ class Sender:
         whole = body | {"nonce": nonce(name), "enforce_nonce": True} | reference(answers)
         path = "/channels/{channel_id}/messages"
         sent = await self._try("POST", path, whole, files, {"channel_id": chat})
-        return identity(as_json(sent), "id") or "sent"
+        return identity(mapping(sent), "id") or "sent"
 
     async def _answer(self, waiting: Waiting, body: Json, files: tuple[Attachment, ...]) -> str:
         """Answer an interaction: in place of "thinking…" first, below it then."""
@@ -150,7 +150,7 @@ class Sender:
             edit = {key: value for key, value in body.items() if key != "flags"}
             sent = await self._try("PATCH", f"{path}/messages/@original", edit, files, ids)
             self._replies.filled(waiting)
-        return identity(as_json(sent), "id") or f"interaction-{interaction.id}"
+        return identity(mapping(sent), "id") or f"interaction-{interaction.id}"
 
     def _person_of(self, piece: Piece, waiting: Waiting | None) -> str:
         """Whom a text is for alone where others could read it too, or empty."""
@@ -170,7 +170,7 @@ class Sender:
         chat = self._direct.get(person)
         if chat is None:
             opened = await self._rest.call("POST", "/users/@me/channels", {"recipient_id": person})
-            chat = identity(as_json(opened), "id")
+            chat = identity(mapping(opened), "id")
             if not chat:
                 raise Unreachable("no direct chat")
             self._direct[person] = chat

@@ -148,9 +148,16 @@ class Incoming:
         try:
             await _briefly(self._supervisor, self._pace, partial(self._store, inbound))
         except StorageError as error:
-            self._unstored(error)
+            name, account = type(error).__name__, self._seat.account
             if self._history is not None:
+                _log.error("nextcloud_talk.message.late", account=account, error=name)
+                then = "it is read from its conversation once that works."
                 self._intake.read_back(room, int(inbound.message_id) - 1, self._pace.first)
+            else:
+                _log.error("nextcloud_talk.message.lost", account=account, error=name)
+                then = "Talk brings it only once, so its writer has to send it again."
+            detail = f"A new message could not be stored; {then}"
+            self._supervisor.trouble("storing", Health.DEGRADED, detail)
             raise
 
     async def _store(self, inbound: Inbound) -> None:
@@ -159,17 +166,6 @@ class Incoming:
             inbound = replace(inbound, chat_type="direct")
         await self._engine.receive(inbound)
         self._supervisor.well("storing")
-
-    def _unstored(self, error: StorageError) -> None:
-        name, account = type(error).__name__, self._seat.account
-        if self._history is not None:
-            _log.error("nextcloud_talk.message.late", account=account, error=name)
-            then = "it is read from its conversation once that works."
-        else:
-            _log.error("nextcloud_talk.message.lost", account=account, error=name)
-            then = "Talk brings it only once, so its writer has to send it again."
-        detail = f"A new message could not be stored; {then}"
-        self._supervisor.trouble("storing", Health.DEGRADED, detail)
 
     # --- what was missed -------------------------------------------------------------------------
 
