@@ -190,7 +190,7 @@ async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path: Path):
         await engine.ask("my boat is called Orinoco")
         await engine.ask("/new")
         await until(lambda: "Saved to memory (1): memory" in str(engine.sent_to("ada")))
-        told = "Last saved from a conversation: Sat 2026-11-21 21:00 (JST), "
+        told = "Last saved from a conversation: Sat 2026-11-21 21:00 (Asia/Tokyo), "
         assert told in await engine.ask("/memory")
         assert told in await engine.ask("/status")
 
