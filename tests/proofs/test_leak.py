@@ -12,7 +12,7 @@ import asyncio
 import logging
 import re
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -894,8 +894,14 @@ def links_join_everybody(patch: pytest.MonkeyPatch) -> None:
     from bot.identity import conversation
 
     def leaky(policy: Any, books: Any, version: int = 1) -> conversation.Generation:
-        made = of(policy, books, version)
-        return replace(made, joined=defaultdict(lambda: books.links, made.joined))
+        return replace(of(policy, books, version), joined=Everybodys(books.links))
+
+    class Everybodys(dict[str, Any]):
+        def __init__(self, links: Any) -> None:
+            self.links = links
+
+        def get(self, *_: Any) -> Any:
+            return self.links
 
     of = conversation.Generation.of
     patch.setattr(conversation.Generation, "of", leaky)
