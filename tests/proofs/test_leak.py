@@ -758,7 +758,7 @@ def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:
 
 def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
     from bot.agent import recall
-    from bot.agent.tools import memory_search
+    from bot.agent.tools import search
     from bot.memory.index.lookup import Reader
 
     def everything(self: Reader, _partitions: Any) -> Any:
@@ -767,7 +767,7 @@ def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
 
     scope = Reader.scope
     patch.setattr(Reader, "scope", everything)
-    for module in (recall, memory_search):
+    for module in (recall, search):
         patch.setattr(module, "may_see", lambda _view, _hit: True)
 
 
