@@ -445,7 +445,12 @@ async def test_servers_listen_where_they_are_told(tmp_path: Path, monkeypatch):
             await soon(lambda: len(places) == 1 and bool(fake.called("setWebhook")))
             assert fake.called("setWebhook")
         assert fake.called("setWebhook")[0].params["url"] == "https://bot.example/telegram/default"
-    talk_section = nextcloud_talk.NextcloudTalkConfig(webhook_host="127.0.0.3", webhook_port=9002)
+    talk_section = nextcloud_talk.NextcloudTalkConfig(
+        base_url="https://cloud.example",
+        bot_secret=SecretStr("s"),
+        webhook_host="127.0.0.3",
+        webhook_port=9002,
+    )
     channel = NextcloudTalk(talk_section)
     await channel.start(RecordingEngine())
     await soon(lambda: len(places) == 2)
