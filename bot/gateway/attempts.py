@@ -3,9 +3,10 @@
 The count is on disk. A failure is counted when it has happened. A crash cannot be, so a turn of a
 message that was there already when the program started is counted before it is prepared, and
 all of that is forgotten once it was prepared: only a message that never gets there can be what ends
-the program. Others end it too (a power cut, whoever kills it), so it takes more of them; and what
-takes long just after a start (recall, which loads the embedder) is left out for a message that was
-met twice, or kills that follow each other would always meet the same one.
+the program. Others end it too (a power cut, whoever kills it, another part that fails at each
+start), so it takes many of them, and the last ones count only when the program had lived for some
+seconds: one that was met so often waits until then. For one that was met twice nothing is recalled,
+in case that is the cause, and because it takes long just after a start.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from bot.storage import Database
 MAX_TRIES = 4  # turns that may fail, with some seconds between them
 MAX_DEATHS = 10  # ends of the program in a row while a message's turn was prepared
 PLAIN_DEATHS = 2  # after as many nothing is recalled for its turn
+SETTLED_DEATHS = 8  # after as many it begins only when the program has lived for …
+SETTLED = 5.0  # … as many seconds
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +63,7 @@ class Attempts:
         self._clock = clock
         self._metrics = metrics
         self._newest = 0  # the id of the newest message from before the start
+        self._begun = 0.0  # when the program started, by the loop's clock
         self._one_by_one = asyncio.Lock()
 
     async def begin(self) -> None:
@@ -69,6 +73,7 @@ class Attempts:
             StorageError: the disk does not take it.
         """
         self._newest = await self._database.write(inbox.reclaim)
+        self._begun = asyncio.get_running_loop().time()
 
     @asynccontextmanager
     async def preparing(self, rows: Sequence[Waiting]) -> AsyncGenerator[None]:
@@ -83,6 +88,9 @@ class Attempts:
         if not old:
             yield
             return
+        if any(row.deaths >= SETTLED_DEATHS for row in rows):
+            lived = asyncio.get_running_loop().time() - self._begun
+            await asyncio.sleep(max(0.0, SETTLED - lived))
         async with self._one_by_one if any(row.is_suspect for row in rows) else nullcontext():
             await self._database.write(lambda tx: inbox.endanger(tx, old))
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -29,11 +30,11 @@ def everything_allowed() -> Iterator[None]:
 def open_to_others(folder: Path) -> list[str]:
     """What anybody but its owner may do something with, below a folder and itself."""
     found = [folder, *folder.rglob("*")]
-    return [
-        f"{path.relative_to(folder)} {stat.S_IMODE(path.lstat().st_mode):o}"
-        for path in found
-        if path.lstat().st_mode & 0o077
-    ]
+    modes: dict[Path, int] = {}
+    for path in found:
+        with contextlib.suppress(FileNotFoundError):  # what was being written has its name by now
+            modes[path] = stat.S_IMODE(path.lstat().st_mode)
+    return [f"{path.relative_to(folder)} {mode:o}" for path, mode in modes.items() if mode & 0o077]
 
 
 async def use(folder: Path) -> None:

@@ -13,7 +13,14 @@ import pytest
 from bot.channel import Media
 from bot.context import prompt
 from bot.errors import SendTransient, StorageFull
-from bot.gateway.attempts import MAX_DEATHS, MAX_TRIES, PLAIN_DEATHS, Attempts
+from bot.gateway import attempts
+from bot.gateway.attempts import (
+    MAX_DEATHS,
+    MAX_TRIES,
+    PLAIN_DEATHS,
+    SETTLED_DEATHS,
+    Attempts,
+)
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.support import FakeClock, running
 
@@ -24,6 +31,7 @@ YEAR_19391 = 549_755_813_888_000  # ms since the epoch
 def _quick(monkeypatch):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.001)
     monkeypatch.setattr("bot.workers.LAST_DELAY", 0.001)
+    monkeypatch.setattr(attempts, "SETTLED", 0.0)
 
 
 @pytest.fixture
@@ -145,11 +153,35 @@ async def test_who_is_only_there_when_the_program_is_killed_is_answered(
         assert (engine.sent_to("ada") == ["You said: hello"]) is is_answered
 
 
+async def test_whom_the_program_ended_at_often_waits_until_it_has_lived_for_a_while(
+    tmp_path, monkeypatch
+):
+    """What ends the program again and again soon after its start is not blamed on a message."""
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("hello")
+        await model.started.wait()
+    database = str(tmp_path / "confidant.db")
+    with contextlib.closing(apsw.Connection(database)) as connection:
+        connection.execute("UPDATE inbox SET deaths = ?", (SETTLED_DEATHS,))
+    monkeypatch.setattr(attempts, "SETTLED", 3_600.0)
+    async with running(tmp_path) as engine:
+        assert await engine.ask("hi", sender="bob")
+        assert engine.sent_to("ada") == []
+    with contextlib.closing(apsw.Connection(database)) as connection:
+        deaths = connection.execute("SELECT deaths FROM inbox WHERE state = 'waiting'").fetchall()
+    assert deaths == [(SETTLED_DEATHS,)]
+    monkeypatch.setattr(attempts, "SETTLED", 0.0)
+    async with running(tmp_path) as engine:
+        await engine.channel.wait_until(lambda _: bool(engine.sent_to("ada")))
+
+
 @pytest.mark.parametrize(("deaths", "is_recalled"), [(1, True), (PLAIN_DEATHS, False)])
 async def test_whom_the_program_ended_at_twice_is_answered_without_recall(
     tmp_path, monkeypatch, deaths, is_recalled
 ):
-    """Right after a start recall takes longer than some lives of the program."""
+    """What is recalled, or what recalls it, may be the cause."""
     monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
     async with running(tmp_path) as engine:
         await engine.ask("my boat is called Orinoco")

@@ -29,6 +29,7 @@ from bot.app import App, Parts
 from bot.channel import Inbound
 from bot.context import prompt
 from bot.delivery import delivery
+from bot.gateway import attempts
 from bot.settings import Loaded, load
 from bot.testing import ScriptedModel
 
@@ -60,6 +61,7 @@ def _poisoned() -> None:
 
     prompt.notes = deadly
     delivery.FIRST_RETRY = delivery.LAST_RETRY = 0.02
+    attempts.SETTLED = 0.7
     app.SWEEP_SECONDS = app.PARKED_SECONDS = 0.5
 
 
