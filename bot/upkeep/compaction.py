@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import structlog
+from cachetools import LRUCache
 
 from bot.channel import Button, Channel
 from bot.clock import Clock
@@ -33,6 +34,8 @@ Outcome = Literal["done", "nothing", "failed"]
 
 Why = Literal["full", "wished", "forced"]
 """It is full, its person wishes it, or the model takes no more."""
+
+MAX_FAILED = 10_000  # conversations whose failed compaction is remembered
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +61,7 @@ class Compactions:
         self._channels = channels
         self._clock = clock
         self._metrics = metrics
-        self._failed_at: dict[str, int] = {}
+        self._failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
 
     def failed_at(self, session_id: str) -> int:
         """How full a conversation was when its compaction failed; 0 when none did since."""

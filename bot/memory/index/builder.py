@@ -23,7 +23,6 @@ from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.store import Packed, SourceRow, Store
 
 T = TypeVar("T")
-InThread = Callable[[Callable[[], T]], Awaitable[T]]
 
 Item = tuple[SourceRow, list[Passage]]
 
