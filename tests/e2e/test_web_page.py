@@ -471,14 +471,18 @@ async def test_a_token_opens_the_page_once_for_all(
 async def test_an_unconfirmed_message_is_sent_again_once_after_a_restart(
     page: Page, service: Any
 ) -> None:
+    await page.clock.install()
     await service.stop()
     await expect(page.locator("#banner")).to_be_visible()
+    # From here on it does not come back by itself.
+    await page.clock.pause_at(await page.evaluate("Date.now()") + 60_000)
     await expect(page.locator("#state")).to_have_attribute("data-state", "closed")
     await say(page, "written while away")
     await expect(page.locator("#log .line.user .note")).to_have_text("Waiting to be sent")
     assert service.engine.attempts == []
     await service.start()
     await page.locator("#banner-retry").click()
+    await page.clock.resume()
     await expect(lines(page, "bot")).to_have_text(["You said: written while away"])
     await expect(page.locator("#banner")).to_be_hidden()
     await expect(page.locator("#log .line.user .note")).to_be_hidden()

@@ -273,6 +273,17 @@ async def test_a_full_disk_keeps_what_is_there_and_takes_the_rest_later(tmp_path
             await healthy(index)
 
 
+async def test_an_index_that_was_searched_closes_though_the_disk_is_full(tmp_path, folder):
+    folder.write("memory/a.md", "peanuts are out")
+    with faulty_disk(tmp_path) as disk:
+        async with folder.index() as index:
+            assert await search(index, "peanuts") == ["memory/a.md"]
+            folder.write("memory/b.md", "oolong is in")
+            await index.sync("test")  # what only the log beside the file has yet
+            disk.full = True
+        assert disk.refused
+
+
 async def test_a_note_is_in_the_index_whole_or_as_it_was_before(folder, monkeypatch):
     """The reference system inserted outside a transaction."""
     long = "\n".join(f"peanuts number {number} and some more words" for number in range(300))

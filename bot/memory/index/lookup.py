@@ -10,6 +10,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import apsw
+import structlog
+
 from bot.memory import matching, ranking, vectors, words
 from bot.memory.index import file
 from bot.memory.index.file import Extension, Generation, connect, run, tokenizer
@@ -24,6 +27,8 @@ LARGE = 5_000  # chunks; from here on signs are kept in memory, 32 bytes each, n
 MAX_GONE = BY_BITS // 2  # chunks that are not there any more among those that are kept in memory
 GRACE = 0.25  # seconds to show what was found when the time is up
 _STEPS = 20_000  # of SQLite's machine between looks at the clock; about a millisecond
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,10 @@ class Reader:
 
     def close(self) -> None:
         """Release the file."""
-        self._connection.close()
+        try:
+            self._connection.close()
+        except apsw.Error as error:  # a full disk: the last one out could not tidy up
+            log.warning("memory.close_failed", error=type(error).__name__)
 
     def is_current(self) -> bool:
         """False when the file was removed, or another one stands in its place."""
