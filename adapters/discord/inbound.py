@@ -22,7 +22,6 @@ from bot.channel.kit.shapes import (
     is_blank,
     label,
     mapping,
-    node,
     text,
 )
 
@@ -175,8 +174,8 @@ def _foreign(message: Json, me: Identity, room: Room) -> tuple[Foreign, ...]:
 def _described(message: Json, said: str) -> list[Foreign]:
     """A poll, and each embed of a message without words."""
     found: list[Foreign] = []
-    poll = node(message, "poll")
-    if poll is not None:
+    poll = child(message, "poll")
+    if poll:
         answers = " / ".join(
             label(text(child(answer, "poll_media"), "text")) for answer in children(poll, "answers")
         )
@@ -308,8 +307,8 @@ def _reply(message: Json, me: Identity, room: Room) -> ReplyTo | None:
     number = identity(reference, "message_id")
     if not number or integer(reference, "type") == _FORWARD:
         return None
-    answered = node(message, "referenced_message")
-    if answered is None:
+    answered = child(message, "referenced_message")
+    if not answered:
         return ReplyTo(number)  # it is gone, or Discord did not look
     author = child(answered, "author")
     return ReplyTo(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from bot.channel import Foreign, ForeignKind, Media, ReplyTo
-from bot.channel.kit.shapes import Json, child, children, integer, label, node, text
+from bot.channel.kit.shapes import Json, child, children, integer, label, text
 
 MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_OPTIONS = 30  # of a poll or a checklist
@@ -47,42 +47,35 @@ _MEDIA: tuple[tuple[str, Literal["voice", "audio", "video", "document", "sticker
 
 def words_of(message: Json) -> str:
     """What is written in a message; empty when nothing is."""
-    written = (key for key in ("text", "caption") if isinstance(message.get(key), str))
-    return text(message, next(written, ""))
+    return text(message, "text") or text(message, "caption")
 
 
-def foreign_of(message: Json, sender: int) -> tuple[Foreign, ...]:
-    """What of a message its sender did not write.
+def said_in(message: Json, sender: int) -> tuple[str, tuple[Foreign, ...]]:
+    """What of a message its sender wrote, and what they passed on.
 
-    That is all of it when it was forwarded from somebody else, or made by an inline bot.
+    All of it is passed on when it was forwarded from somebody else, or made by an inline bot.
     """
-    shown = _shown(message)
-    origin, helper = node(message, "forward_origin"), node(message, "via_bot")
-    if origin is not None and not _is_from(origin, sender):
-        all_of_it = "\n".join(part for part in (words_of(message), *map(str, shown)) if part)
-        return (Foreign("forwarded", all_of_it, _origin(origin) or "?"),)
-    if helper is not None and words_of(message):
-        return (Foreign("card", f"{name_of(helper)}: {words_of(message)}"), *shown)
-    return shown
-
-
-def is_own(message: Json, sender: int) -> bool:
-    """Whether its sender wrote what is written in a message."""
-    origin = node(message, "forward_origin")
-    return node(message, "via_bot") is None and (origin is None or _is_from(origin, sender))
+    words, shown = words_of(message), _shown(message)
+    if "forward_origin" in message:
+        origin = child(message, "forward_origin")
+        if integer(child(origin, "sender_user"), "id") != sender:
+            return "", (Foreign("forwarded", _lines(words, shown), _origin(origin) or "?"),)
+    if "via_bot" in message:
+        helper = name_of(child(message, "via_bot"))
+        return "", (Foreign("card", f"{helper}: {words}"), *shown) if words else shown
+    return words, shown
 
 
 def _shown(message: Json) -> tuple[Foreign, ...]:
     """What a message shows that is no text and no file."""
     for key, (kind, describe) in _DESCRIBED.items():
-        found = node(message, key)
-        if found is not None:
+        if key in message and (found := child(message, key)):
             return (Foreign(kind, describe(found)),)
     return ()
 
 
-def _is_from(origin: Json, sender: int) -> bool:
-    return integer(child(origin, "sender_user"), "id") == sender
+def _lines(words: str, shown: tuple[Foreign, ...]) -> str:
+    return "\n".join(part for part in (words, *map(str, shown)) if part)
 
 
 def media_of(message: Json) -> tuple[Media, ...]:
@@ -92,8 +85,7 @@ def media_of(message: Json) -> tuple[Media, ...]:
         best = photos[-1]  # Telegram lists sizes from small to large
         return (Media("photo", mime="image/jpeg", size=_size(best), ref=_ref(best)),)
     for key, kind in _MEDIA:
-        found = node(message, key)
-        if found is not None:
+        if key in message and (found := child(message, key)):
             name = "emoji" if kind == "sticker" else "file_name"
             media = Media(
                 kind,
@@ -109,22 +101,20 @@ def media_of(message: Json) -> tuple[Media, ...]:
 def reply_of(message: Json, me: int) -> ReplyTo | None:
     """The message this one answers; `me` is the bot's id."""
     quote = text(child(message, "quote"), "text")[:MAX_REPLY_TEXT]
-    answered = node(message, "reply_to_message")
-    if answered is not None:
+    answered = child(message, "reply_to_message")
+    if answered:
         if "forum_topic_created" in answered:
             return None  # every first-level message of a topic points at the topic's start
         sender = child(answered, "from")
         return ReplyTo(
             message_id=str(integer(answered, "message_id") or ""),
-            sender_name=name_of(node(answered, "sender_chat") or sender),
-            text="\n".join(
-                part for part in (words_of(answered), *map(str, _shown(answered))) if part
-            )[:MAX_REPLY_TEXT],
+            sender_name=name_of(child(answered, "sender_chat") or sender),
+            text=_lines(words_of(answered), _shown(answered))[:MAX_REPLY_TEXT],
             quote=quote,
             from_bot=integer(sender, "id") == me,
         )
-    elsewhere = node(message, "external_reply")
-    if elsewhere is None:
+    elsewhere = child(message, "external_reply")
+    if not elsewhere:
         return None
     return ReplyTo(
         message_id=str(integer(elsewhere, "message_id") or ""),
@@ -136,7 +126,7 @@ def reply_of(message: Json, me: int) -> ReplyTo | None:
 def _origin(origin: Json) -> str:
     hidden = label(text(origin, "sender_user_name"))
     return hidden or name_of(
-        node(origin, "sender_user") or node(origin, "sender_chat") or child(origin, "chat")
+        child(origin, "sender_user") or child(origin, "sender_chat") or child(origin, "chat")
     )
 
 
@@ -154,10 +144,6 @@ def _ref(found: Json) -> str:
 def _venue(found: Json) -> str:
     name, street = label(text(found, "title")), label(text(found, "address"))
     return f"venue: {name}, {street} ({_place(child(found, 'location'))})"
-
-
-def _location(found: Json) -> str:
-    return f"location: {_place(found)}"
 
 
 def _contact(found: Json) -> str:
@@ -180,34 +166,18 @@ def _checklist(found: Json) -> str:
     return f"checklist: {label(text(found, 'title'))} — {listed}"
 
 
-def _story(found: Json) -> str:
-    return f"story from {name_of(child(found, 'chat'))}"
-
-
-def _game(found: Json) -> str:
-    return f"game: {label(text(found, 'title'))}"
-
-
-def _invoice(found: Json) -> str:
-    return f"invoice: {label(text(found, 'title'))}"
-
-
-def _paid_media(_found: Json) -> str:
-    return "paid media"
-
-
 # A venue also carries a location, so the order matters.
 _DESCRIBED: dict[str, tuple[ForeignKind, Callable[[Json], str]]] = {
     "venue": ("place", _venue),
-    "location": ("place", _location),
+    "location": ("place", lambda found: f"location: {_place(found)}"),
     "contact": ("card", _contact),
     "poll": ("poll", _poll),
     "dice": ("card", _dice),
     "checklist": ("card", _checklist),
-    "story": ("card", _story),
-    "game": ("card", _game),
-    "invoice": ("card", _invoice),
-    "paid_media": ("card", _paid_media),
+    "story": ("card", lambda found: f"story from {name_of(child(found, 'chat'))}"),
+    "game": ("card", lambda found: f"game: {label(text(found, 'title'))}"),
+    "invoice": ("card", lambda found: f"invoice: {label(text(found, 'title'))}"),
+    "paid_media": ("card", lambda _found: "paid media"),
 }
 
 

@@ -11,16 +11,15 @@ from typing import Final, Literal
 
 from adapters.telegram.content import (
     SERVICE,
-    foreign_of,
-    is_own,
     media_of,
     name_of,
     reply_of,
+    said_in,
     words_of,
 )
 from adapters.telegram.mentions import addressed, addressee, own_command
-from bot.channel import ChatType, Inbound
-from bot.channel.kit.shapes import Json, child, integer, label, mapping, node, text
+from bot.channel import ChatType, Foreign, Inbound, Media
+from bot.channel.kit.shapes import Json, child, integer, label, mapping, text
 
 CHANNEL = "telegram"
 MESSAGES = ("message", "edited_message", "channel_post", "edited_channel_post")
@@ -109,9 +108,9 @@ def update_id(update: object) -> int | None:
 
 def press_of(update: object) -> Press | None:
     """The press an update tells of, whoever pressed whatever; None when it is something else."""
-    query = node(mapping(update), PRESS)
-    number = text(query, "id") if query is not None else ""
-    if query is None or not number:
+    query = child(mapping(update), PRESS)
+    number = text(query, "id")
+    if not number:
         return None
     message = child(query, "message")
     chat = integer(child(message, "chat"), "id")
@@ -121,7 +120,7 @@ def press_of(update: object) -> Press | None:
 def album_of(update: object) -> str:
     """The album a message is a part of, or empty."""
     found = mapping(update)
-    message = node(found, "message") or child(found, "channel_post")
+    message = child(found, "message") or child(found, "channel_post")
     return text(message, "media_group_id")[:MAX_QUERY]
 
 
@@ -162,9 +161,9 @@ def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
     if not pressable(command):
         # A client can send anything for a button; this bot's buttons carry commands only.
         return Ignored("forged", str(chat_id))
-    if _is_forum(chat) and not message.get("date"):
+    kind, thread = _kind(chat), _thread(message, chat)
+    if thread == GENERAL_TOPIC and not message.get("date"):
         return Ignored("stale", str(chat_id))
-    kind = _kind(chat)
     return Inbound(
         channel=CHANNEL,
         account=account,
@@ -174,7 +173,7 @@ def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
         sender_name=name_of(sender),
         message_id=f"press-{number}",
         text=command,
-        thread=_thread(message, chat),
+        thread=thread,
         locale=text(sender, "language_code")[:MAX_LOCALE],
         mentions_bot=kind != "direct",  # it is this bot's button
         sent_at=now,
@@ -194,20 +193,19 @@ def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Rea
     here, kind = integer(chat, "id"), _kind(chat)
     if here is None:
         return Ignored("malformed")
-    if moved := _moved(message, str(here)):
-        return moved
-    who, sent_at = _sender(message, chat, kind), _sent_at(message)
+    to, was = integer(message, "migrate_to_chat_id"), integer(message, "migrate_from_chat_id")
+    if to is not None and to != here:
+        return Moved(str(here), str(to))
+    if was is not None and was != here:
+        return Moved(str(was), str(here))
     number, edited = integer(message, "message_id"), integer(message, "edit_date")
-    if who is None or number is None or sent_at is None:
+    sent_at = integer(message, "date") if edited is None else edited
+    who = _sender(message, chat, kind)
+    if who is None or number is None or sent_at is None or not 0 <= sent_at < _LATEST_DATE:
         return Ignored("malformed", str(here))
-    own = is_own(message, who.id)
-    words, media = words_of(message) if own else "", media_of(message)
-    foreign = foreign_of(message, who.id)
-    reason = _unfit(message, chat, who, me, is_edit=is_edit)
-    if reason is None and not any((words, media, foreign)):
-        reason = "service" if SERVICE & message.keys() else "empty"
-    if reason is None and kind != "direct" and _is_for_another(words_of(message), me):
-        reason = "other_bot"
+    words, foreign = said_in(message, who.id)
+    media = media_of(message)
+    reason = _unfit(message, chat, who, me, (words, foreign, media), is_edit=is_edit)
     if reason is not None:
         return Ignored(reason, str(here))
     reply = reply_of(message, me.id)
@@ -216,7 +214,7 @@ def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Rea
         is_for_us, rest = addressed(message, me.id, me.username)
         is_for_us |= bool(me.username and addressee(words_of(message)))
         is_for_us |= reply is not None and reply.from_bot
-        words = rest if own and rest is not None else words
+        words = rest if words and rest is not None else words
     return Inbound(
         channel=CHANNEL,
         account=account,
@@ -253,20 +251,14 @@ def _sender(message: Json, chat: Json, kind: ChatType) -> _Sender | None:
     Behind an anonymous admin, a channel's post and somebody who writes as their channel stands no
     person Telegram would tell: what it gives as "from" then is the same for everybody.
     """
-    mask = node(message, "sender_chat") if kind != "direct" else None
-    if mask is None and kind == "channel":
-        mask = chat
-    if mask is None:
-        person = child(message, "from")
-        number = integer(person, "id")
-        return (
-            None
-            if number is None
-            else _Sender(number, name_of(person), person.get("is_bot") is True)
-        )
-    number = integer(mask, "id")
+    mask = child(message, "sender_chat") if kind != "direct" else {}
+    mask = chat if not mask and kind == "channel" else mask
+    shown = mask or child(message, "from")
+    number = integer(shown, "id")
     if number is None:
         return None
+    if not mask:
+        return _Sender(number, name_of(shown), shown.get("is_bot") is True)
     name, signed = name_of(mask), label(text(message, "author_signature"))
     if kind != "channel" and number == integer(chat, "id"):
         return _Sender(number, f"{name} (anonymous admin{f', {signed}' if signed else ''})")
@@ -274,33 +266,28 @@ def _sender(message: Json, chat: Json, kind: ChatType) -> _Sender | None:
 
 
 def _unfit(
-    message: Json, chat: Json, who: _Sender, me: Identity, *, is_edit: bool
+    message: Json,
+    chat: Json,
+    who: _Sender,
+    me: Identity,
+    content: tuple[str, tuple[Foreign, ...], tuple[Media, ...]],
+    *,
+    is_edit: bool,
 ) -> Reason | None:
-    """Why nobody is to answer this, whatever it says."""
+    """Why nobody is to answer this, or None."""
+    reason: Reason | None = None
     if chat.get("is_direct_messages") is True:
-        return "direct_messages"
-    if is_edit and isinstance(message.get("location"), dict):
-        return "live_location"
-    return "from_bot" if who.is_bot or who.id == me.id else None
-
-
-def _is_for_another(words: str, me: Identity) -> bool:
-    bot = addressee(words)
-    return bool(bot and me.username) and bot != me.username.lower()
-
-
-def _sent_at(message: Json) -> int | None:
-    """When it was said or last changed, in seconds since the epoch; None when that is no date."""
-    edited = integer(message, "edit_date")
-    found = integer(message, "date") if edited is None else edited
-    return found if found is not None and 0 <= found < _LATEST_DATE else None
-
-
-def _moved(message: Json, here: str) -> Moved | None:
-    to, was = integer(message, "migrate_to_chat_id"), integer(message, "migrate_from_chat_id")
-    if to is not None and str(to) != here:
-        return Moved(here, str(to))
-    return Moved(str(was), here) if was is not None and str(was) != here else None
+        reason = "direct_messages"
+    elif is_edit and isinstance(message.get("location"), dict):
+        reason = "live_location"
+    elif who.is_bot or who.id == me.id:
+        reason = "from_bot"
+    elif not any(content):
+        reason = "service" if SERVICE & message.keys() else "empty"
+    elif me.username and _kind(chat) != "direct":
+        bot = addressee(words_of(message))
+        reason = "other_bot" if bot not in {"", me.username.lower()} else None
+    return reason
 
 
 def _kind(chat: Json) -> ChatType:
@@ -308,13 +295,10 @@ def _kind(chat: Json) -> ChatType:
     return _KINDS.get(text(chat, "type"), "group")
 
 
-def _is_forum(chat: Json) -> bool:
-    return chat.get("is_forum") is True and text(chat, "type") != "private"
-
-
 def _thread(message: Json, chat: Json) -> str:
     """The topic; other threads of a group are only chains of replies."""
     thread = integer(message, "message_thread_id")
     if thread is not None and message.get("is_topic_message") is True:
         return str(thread)
-    return GENERAL_TOPIC if _is_forum(chat) else ""
+    is_forum = chat.get("is_forum") is True and text(chat, "type") != "private"
+    return GENERAL_TOPIC if is_forum else ""

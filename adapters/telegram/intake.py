@@ -16,6 +16,7 @@ import structlog
 
 from adapters.telegram.inbound import (
     CHANNEL,
+    PRESS,
     Identity,
     Ignored,
     Membership,
@@ -31,6 +32,7 @@ from adapters.telegram.presses import Presses
 from bot.channel import Address, Inbound
 from bot.channel.kit import reassembly
 from bot.channel.kit.reassembly import Part, Reassembly, put
+from bot.channel.kit.shapes import mapping
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import StorageError
 
@@ -76,7 +78,7 @@ class Intake:
         # Of the updates Telegram still keeps: those that are stored, and when the others came.
         self._done: set[int] = set()
         self._seen: dict[int, float] = {}
-        self._held = Reassembly[Press | Moved](supervisor, self._insist, pace)
+        self._held = Reassembly[Press | Moved](supervisor, self._perform, pace)
 
     async def offer(self, update: object) -> None:
         """Take one update that was brought; when this returns its words are on disk.
@@ -153,14 +155,11 @@ class Intake:
             waits = await asyncio.gather(*(self._store(lane, now) for lane in todo))
         if None in waits:
             raise Stopped
-        return self._settle(numbers, min((wait for wait in waits if wait), default=0.0))
-
-    def _settle(self, numbers: Sequence[int], wait: float) -> Taken:
         kept = [number for number in numbers if number not in self._done]
         offset = min(kept) if kept else max(numbers, default=-1) + 1
         self._done = {number for number in self._done if number >= offset}
         self._seen = {number: self._seen[number] for number in kept if number in self._seen}
-        return Taken(offset, wait)
+        return Taken(offset, min((wait for wait in waits if wait), default=0.0))
 
     async def _store(self, lane: Sequence[Pending], now: float) -> float | None:
         """Store the messages of one chat in order, up to the first that may not be whole.
@@ -173,19 +172,11 @@ class Intake:
             if wait > 0:
                 return wait
             try:
-                await self._insist(pending)
+                await self._supervisor.store(partial(self._perform, pending))
             except Stopped:
                 return None
             self._done.update(pending.numbers)
         return 0.0
-
-    async def _insist(self, pending: Pending) -> None:
-        """Store one message, however often that takes.
-
-        Raises:
-            Stopped: the account stops before that.
-        """
-        await self._supervisor.store(partial(self._perform, pending))
 
     async def _perform(self, pending: Pending) -> None:
         """Store one message; what a press needs besides is done once it is stored."""
@@ -208,7 +199,7 @@ class Intake:
     def _read(self, update: object, number: int, came: float) -> Pending | None:
         """The message in an update, or None after saying in the log why there is none."""
         try:
-            press = press_of(update)
+            press = press_of(update) if PRESS in mapping(update) else None
             result = normalise(update, self._account, self.me, time.time_ns() // 1_000_000)
         except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
             self._supervisor.drop("unreadable")
@@ -221,7 +212,7 @@ class Intake:
             return None
         match result:
             case Inbound():
-                album = album_of(update) if press is None else ""
+                album = album_of(update) if result.media else ""
                 parts, is_closed = [Part(result, album)], press is not None
                 return Pending(result.chat, [number], parts, came, came, press, is_closed)
             case Moved():

@@ -11,7 +11,7 @@ from adapters.telegram.intake import Intake
 from adapters.telegram.pace import Pace
 from adapters.telegram.presses import Presses
 from bot.channel import Inbound
-from bot.channel.kit.reassembly import Part, goes_on, patience, whole
+from bot.channel.kit.reassembly import Part, Pending, goes_on, whole
 from bot.channel.kit.supervisor import Supervisor
 from bot.testing import RecordingEngine
 from tests.fakes.telegram_rooms import mentions_in
@@ -107,7 +107,7 @@ def test_any_update_becomes_a_message_or_says_why_not(seed):
         if isinstance(result, Inbound):
             check(result)
             part = Part(result, album)
-            assert patience([part], Pace()) <= 1.5
+            assert Pending(result.chat, [number], [part], 0.0, 0.0).waits(0.0, Pace()) <= 1.5
             if goes_on([part], part):
                 assert len(whole([part, part]).text) <= 2 * len(result.text) + 1
     assert seen["Inbound"] > 1000

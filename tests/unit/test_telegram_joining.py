@@ -4,7 +4,7 @@ import pytest
 
 from adapters.telegram.pace import Allowance, Pace
 from bot.channel import Inbound, Media, ReplyTo
-from bot.channel.kit.reassembly import MAX_PARTS, Part, goes_on, patience, whole
+from bot.channel.kit.reassembly import MAX_PARTS, Part, Pending, goes_on, whole
 
 PACE = Pace()
 
@@ -15,12 +15,20 @@ def part(text="", album="", **fields):
     return Part(Inbound("telegram", "default", "7", chat_type, text=text, **values), album)
 
 
+def pending(parts):
+    return Pending("7", list(range(len(parts))), parts, 0.0, 0.0)
+
+
+def patience(parts):
+    return pending(parts).waits(0.0, PACE)
+
+
 def test_parts_of_an_album_belong_together():
     first = part("look", "a", media=(Media("photo", ref="1"),))
     second = part(album="a", message_id="6", media=(Media("photo", ref="2"),), mentions_bot=True)
     third = part("and", "a", message_id="7", reply_to=ReplyTo("3"))
     assert goes_on([first], second)
-    assert patience([first], PACE) == PACE.album
+    assert patience([first]) == PACE.album
     joined = whole([first, second, third])
     assert [media.ref for media in joined.media] == ["1", "2"]
     assert (joined.text, joined.message_id) == ("look\nand", "7")
@@ -52,8 +60,8 @@ def test_what_is_of_another_album_or_person_or_topic_does_not_join_it(other):
 def test_a_long_paste_is_put_together(first, second, expected):
     parts = [part(first), part(second, message_id="6")]
     assert goes_on(parts[:1], parts[1])
-    assert patience(parts[:1], PACE) == PACE.paste
-    assert patience(parts, PACE) == 0
+    assert patience(parts[:1]) == PACE.paste
+    assert patience(parts) == 0
     assert whole(parts).text == expected
 
 
@@ -75,18 +83,18 @@ def test_what_is_not_a_part_of_the_paste_stays_alone(other):
 
 def test_short_texts_are_never_joined():
     assert not goes_on([part("x" * 3999)], part("y"))
-    assert patience([part("x" * 3999)], PACE) == 0
+    assert patience([part("x" * 3999)]) == 0
 
 
 def test_a_message_has_so_many_parts_at_most():
     parts = [part("x" * 4096)] * MAX_PARTS
     assert not goes_on(parts, part("y"))
-    assert patience(parts, PACE) == 0
+    assert patience(parts) == 0
 
 
 def test_a_message_alone_is_itself():
     alone = part("x")
-    assert whole([alone]) is alone.inbound
+    assert pending([alone]).message is alone.inbound
 
 
 def test_a_group_has_so_many_messages_a_minute(monkeypatch):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from bot.channel import Foreign, Inbound, Media
@@ -64,24 +65,13 @@ def goes_on(parts: Sequence[Part], part: Part) -> bool:
     return _is_cut(last.inbound) and _is_plain(part.inbound) and 0 <= gap <= MAX_DATES
 
 
-def patience(parts: Sequence[Part], most: Patience) -> float:
-    """How long to wait for what may follow the last of these parts, in seconds; 0 when nothing."""
-    if len(parts) >= MAX_PARTS:
-        return 0.0
-    if parts[-1].album:
-        return most.album
-    return most.paste if _is_cut(parts[-1].inbound) else 0.0
-
-
 def whole(parts: Sequence[Part]) -> Inbound:
-    """One message of all its parts.
+    """One message of several parts.
 
     It has the id of the last part: should a part come so late that the others were stored already,
     and all of them come again after a crash, the whole is another message and nothing is lost.
     """
     first, last = parts[0].inbound, parts[-1].inbound
-    if len(parts) == 1:
-        return first
     media: tuple[Media, ...] = sum((part.inbound.media for part in parts), ())
     return replace(
         first,
@@ -155,15 +145,20 @@ class Pending(Generic[X]):
     @property
     def message(self) -> Inbound:
         """All its parts as one message, in the order they were written."""
-        pairs = sorted(zip(self.numbers, self.parts, strict=True), key=lambda pair: pair[0])
+        if len(self.parts) == 1:
+            return self.parts[0].inbound
+        pairs = sorted(zip(self.numbers, self.parts, strict=True), key=itemgetter(0))
         return whole([part for _, part in pairs])
 
     def waits(self, now: float, most: Patience) -> float:
         """How long something may follow, in seconds; 0 or less when it is whole."""
-        if self.is_closed or not self.parts:
+        if self.is_closed or not 0 < len(self.parts) < MAX_PARTS:
             return 0.0
-        longest = patience(self.parts, most)
-        return min(self.grew + longest, self.began + most.together) - now if longest else 0.0
+        last = self.parts[-1]
+        if not last.album and not _is_cut(last.inbound):
+            return 0.0
+        longest = most.album if last.album else most.paste
+        return min(self.grew + longest, self.began + most.together) - now
 
 
 def put(lane: list[Pending[X]], pending: Pending[X]) -> None:
@@ -205,13 +200,13 @@ class Reassembly(Generic[X]):
     """Keeps what one account was brought until it is whole: chats side by side, each in order.
 
     Args:
-        store: stores a whole message, however often that takes.
+        store: stores a whole message; it is called until that works.
     """
 
     def __init__(
         self,
         supervisor: Supervisor,
-        store: Callable[[Pending[X]], Awaitable[object]],
+        store: Callable[[Pending[X]], Awaitable[None]],
         most: Patience,
     ) -> None:
         self._supervisor = supervisor
@@ -297,7 +292,7 @@ class Reassembly(Generic[X]):
                     continue
                 pending = lane.pending[0]
                 pending.is_closed = True
-                await self._store(pending)
+                await self._supervisor.store(partial(self._store, pending))
                 lane.pending.pop(0)
                 await self.forget(pending.numbers)
         finally:

@@ -51,12 +51,6 @@ def child(parent: Json, key: str) -> Json:
     return mapping(parent.get(key))
 
 
-def node(parent: Json, key: str) -> Json | None:
-    """The mapping below a key, or None."""
-    value: object = parent.get(key)
-    return cast("Json", value) if isinstance(value, dict) else None
-
-
 def children(parent: Json, key: str, most: int | None = None) -> list[Json]:
     """The mappings among the first items of the list below a key."""
     value: object = parent.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import UserDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 import structlog
@@ -30,23 +31,23 @@ class Stopped(Exception):
     """What waits is given up: its account stops."""
 
 
+@dataclass(slots=True)
 class Backoff:
     """Doubling waits in seconds, from `first` to `longest`, until something succeeds."""
 
-    def __init__(self, first: float = FIRST, longest: float = LONGEST) -> None:
-        self._first = first
-        self._longest = longest
-        self._next = first
+    first: float = FIRST
+    longest: float = LONGEST
+    _next: float = 0.0  # 0 before the first failure
 
     def next(self) -> float:
         """The wait after one more failure, in seconds."""
-        delay = self._next
-        self._next = min(self._next * 2, self._longest)
+        delay = self._next or self.first
+        self._next = min(delay * 2, self.longest)
         return delay
 
     def reset(self) -> None:
         """Begin again with the shortest wait."""
-        self._next = self._first
+        self._next = 0.0
 
 
 async def pause(seconds: float, event: asyncio.Event) -> bool:
@@ -295,8 +296,9 @@ class Supervisor(Lifetime):
 
     def well(self, part: Part) -> None:
         """That works, or works again."""
-        self._troubles.pop(part, None)
-        self._tell()
+        if part in self._troubles or self._health is None:
+            self._troubles.pop(part, None)
+            self._tell()
 
     def _tell(self) -> None:
         """Tell the engine how the account is doing, when that changed: the worst first."""
