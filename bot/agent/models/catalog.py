@@ -69,23 +69,25 @@ class Catalog:
         known_names: tuple[str, ...] = (),
         clock: Clock = system_clock,
     ) -> None:
-        self._ask_window = fetch_window
-        self._ask_names = fetch_names
+        self._fetch_window = fetch_window
+        self._fetch_names = fetch_names
         self._store = store
         self._endpoint = endpoint
         self._known_names = known_names
         self._clock = clock
-        self._records: dict[str, _Record] = {}
+        self._records: dict[str, _Record] = {}  # by what they tell: "names", "window:<model>"
         self._fetches: dict[str, asyncio.Task[None]] = {}
-        self._failed: dict[str, float] = {}  # key → monotonic time of the last failure
+        self._failed: dict[str, float] = {}  # monotonic times of the last failures
         self._closed = False
 
     async def window(self, model: str) -> Window:
         """The sizes of a model: what is known, 0 for a window that is not, perhaps not yet."""
-        key = self._key(f"window:{model}")
-        record = await self._record(key)
-        if self._is_old(record):
-            self._refresh(key, lambda: self._fetch_window(model))
+
+        async def fetch() -> _Record:
+            window = await self._fetch_window(model)
+            return _Record(0, window.max_input_tokens, window.max_output_tokens)
+
+        record = await self._look_up(f"window:{model}", fetch)
         return Window(
             record.max_input_tokens or UNKNOWN_WINDOW.max_input_tokens,
             record.max_output_tokens or UNKNOWN_WINDOW.max_output_tokens,
@@ -93,17 +95,19 @@ class Catalog:
 
     def known_output(self, model: str) -> int:
         """The longest reply of a model; 0 when the service has not said it."""
-        return self._records.get(self._key(f"window:{model}"), _NOTHING).max_output_tokens
+        return self._records.get(f"window:{model}", _NOTHING).max_output_tokens
 
     async def names(self) -> tuple[str, ...]:
         """The models' names; the first time, this waits a moment for the service."""
-        key = self._key("names")
-        record = await self._record(key)
-        if self._is_old(record):
-            fetch = self._refresh(key, self._fetch_names)
-            if record.names is None and fetch is not None:
-                await asyncio.wait({fetch}, timeout=NAMES_TIMEOUT)
-                record = self._records.get(key, _NOTHING)
+
+        async def fetch() -> _Record:
+            return _Record(names=tuple(await self._fetch_names()))
+
+        record = await self._look_up("names", fetch)
+        fetching = self._fetches.get("names")
+        if record.names is None and fetching is not None:
+            await asyncio.wait({fetching}, timeout=NAMES_TIMEOUT)
+            record = self._records.get("names", _NOTHING)
         return self._known_names if record.names is None else record.names
 
     async def close(self) -> None:
@@ -114,51 +118,35 @@ class Catalog:
             fetch.cancel()
         await asyncio.gather(*fetches, return_exceptions=True)
 
-    def _key(self, what: str) -> str:
-        return f"models:{self._endpoint}:{what}"
-
-    async def _record(self, key: str) -> _Record:
-        if key not in self._records:
+    async def _look_up(self, what: str, fetch: Callable[[], Awaitable[_Record]]) -> _Record:
+        """What is known; an old record is fetched anew in the background, once at a time."""
+        if what not in self._records:
             try:
-                stored = await self._store.get(key)
-                if stored:
-                    self._records.setdefault(key, _RECORD.validate_json(stored))
+                if stored := await self._store.get(self._key(what)):
+                    self._records.setdefault(what, _RECORD.validate_json(stored))
             except Exception as error:  # noqa: BLE001 - a turn must not fail for a cached figure
                 log.warning("model.catalog_unreadable", error=type(error).__name__)
-        return self._records.get(key, _NOTHING)
-
-    def _is_old(self, record: _Record) -> bool:
+        record = self._records.get(what, _NOTHING)
         # A clock that was set back makes a record from the future: that is old too.
-        return not 0 <= self._clock() - record.at <= MAX_AGE
+        is_old = not 0 <= self._clock() - record.at <= MAX_AGE
+        failed = self._failed.get(what)
+        may_try = failed is None or time.monotonic() - failed >= RETRY_AFTER
+        if is_old and may_try and not self._closed and what not in self._fetches:
+            self._fetches[what] = asyncio.create_task(self._fetch(what, fetch))
+        return record
 
-    def _refresh(
-        self, key: str, fetch: Callable[[], Awaitable[_Record]]
-    ) -> asyncio.Task[None] | None:
-        """Fetch in the background, once at a time; None while a failure is still fresh."""
-        failed = self._failed.get(key)
-        if self._closed or (failed is not None and time.monotonic() - failed < RETRY_AFTER):
-            return None
-        task = self._fetches.get(key)
-        if task is None:
-            task = self._fetches[key] = asyncio.create_task(self._fetch(key, fetch))
-        return task
-
-    async def _fetch(self, key: str, fetch: Callable[[], Awaitable[_Record]]) -> None:
+    async def _fetch(self, what: str, fetch: Callable[[], Awaitable[_Record]]) -> None:
         try:
             record = replace(await fetch(), at=self._clock())
-            self._records[key] = record
-            self._failed.pop(key, None)
+            self._records[what] = record
+            self._failed.pop(what, None)
             kept = _RECORD.dump_json(record, exclude_defaults=True)
-            await self._store.set(key, kept.decode())
+            await self._store.set(self._key(what), kept.decode())
         except Exception as error:  # noqa: BLE001 - nobody waits for it, whatever it was
-            self._failed[key] = time.monotonic()
+            self._failed[what] = time.monotonic()
             log.info("model.catalog_unavailable", error=type(error).__name__)
         finally:
-            del self._fetches[key]
+            del self._fetches[what]
 
-    async def _fetch_window(self, model: str) -> _Record:
-        window = await self._ask_window(model)
-        return _Record(0, window.max_input_tokens, window.max_output_tokens)
-
-    async def _fetch_names(self) -> _Record:
-        return _Record(names=tuple(await self._ask_names()))
+    def _key(self, what: str) -> str:
+        return f"models:{self._endpoint}:{what}"
