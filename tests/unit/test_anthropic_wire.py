@@ -20,10 +20,10 @@ from bot.agent.models.wire import (
     body_of,
     load,
     messages_of,
-    whole_text,
 )
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.wellformed import well_formed
 
 texts = st.text(max_size=20)
 json_values = st.recursive(
@@ -132,7 +132,7 @@ def test_text_always_arrives_whole_however_it_was_cut(pieces: list[str]):
     reply.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
     assert reply.reply().message.text == words
     assert words.encode().decode() == words
-    assert whole_text("".join(pieces)).startswith(words)
+    assert well_formed("".join(pieces)).startswith(words)
 
 
 @given(arguments, st.integers(1, 5))

@@ -11,8 +11,7 @@ import importlib
 import logging
 import random
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -23,7 +22,6 @@ from bot.clock import Clock, system_clock
 from bot.config import AnthropicConfig
 from bot.errors import (
     ModelAuth,
-    ModelBadReply,
     ModelError,
     ModelOverloaded,
     ModelRateLimited,
@@ -72,7 +70,7 @@ class AnthropicModel:
         self._loading: asyncio.Task[AsyncAnthropic] | None = None
         self._closed = False
         self._catalog = Catalog(
-            self._fetch_window,
+            self.check,
             self._fetch_names,
             window_store,
             endpoint=self._url,
@@ -95,63 +93,47 @@ class AnthropicModel:
             ModelError: one of its subclasses for everything that can go wrong.
         """
         client = await self._ready()
-        for number in range(self._max_retries + 1):
-            has_begun = False
-            try:
-                async with aclosing(self._once(client, request)) as events:
-                    async for event in events:
-                        has_begun = True
-                        yield event
-            except ModelError as error:
-                pause = _pause(error, number, request.deadline)
-                if has_begun or pause is None or number == self._max_retries:
-                    log.warning("model.failed", model=request.model, error=str(error))
-                    raise
-                log.info("model.again", model=request.model, error=str(error), seconds=pause)
-            else:
-                return
-            await asyncio.sleep(pause)
-
-    async def _once(
-        self, client: AsyncAnthropic, request: Request
-    ) -> AsyncGenerator[TextDelta | Reply]:
-        """Ask for one reply.
-
-        Raises:
-            ModelError: one of its subclasses for everything that can go wrong.
-        """
         from anthropic import AsyncStream  # noqa: PLC0415 - loaded by now
 
-        from bot.agent.models.failures import model_error  # noqa: PLC0415 - needs the SDK
+        from bot.agent.models.failures import model_error  # noqa: PLC0415 - the same
 
         longest = self._catalog.known_output(request.model)
         max_tokens = min(request.max_tokens, longest) if longest else request.max_tokens
-        reply = Accumulator()
-        try:
-            body = body_of(request, max_tokens)
-            stream = await client.post(
-                "/v1/messages",
-                cast_to=object,
-                content=body,
-                # The SDK would sit out whatever it is told to, and knows nothing of the stream.
-                options={"headers": STREAM_HEADERS, "max_retries": 0},
-                stream=True,
-                stream_cls=AsyncStream[object],
-            )
-            async with stream:
-                async for sse in AsyncStream.raw_events(stream.response):
-                    if not sse.data or reply.done:
-                        continue
-                    if words := _feed(reply, sse.data):
-                        yield TextDelta(words)
-            whole = reply.reply()
-        except ModelError:
-            raise
-        except Exception as error:
-            raise model_error(error) from error
-        if reply.unknown_stop:
-            log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
-        yield whole
+        for number in range(self._max_retries + 1):
+            reply, has_begun = Accumulator(), False
+            try:
+                stream = await client.post(
+                    "/v1/messages",
+                    cast_to=object,
+                    content=body_of(request, max_tokens),
+                    # The SDK would sit out whatever it is told to, and knows nothing of the stream.
+                    options={"headers": STREAM_HEADERS, "max_retries": 0},
+                    stream=True,
+                    stream_cls=AsyncStream[object],
+                )
+                async with stream:
+                    async for sse in AsyncStream.raw_events(stream.response):
+                        if not sse.data or reply.done:
+                            continue
+                        if words := reply.feed(load(sse.data)):
+                            has_begun = True
+                            yield TextDelta(words)
+                whole = reply.reply()
+            except Exception as failure:
+                error = model_error(failure)
+                pause = _pause(error, number, request.deadline)
+                if has_begun or pause is None or number == self._max_retries:
+                    log.warning("model.failed", model=request.model, error=str(error))
+                    if error is failure:
+                        raise
+                    raise error from failure
+                log.info("model.again", model=request.model, error=str(error), seconds=pause)
+            else:
+                if reply.unknown_stop:
+                    log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
+                yield whole
+                return
+            await asyncio.sleep(pause)
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
@@ -188,10 +170,6 @@ class AnthropicModel:
         except ModelError:
             return
         await client.close()
-
-    async def _fetch_window(self, model: str) -> Window:
-        info = await (await self._ready()).models.retrieve(model, timeout=CATALOG_TIMEOUT)
-        return Window(info.max_input_tokens or 0, info.max_tokens or 0)
 
     async def _fetch_names(self) -> Sequence[str]:
         page = await (await self._ready()).models.list(limit=1000, timeout=CATALOG_TIMEOUT)
@@ -253,20 +231,3 @@ def _pause(error: ModelError, number: int, deadline: float | None) -> float | No
     if deadline is not None and asyncio.get_running_loop().time() + pause >= deadline:
         return None
     return pause
-
-
-def _feed(reply: Accumulator, data: str) -> str:
-    """Take one event of the stream; returns its words.
-
-    Raises:
-        ModelError: the event tells one, or cannot be read.
-    """
-    event: object = load(data)
-    if not isinstance(event, dict):
-        raise ModelBadReply("an event of the reply is malformed")
-    event = cast("dict[str, Any]", event)
-    if event.get("type") == "error":
-        from bot.agent.models.failures import event_error  # noqa: PLC0415 - needs the SDK
-
-        raise event_error(event)
-    return reply.feed(event)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
@@ -16,6 +15,7 @@ import aiohttp
 import anthropic
 import httpx2
 
+from bot.agent.models.wire import ErrorEvent
 from bot.errors import (
     ModelAuth,
     ModelBadReply,
@@ -81,20 +81,12 @@ BY_CLASS: Final[tuple[tuple[tuple[type[Exception], ...], type[ModelError]], ...]
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What the service told: its status, its own words for the kind and the code, its sentence."""
-
-    status: int
-    kind: str
-    code: str
-    sentence: str
-
-
 def model_error(error: Exception) -> ModelError:
     """The error to raise `from` this one."""
     if isinstance(error, ModelError):
         return error
+    if isinstance(error, ErrorEvent):
+        return event_error(error.event)
     if isinstance(error, anthropic.APIStatusError):
         return _of_status(error)
     for classes, kind in BY_CLASS:
@@ -108,7 +100,7 @@ def event_error(event: Mapping[str, Any]) -> ModelError:
     raw: object = event.get("error")
     error = cast("Mapping[str, Any]", raw if isinstance(raw, Mapping) else {})
     kind, sentence = str(error.get("type") or ""), str(error.get("message") or "")
-    return _class(Failure(200, kind, "", sentence))(f"error event: {kind or 'no type'}")
+    return _class(200, kind, "", sentence)(f"error event: {kind or 'no type'}")
 
 
 def _of_status(error: anthropic.APIStatusError) -> ModelError:
@@ -116,7 +108,7 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
     detail = f"{type(error).__name__}: status {error.status_code}, {code or kind or 'no type'}"
     if error.request_id:
         detail += f", request {error.request_id}"
-    made = _class(Failure(error.status_code, kind, code, str(error.api_message or "")))(detail)
+    made = _class(error.status_code, kind, code, str(error.api_message or ""))(detail)
     made.wait = _wait(error.response.headers)
     made.again = _AGAIN.get(error.response.headers.get("x-should-retry", ""))
     return made
@@ -136,16 +128,15 @@ def _wait(headers: Mapping[str, str]) -> float:
     return max(0.0, until.timestamp() - time.time())
 
 
-def _class(failure: Failure) -> type[ModelError]:
-    if failure.status == 402 or "spend_limit" in failure.code or "billing" in failure.code:
+def _class(status: int, kind: str, code: str, sentence: str) -> type[ModelError]:
+    """Our error for a status, the service's own words for the kind and the code, its sentence."""
+    if status == 402 or "spend_limit" in code or "billing" in code:
         return ModelBilling
-    if failure.status in WORDED:
-        sentence = failure.sentence.lower()
-        if any(words in sentence for words in CONTEXT_WORDS):
+    if status in WORDED:
+        lowered = sentence.lower()
+        if any(words in lowered for words in CONTEXT_WORDS):
             return ModelContextFull
-        if any(words in sentence for words in BILLING_WORDS):
+        if any(words in lowered for words in BILLING_WORDS):
             return ModelBilling
-    known = BY_TYPE.get(failure.kind) or BY_STATUS.get(failure.status)
-    if known is not None:
-        return known
-    return ModelOverloaded if failure.status >= 500 else ModelRejected
+    known = BY_TYPE.get(kind) or BY_STATUS.get(status)
+    return known or (ModelOverloaded if status >= 500 else ModelRejected)

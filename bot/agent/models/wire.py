@@ -14,6 +14,7 @@ import orjson
 from bot.agent.models import Reply, Request, StopReason, Usage
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.wellformed import well_formed
 
 Json = dict[str, Any]
 
@@ -48,7 +49,10 @@ def body_of(request: Request, max_tokens: int) -> bytes:
     messages = messages_of(request.messages)
     if not messages:
         raise ModelRejected("there is nothing to answer")
-    _mark_last(messages[-1]["content"])
+    for block in reversed(messages[-1]["content"]):
+        if block["type"] in CACHEABLE:  # thinking may not carry a mark
+            block["cache_control"] = CACHE_MARK
+            break
     body: Json = {
         "model": request.model,
         "max_tokens": max_tokens,
@@ -91,44 +95,29 @@ def messages_of(messages: Iterable[Message]) -> list[Json]:
                 merged.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
             merged.append({"role": message.role, "content": blocks})
     for message in merged:
-        if message["role"] == "user":
-            message["content"].sort(key=_behind_results)
+        content: list[Json] = message["content"]
+        if results := [raw for raw in content if raw["type"] == "tool_result"]:
+            content[:] = [*results, *(raw for raw in content if raw["type"] != "tool_result")]
     return merged
 
 
-def _behind_results(block: Json) -> bool:
-    return block["type"] != "tool_result"
-
-
 def _block_to_json(block: Block) -> Json | None:
-    if isinstance(block, Text):
-        return {"type": "text", "text": block.text} if block.text.strip() else None
-    if isinstance(block, ToolUse):
-        return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
-    if isinstance(block, ToolResult):
-        text = block.text if block.text.strip() else NO_OUTPUT
-        result: Json = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": text}
-        if block.is_error:
-            result["is_error"] = True
-        return result
-    if isinstance(block, Picture):
-        return _picture_to_json(block)
-    return dict(block.data)
-
-
-def _picture_to_json(picture: Picture) -> Json:
-    if not picture.data:
-        return {"type": "text", "text": GONE_PICTURE}
-    source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
-    return {"type": "image", "source": source}
-
-
-def _mark_last(content: list[Json]) -> None:
-    """Put a cache breakpoint on the last block that may carry one (thinking may not)."""
-    for block in reversed(content):
-        if block["type"] in CACHEABLE:
-            block["cache_control"] = CACHE_MARK
-            return
+    match block:
+        case Text(text):
+            return {"type": "text", "text": text} if text.strip() else None
+        case ToolUse(id_, name, arguments):
+            return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
+        case ToolResult(id_, text, is_error):
+            told = text if text.strip() else NO_OUTPUT
+            result: Json = {"type": "tool_result", "tool_use_id": id_, "content": told}
+            return {**result, "is_error": True} if is_error else result
+        case Picture(data=""):
+            return {"type": "text", "text": GONE_PICTURE}
+        case Picture(media_type, _, data):
+            source = {"type": "base64", "media_type": media_type, "data": data}
+            return {"type": "image", "source": source}
+        case Opaque(data):
+            return dict(data)
 
 
 def _plain(value: object) -> object:
@@ -141,23 +130,24 @@ def _plain(value: object) -> object:
 def _whole(value: Any) -> Any:
     """The same JSON with lone surrogates replaced."""
     if isinstance(value, str):
-        return whole_text(value)
+        return well_formed(value)
     if isinstance(value, Mapping):
         mapping = cast("Mapping[str, Any]", value)
-        return {whole_text(key): _whole(item) for key, item in mapping.items()}
+        return {well_formed(key): _whole(item) for key, item in mapping.items()}
     if isinstance(value, list | tuple):
         return [_whole(item) for item in cast("Iterable[Any]", value)]
     return value
 
 
-def whole_text(text: str) -> str:
-    """The text with surrogate pairs joined and lone halves replaced by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 # --- from the service ----------------------------------------------------------------------------
+
+
+class ErrorEvent(Exception):
+    """The service told of a failure within the stream of a reply, in this event."""
+
+    def __init__(self, event: Json) -> None:
+        super().__init__("an event of the reply tells of a failure")
+        self.event = event
 
 
 class Accumulator:
@@ -166,11 +156,11 @@ class Accumulator:
     `feed` takes an event and returns the words it adds, `reply` is the whole once `done` is true.
     """
 
-    __slots__ = ("_blocks", "_held", "_json", "_stop", "_usage", "done", "unknown_stop")
+    __slots__ = ("_arguments", "_blocks", "_held", "_stop", "_usage", "done", "unknown_stop")
 
     def __init__(self) -> None:
         self._blocks: dict[int, Json] = {}
-        self._json: dict[int, list[str]] = {}  # tool arguments, still as text
+        self._arguments: dict[int, list[str]] = {}  # of tool calls, still as text
         self._usage: dict[str, int] = {}
         self._stop: str | None = None
         self._held = ""  # half of a surrogate pair, waiting for the other
@@ -181,61 +171,53 @@ class Accumulator:
         """Take one event; returns the new words, often none.
 
         Raises:
+            ErrorEvent: the event tells that the service failed.
             ModelBadReply: the event is not what the protocol says.
         """
         try:
-            return self._feed(event)
+            match event["type"]:
+                case "content_block_delta":
+                    return self._delta(event["index"], event["delta"])
+                case "content_block_start":
+                    index, block = event["index"], dict(event["content_block"])
+                    self._blocks[index], self._held = block, ""
+                    if block["type"] == "text":  # it may begin with words: its first delta
+                        words, block["text"] = block.get("text") or "", ""
+                        return self._delta(index, {"type": "text_delta", "text": words})
+                case "message_start" | "message_delta":
+                    self._stop = event.get("delta", {}).get("stop_reason") or self._stop
+                    usage: Json = event.get("message", event).get("usage") or {}
+                    # Figures are cumulative: the latest count.
+                    self._usage |= {name: n for name, n in usage.items() if isinstance(n, int)}
+                case "message_stop":
+                    self.done = True
+                case "error":
+                    raise ErrorEvent(event)
+                case _:  # pings, ends of blocks, and kinds of events that are yet to be invented
+                    pass
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ModelBadReply("an event of the reply is malformed") from error
-
-    def _feed(self, event: Json) -> str:
-        kind = event["type"]
-        if kind == "content_block_delta":
-            return self._delta(event["index"], event["delta"])
-        if kind == "content_block_start":
-            return self._start(event["index"], event["content_block"])
-        if kind == "message_start":
-            self._count(event["message"].get("usage"))
-        elif kind == "message_delta":
-            self._stop = event["delta"].get("stop_reason") or self._stop
-            self._count(event.get("usage"))
-        elif kind == "message_stop":
-            self.done = True
-        return ""  # pings, ends of blocks, and kinds of events that are yet to be invented
-
-    def _start(self, index: int, block: Json) -> str:
-        self._blocks[index] = dict(block)
-        self._held = ""
-        if block["type"] == "text":
-            self._blocks[index]["text"] = ""
-            return self._words(index, block.get("text") or "")
         return ""
 
     def _delta(self, index: int, delta: Json) -> str:
-        block, kind = self._blocks[index], delta["type"]
-        if kind == "text_delta":
-            return self._words(index, delta["text"])
-        if kind == "input_json_delta":
-            self._json.setdefault(index, []).append(delta["partial_json"])
-        elif kind == "thinking_delta":
-            block["thinking"] = block.get("thinking", "") + delta["thinking"]
-        elif kind == "signature_delta":
-            block["signature"] = delta["signature"]
+        block = self._blocks[index]
+        match delta["type"]:
+            case "text_delta":
+                words, self._held = self._held + delta["text"], ""
+                if words and _HIGH[0] <= words[-1] <= _HIGH[1]:
+                    words, self._held = words[:-1], words[-1]
+                words = well_formed(words)
+                block["text"] += words
+                return words
+            case "input_json_delta":
+                self._arguments.setdefault(index, []).append(delta["partial_json"])
+            case "thinking_delta":
+                block["thinking"] = block.get("thinking", "") + delta["thinking"]
+            case "signature_delta":
+                block["signature"] = delta["signature"]
+            case _:
+                pass
         return ""
-
-    def _words(self, index: int, text: str) -> str:
-        text = self._held + text
-        self._held = ""
-        if text and _HIGH[0] <= text[-1] <= _HIGH[1]:
-            text, self._held = text[:-1], text[-1]
-        text = whole_text(text)
-        self._blocks[index]["text"] += text
-        return text
-
-    def _count(self, usage: Mapping[str, Any] | None) -> None:
-        for name, value in (usage or {}).items():
-            if isinstance(value, int):
-                self._usage[name] = value  # figures are cumulative: the latest counts
 
     def reply(self) -> Reply:
         """The whole reply.
@@ -250,47 +232,45 @@ class Accumulator:
         stop = STOPS.get(self._stop)
         if stop is None:
             self.unknown_stop, stop = self._stop, "end"
-        blocks = [
-            block
-            for index in sorted(self._blocks)
-            if (block := self._block(index, stop)) is not None
-        ]
-        return Reply(Message("assistant", tuple(blocks)), stop, self._counted())
-
-    def _block(self, index: int, stop: StopReason) -> Block | None:
-        raw = self._blocks[index]
-        if raw["type"] == "text":
-            return Text(raw["text"]) if raw["text"] else None
-        if index in self._json:
-            arguments = self._arguments(index, stop)
-            if arguments is None:
-                return None
-            raw["input"] = arguments
-        if raw["type"] == "tool_use":
-            return ToolUse(str(raw["id"]), str(raw["name"]), raw.get("input") or {})
-        return Opaque(raw)
-
-    def _arguments(self, index: int, stop: StopReason) -> Json | None:
-        """A tool's arguments; None when the reply was cut off within them."""
-        text = "".join(self._json[index])
-        try:
-            arguments: object = load(text) if text.strip() else {}
-        except ValueError as error:
-            if stop in UNFINISHED:
-                return None
-            raise ModelBadReply("the arguments of a tool call are not JSON") from error
-        if not isinstance(arguments, dict):
-            raise ModelBadReply("the arguments of a tool call are not an object")
-        return _whole(cast("Json", arguments))
-
-    def _counted(self) -> Usage:
-        get = self._usage.get
-        return Usage(
-            input_tokens=get("input_tokens", 0),
-            output_tokens=get("output_tokens", 0),
-            cache_read_tokens=get("cache_read_input_tokens", 0),
-            cache_write_tokens=get("cache_creation_input_tokens", 0),
+        blocks: list[Block] = []
+        for index, raw in sorted(self._blocks.items()):
+            if raw["type"] == "text":
+                blocks += [Text(raw["text"])] if raw["text"] else []
+                continue
+            if index in self._arguments:
+                arguments = _arguments("".join(self._arguments[index]), stop)
+                if arguments is None:
+                    continue
+                raw["input"] = arguments
+            if raw["type"] == "tool_use":
+                blocks.append(ToolUse(str(raw["id"]), str(raw["name"]), raw.get("input") or {}))
+            else:
+                blocks.append(Opaque(raw))
+        count = self._usage.get
+        usage = Usage(
+            input_tokens=count("input_tokens", 0),
+            output_tokens=count("output_tokens", 0),
+            cache_read_tokens=count("cache_read_input_tokens", 0),
+            cache_write_tokens=count("cache_creation_input_tokens", 0),
         )
+        return Reply(Message("assistant", tuple(blocks)), stop, usage)
+
+
+def _arguments(text: str, stop: StopReason) -> Json | None:
+    """A tool's arguments; None when the reply was cut off within them.
+
+    Raises:
+        ModelBadReply: they are no JSON object.
+    """
+    try:
+        arguments: object = load(text) if text.strip() else {}
+    except ValueError as error:
+        if stop in UNFINISHED:
+            return None
+        raise ModelBadReply("the arguments of a tool call are not JSON") from error
+    if not isinstance(arguments, dict):
+        raise ModelBadReply("the arguments of a tool call are not an object")
+    return _whole(cast("Json", arguments))
 
 
 def load(text: str) -> Any:
