@@ -24,7 +24,7 @@ import structlog
 
 from bot.config import SessionConfig
 from bot.identity import routing
-from bot.memory import moving
+from bot.memory import folders
 from bot.memory.layout import PEOPLE, ROOMS
 from bot.scope.view import SHORT_DIGEST, folder_name, room_name
 from bot.sessions import lasting, rooms, store
@@ -51,10 +51,10 @@ async def lengthen(database: Database, workspace: Path, config: SessionConfig) -
     if keys:
         moved, left = await database.write(lambda tx: _move_keys(tx, keys, config))
         log.warning("digests.keys", moved=moved, left=left)
-    folders = await asyncio.to_thread(short_folders, workspace)
-    if folders:
+    short = await asyncio.to_thread(short_folders, workspace)
+    if short:
         owners = await database.read(lambda tx: _folders_of(tx, config))
-        await asyncio.to_thread(_move_folders, workspace, folders, owners)
+        await asyncio.to_thread(_move_folders, workspace, short, owners)
 
 
 def short_folders(workspace: Path) -> list[str]:
@@ -247,15 +247,15 @@ def _folders_of(tx: Transaction, config: SessionConfig) -> dict[str, set[str]]:
     return found
 
 
-def _move_folders(workspace: Path, folders: list[str], owners: Mapping[str, set[str]]) -> None:
+def _move_folders(workspace: Path, short: list[str], owners: Mapping[str, set[str]]) -> None:
     done: dict[str, int] = defaultdict(int)
-    for folder in folders:
+    for folder in short:
         to = owners.get(folder, set())
         if len(to) != 1:
             done["shared" if to else "unknown"] += 1
             continue
         try:
-            done[moving.move(workspace, folder, next(iter(to)))] += 1
+            done[folders.move(workspace, folder, next(iter(to)))] += 1
         except OSError as error:  # the notes are where they were
             log.warning("digests.folder_failed", error=type(error).__name__)
             done["failed"] += 1

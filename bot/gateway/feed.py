@@ -14,7 +14,7 @@ import structlog
 
 from bot.clock import Clock
 from bot.errors import StorageClosed, StorageError
-from bot.memory.index.values import Document
+from bot.memory.search import Document
 from bot.scope import TALK
 from bot.sessions import entries
 from bot.storage import Database, Transaction

@@ -15,7 +15,7 @@ from bot.commands.memory import Cleared, Overview, Spot
 from bot.config import Config
 from bot.errors import StorageError
 from bot.identity import routing
-from bot.memory import embed, forgetting, templates
+from bot.memory import embed, folders, forgetting
 from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles
 from bot.memory.index import MemoryIndex
@@ -168,7 +168,7 @@ class Memory:
 
     async def open(self, workspace: Path) -> None:
         """Prepare the workspace, and keep the index up with it from now on."""
-        await asyncio.to_thread(templates.prepare, workspace)
+        await asyncio.to_thread(folders.prepare, workspace)
         await self.index.start()
 
     async def close(self) -> None:

@@ -1,10 +1,11 @@
-"""Putting what was found in order. Pure.
+"""Putting what was found in order, and choosing what of it is shown. Pure.
 
 A chunk's text score has four parts, each a share of what the query could reach: BM25 over the
 chunk; what its best few lines have of the query together; what its best single line has, with its
 neighbours' help; and how many of the query's neighbouring words are neighbours there too. A word
 counts by how rare it is. The vector score is the best cosine of one of its windows. A query that
-names a day or a month prefers the notes of that time.
+names a day or a month prefers the notes of that time. What is shown of a chunk is the part that
+answers the question, not its first lines.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from bot.memory import chunking, dates, matching, snippets, words
+from bot.memory import chunking, dates, words
 from bot.memory.chunking import Unit
-from bot.memory.matching import Likeness, Matches, Matrix, Statistics, Text
-from bot.memory.numeric import np
-from bot.memory.vectors import Vectors
+from bot.memory.vectors import Vectors, np
+from bot.memory.words import Likeness, Matches, Matrix, Statistics, Text
 
 K1 = 1.2
 B = 0.75
@@ -31,6 +31,13 @@ NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one o
 UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
+MAX_SNIPPET = 700  # characters
+OMITTED = "…"  # a line of its own where lines were left out
+# A line is worth more beside one that is shown: an answer follows its question, and what follows
+# a line that matches says more of it than what comes before.
+WORTH_AFTER = 0.7  # of the score of the line before, when that is shown
+WORTH_BEFORE = 0.3  # of the score of the line after
+WORTH_BESIDE = 0.2  # for joining on at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ def score(
     vector: Vectors | None = None,
 ) -> list[Scored]:
     """How well each chunk answers a query: by its words and, given a vector, by meaning."""
-    scored = [Scored(c, matching.prepare(c.text, c.heading, tokenize)) for c in candidates]
+    scored = [Scored(c, words.prepare(c.text, c.heading, tokenize)) for c in candidates]
     score_words(scored, query, known)
     if vector is not None:
         for each in scored:
@@ -102,7 +109,7 @@ def score_words(
             each.unit_scores = [0.0] * len(each.units)
         return
     texts = [each.prepared for each in scored]
-    found = matching.match(texts, query, idf, like)
+    found = words.match(texts, query, idf, like)
     shares = np.array(idf, np.float32) / whole
     firsts = np.array([text.first for text in texts])
     lengths = np.array([text.length for text in texts], np.float32)[:, None]
@@ -121,7 +128,7 @@ def score_words(
         )
 
 
-def snippet(scored: Scored) -> snippets.Snippet:
+def snippet(scored: Scored) -> str:
     """What of a candidate is shown: its lines that answer best, by their words and meaning."""
     by_line: dict[int, float] = {}
     windows = chunking.windows(scored.candidate.text) if scored.cosines else []
@@ -132,7 +139,47 @@ def snippet(scored: Scored) -> snippets.Snippet:
         by_words + UNIT_MEANING * by_line.get(unit.line, 0.0)
         for by_words, unit in zip(scored.unit_scores, scored.units, strict=True)
     ]
-    return snippets.best(scored.units, worth)
+    return best_lines(scored.units, worth)
+
+
+def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_SNIPPET) -> str:
+    """The units with the highest scores that fit `limit` characters, in their order.
+
+    Neighbours are preferred, so most snippets are one passage; lines left out leave a mark.
+    """
+    chosen: set[int] = set()
+    while True:
+        left = [at for at in range(len(units)) if at not in chosen]
+        left.sort(key=lambda at: (-_worth(at, scores, chosen), at))
+        best_fitting = next(
+            (at for at in left if len(_joined(units, {*chosen, at})) <= limit), None
+        )
+        if best_fitting is None:
+            break
+        chosen.add(best_fitting)
+    if not chosen:
+        return units[0].text[:limit] if units else ""
+    return _joined(units, chosen)
+
+
+def runs(units: Sequence[Unit], limit: int = MAX_SNIPPET) -> list[tuple[int, int]]:
+    """The longest runs of units that fit `limit` characters, none inside another.
+
+    A single unit that is longer stands for itself.
+    """
+    found: list[tuple[int, int]] = []
+    costs = [len(unit.text) + (not unit.continues) for unit in units]
+    end, used = 0, 0
+    for start in range(len(units)):
+        if end <= start:
+            end, used = start + 1, costs[start]
+        while end < len(units) and used + costs[end] <= limit + 1:
+            used += costs[end]
+            end += 1
+        if not found or end > found[-1][1]:
+            found.append((start, end))
+        used -= costs[start]
+    return found
 
 
 def fuse(scored: Sequence[Scored], query: str, weights: Weights, *, today: date) -> list[Scored]:
@@ -211,7 +258,7 @@ def _best_windows(texts: Sequence[Text], units: Matrix, shares: Matrix) -> Matri
     firsts: list[int] = []
     for text in texts:
         firsts.append(len(edges) // 2)
-        for start, end in snippets.runs(text.units):
+        for start, end in runs(text.units):
             edges += (text.first + start, text.first + end)
     # Every second stretch between two edges is a run; the last may end where the rows do.
     closed = np.vstack([units, np.zeros((1, units.shape[1]), np.float32)])
@@ -238,3 +285,26 @@ def _freshness(day: date | None, weights: Weights, today: date) -> float:
 def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
     common = len(a & b)
     return common / (len(a) + len(b) - common) if common else 0.0
+
+
+def _worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
+    worth = scores[at]
+    if at - 1 in chosen:
+        worth += WORTH_AFTER * scores[at - 1]
+    if at + 1 in chosen:
+        worth += WORTH_BEFORE * scores[at + 1]
+    return worth + (WORTH_BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)
+
+
+def _joined(units: Sequence[Unit], chosen: set[int]) -> str:
+    text = ""
+    before = -1
+    for at in sorted(chosen):
+        if not text:
+            text = units[at].text
+        elif at == before + 1:
+            text += units[at].text if units[at].continues else f"\n{units[at].text}"
+        else:
+            text += f"\n{OMITTED}\n{units[at].text}"
+        before = at
+    return text

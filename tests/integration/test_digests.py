@@ -18,7 +18,7 @@ import pytest
 from bot.errors import StorageFull
 from bot.gateway import digests
 from bot.identity import routing
-from bot.memory import moving
+from bot.memory import folders
 from bot.scope.view import folder_name, room_name
 from bot.sessions import store
 from bot.testing import ScriptedModel
@@ -162,7 +162,7 @@ class Killed(BaseException):
 async def test_a_kill_on_the_way_is_completed_by_the_next_start(
     old: Path, moment: int, monkeypatch: pytest.MonkeyPatch
 ):
-    real, left = moving.move, [moment]
+    real, left = folders.move, [moment]
 
     def killed(*arguments: Any) -> Any:
         if left[0] == 0:
@@ -171,7 +171,7 @@ async def test_a_kill_on_the_way_is_completed_by_the_next_start(
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(moving, "move", killed)
+        patch.setattr(folders, "move", killed)
         if moment < 5:
             with pytest.raises(Killed):
                 async with starting(old):

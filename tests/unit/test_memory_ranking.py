@@ -15,8 +15,8 @@ from bot.memory import ranking, vectors, words
 from bot.memory.index.file import tokenizer
 from bot.memory.index.lookup import Place
 from bot.memory.index.search import Request, rank
-from bot.memory.matching import Statistics
 from bot.memory.ranking import Candidate, Scored, Weights
+from bot.memory.words import Statistics
 from tests.support import make_config
 
 TOKENIZE = tokenizer(apsw.Connection(":memory:"))

@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory import chunking, matching, snippets
+from bot.memory import chunking, ranking, words
 from bot.memory.chunking import Unit
-from bot.memory.snippets import LIMIT, OMITTED
+from bot.memory.ranking import MAX_SNIPPET, OMITTED
 from tests.unit.test_memory_chunking import NOTE
 
 SCORES = st.lists(st.floats(0, 1), min_size=400, max_size=400)
@@ -19,12 +19,11 @@ SCORES = st.lists(st.floats(0, 1), min_size=400, max_size=400)
 @given(NOTE, SCORES)
 def test_a_snippet_fits_and_is_the_chunks_own_lines_in_their_order(text, scores):
     for chunk in chunking.split(text):
-        units = chunking.units(chunk.text, size=matching.UNIT_TOKENS)
-        shown = snippets.best(units, (scores * (1 + len(units) // 400))[: len(units)])
-        assert len(shown.text) <= LIMIT
-        assert 0 <= shown.first <= shown.last <= chunk.end_line - chunk.start_line
+        units = chunking.units(chunk.text, size=words.UNIT_TOKENS)
+        shown = ranking.best_lines(units, (scores * (1 + len(units) // 400))[: len(units)])
+        assert len(shown) <= MAX_SNIPPET
         at = 0
-        for passage in shown.text.split(f"\n{OMITTED}\n"):
+        for passage in shown.split(f"\n{OMITTED}\n"):
             at = chunk.text.index(passage, at) + len(passage)
 
 
@@ -33,51 +32,49 @@ def lines(*texts: str) -> list[Unit]:
 
 
 def test_a_chunk_that_fits_is_shown_whole():
-    shown = snippets.best(lines("one", "two", "three"), [0.0, 1.0, 0.0])
-    assert shown == snippets.Snippet(0, 2, "one\ntwo\nthree")
+    shown = ranking.best_lines(lines("one", "two", "three"), [0.0, 1.0, 0.0])
+    assert shown == "one\ntwo\nthree"
 
 
 def test_the_answer_is_shown_wherever_it_stands():
     units = lines(*(f"line {n} " + "x" * 90 for n in range(30)))
     for answer in (0, 13, 29):
         scores = [1.0 if at == answer else 0.0 for at in range(30)]
-        shown = snippets.best(units, scores)
-        assert units[answer].text in shown.text
-        assert shown.first <= answer <= shown.last
-        assert OMITTED not in shown.text  # neighbours fill the rest: one passage
+        shown = ranking.best_lines(units, scores)
+        assert units[answer].text in shown
+        assert OMITTED not in shown  # neighbours fill the rest: one passage
 
 
 def test_what_follows_a_match_is_shown_before_what_comes_before_it():
     units = lines(*(f"{n} " + "x" * 300 for n in range(3)))
-    assert snippets.best(units, [0.0, 1.0, 0.0]).first == 1
+    assert ranking.best_lines(units, [0.0, 1.0, 0.0]).startswith("1 ")
 
 
 def test_two_answers_far_apart_are_both_shown_with_a_mark_between():
     units = lines(*(f"line {n} " + "x" * 300 for n in range(9)))
     scores = [1.0 if at in {1, 7} else 0.0 for at in range(9)]
-    shown = snippets.best(units, scores)
-    assert shown.text == f"{units[1].text}\n{OMITTED}\n{units[7].text}"
-    assert (shown.first, shown.last) == (1, 7)
+    shown = ranking.best_lines(units, scores)
+    assert shown == f"{units[1].text}\n{OMITTED}\n{units[7].text}"
 
 
 def test_the_parts_of_one_line_are_joined_without_a_line_end():
     text = "word " * 400
     units = chunking.units(text, size=50)
     assert len(units) > 8
-    passages = snippets.best(units, [0.0] * len(units)).text.split(f"\n{OMITTED}\n")
+    passages = ranking.best_lines(units, [0.0] * len(units)).split(f"\n{OMITTED}\n")
     assert all(passage in text for passage in passages)
     assert len(passages[0]) > 500
 
 
 def test_a_unit_longer_than_the_limit_is_cut():
-    assert len(snippets.best(lines("x" * 2_000), [1.0]).text) == LIMIT
-    assert snippets.best([], []).text == ""
+    assert len(ranking.best_lines(lines("x" * 2_000), [1.0])) == MAX_SNIPPET
+    assert ranking.best_lines([], []) == ""
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(1, 900))
 def test_runs_are_the_longest_that_fit_and_hold_every_unit(sizes, limit):
     units = lines(*("x" * size for size in sizes))
-    found = snippets.runs(units, limit)
+    found = ranking.runs(units, limit)
     assert {at for start, end in found for at in range(start, end)} == set(range(len(units)))
     for start, end in found:
         length = len("\n".join(unit.text for unit in units[start:end]))
@@ -89,5 +86,5 @@ def test_runs_are_the_longest_that_fit_and_hold_every_unit(sizes, limit):
 def test_a_chunk_of_very_short_lines_takes_no_time():
     units = lines(*("x" for _ in range(800)))
     begun = time.thread_time()
-    assert snippets.best(units, [0.1] * 800).text == "\n".join("x" for _ in range(350))
+    assert ranking.best_lines(units, [0.1] * 800) == "\n".join("x" for _ in range(350))
     assert time.thread_time() - begun < 2

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory import matching, words
+from bot.memory import words
 from bot.memory.index.file import tokenizer
-from bot.memory.matching import Likeness, Statistics
-from bot.memory.words import NEW_LINE
+from bot.memory.words import NEW_LINE, Likeness, Statistics
 
 _CONNECTION = apsw.Connection(":memory:")
 TOKENIZE = tokenizer(_CONNECTION)
@@ -85,10 +84,10 @@ def test_a_text_has_as_many_lines_of_tokens_as_lines(text):
 # --- where a text has it -------------------------------------------------------------------------
 
 
-def matched(query: str, *texts: str) -> tuple[words.Query, matching.Matches]:
+def matched(query: str, *texts: str) -> tuple[words.Query, words.Matches]:
     parsed = words.parse(query, TOKENIZE)
-    prepared = [matching.prepare(text, "", TOKENIZE) for text in texts]
-    return parsed, matching.match(prepared, parsed, [1.0] * len(parsed.terms))
+    prepared = [words.prepare(text, "", TOKENIZE) for text in texts]
+    return parsed, words.match(prepared, parsed, [1.0] * len(parsed.terms))
 
 
 def test_each_line_has_what_it_has_and_a_text_counts_it():
@@ -112,9 +111,7 @@ def test_chinese_words_are_found_inside_sentences_and_not_across_lines():
 @given(st.lists(TEXT, min_size=1, max_size=4), TEXT)
 def test_counts_agree_with_units(texts, asked_for):
     _, found = matched(asked_for, *texts)
-    assert len(found.units) == sum(
-        len(matching.prepare(text, "", TOKENIZE).units) for text in texts
-    )
+    assert len(found.units) == sum(len(words.prepare(text, "", TOKENIZE).units) for text in texts)
     assert ((found.counts > 0).sum() == 0) == (not found.units.any())
     assert all(0 <= share <= 1 for share in found.pairs)
 
@@ -140,12 +137,12 @@ class Meanings:
 def test_words_of_like_meaning_count_less_than_the_word_and_unlike_ones_nothing():
     query = words.parse("child", TOKENIZE)
     texts = [
-        matching.prepare(text, "", TOKENIZE)
+        words.prepare(text, "", TOKENIZE)
         for text in ("my child", "my daughter", "a car", "the", "")
     ]
-    found = matching.match(texts, query, [1.0], Likeness(Meanings(), SPLIT))
+    found = words.match(texts, query, [1.0], Likeness(Meanings(), SPLIT))
     exact, like, unlike, common, nothing = found.units[:, 0].tolist()
     assert exact == 1.0
-    assert 0.4 < like <= matching.LIKE_WORTH
+    assert 0.4 < like <= words.LIKE_WORTH
     assert unlike == common == nothing == 0.0
     assert found.counts[1].tolist() == [0.0]  # what is counted are the words themselves

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.memory import disk, moving, templates
+from bot.memory import disk, folders
 
 OLD, NEW = "people/ada-0123456789", "people/ada-new"
 LARGE = "x" * 999_990
@@ -52,14 +52,14 @@ def both(workspace: Path) -> None:
 
 def test_a_folder_that_stands_alone_is_renamed(tmp_path: Path):
     plant(tmp_path, **{"old__MEMORY~md": "- a\n"})
-    assert moving.move(tmp_path, OLD, NEW) == "moved"
+    assert folders.move(tmp_path, OLD, NEW) == "moved"
     assert (tmp_path / NEW / "MEMORY.md").read_text() == "- a\n"
     assert not (tmp_path / OLD).exists()
 
 
 def test_two_folders_become_one_and_a_note_of_both_says_where_its_end_came_from(tmp_path: Path):
     both(tmp_path)
-    assert moving.move(tmp_path, OLD, NEW) == "merged"
+    assert folders.move(tmp_path, OLD, NEW) == "merged"
     assert not (tmp_path / OLD).exists()
     new = tmp_path / NEW
     assert (new / "MEMORY.md").read_text() == (
@@ -74,7 +74,7 @@ def test_two_folders_become_one_and_a_note_of_both_says_where_its_end_came_from(
 
 def test_a_note_that_would_be_too_long_stays_a_note_of_its_own(tmp_path: Path):
     plant(tmp_path, **{"old__MEMORY~md": f"- old {LARGE}\n", "new__MEMORY~md": f"- new {LARGE}\n"})
-    assert moving.move(tmp_path, OLD, NEW) == "merged"
+    assert folders.move(tmp_path, OLD, NEW) == "merged"
     assert (tmp_path / NEW / "memory" / "MEMORY-moved.md").read_text() == f"- old {LARGE}\n"
 
 
@@ -84,7 +84,7 @@ def test_links_are_moved_as_links_and_never_followed(tmp_path: Path):
     (tmp_path / "elsewhere" / "secret.md").write_text("- secret\n")
     (tmp_path / OLD / "memory" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / NEW / "memory" / "link").mkdir()
-    assert moving.move(tmp_path, OLD, NEW) == "merged"
+    assert folders.move(tmp_path, OLD, NEW) == "merged"
     assert (tmp_path / NEW / "memory" / "link-2").is_symlink()
     assert (tmp_path / "elsewhere" / "secret.md").read_text() == "- secret\n"
 
@@ -93,7 +93,7 @@ def test_a_link_in_the_place_of_a_folder_is_left(tmp_path: Path):
     plant(tmp_path, **{"old__MEMORY~md": "- a\n"})
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / NEW).symlink_to(tmp_path / "elsewhere")
-    assert moving.move(tmp_path, OLD, NEW) == "left"
+    assert folders.move(tmp_path, OLD, NEW) == "left"
     assert (tmp_path / OLD / "MEMORY.md").read_text() == "- a\n"
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -134,7 +134,7 @@ def test_a_kill_at_any_moment_loses_nothing_and_the_next_start_completes_it(
     both(tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
         changes = kill_at(patch, 0, after=False)
-        moving.move(tmp_path / "whole", OLD, NEW)
+        folders.move(tmp_path / "whole", OLD, NEW)
     wanted = words(tmp_path / "whole")
     assert changes[0] > 8
     for moment in range(1, changes[0] + 1):
@@ -143,10 +143,10 @@ def test_a_kill_at_any_moment_loses_nothing_and_the_next_start_completes_it(
         with pytest.MonkeyPatch.context() as patch:
             kill_at(patch, moment, after=after)
             with pytest.raises(Killed):
-                moving.move(home, OLD, NEW)
+                folders.move(home, OLD, NEW)
         assert set(words(home).split("\n")) >= set(wanted.split("\n")), moment
         if os.path.lexists(home / OLD):
-            moving.move(home, OLD, NEW)
+            folders.move(home, OLD, NEW)
         assert not (home / OLD).exists(), moment
         assert words(home) == wanted, moment
 
@@ -163,9 +163,9 @@ def test_what_an_editor_saves_while_it_is_moved_is_kept(
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(disk, "append", saving)
-    assert moving.move(tmp_path, OLD, NEW) == "left"
+    assert folders.move(tmp_path, OLD, NEW) == "left"
     assert (tmp_path / OLD / "MEMORY.md").read_text() == "- saved just now\n"
-    assert moving.move(tmp_path, OLD, NEW) == "merged"
+    assert folders.move(tmp_path, OLD, NEW) == "merged"
     said = (tmp_path / NEW / "MEMORY.md").read_text()
     assert "- old fact\n- tea\n" in said
     assert "- saved just now\n" in said
@@ -183,10 +183,10 @@ def test_an_older_memory_becomes_the_memory_and_no_template_takes_its_place(
     tmp_path: Path, name: str
 ):
     (tmp_path / name).write_text("- sails a red boat\n")
-    assert templates.prepare(tmp_path) == 0
+    assert folders.prepare(tmp_path) == 0
     assert listed(tmp_path) == {"MEMORY.md"}
     assert (tmp_path / "MEMORY.md").read_text() == "- sails a red boat\n"
-    assert moving.adopt(tmp_path) is None
+    assert folders.adopt(tmp_path) is None
 
 
 def test_an_older_memory_gets_the_right_name_where_case_does_not_count(
@@ -204,14 +204,14 @@ def test_an_older_memory_gets_the_right_name_where_case_does_not_count(
     monkeypatch.setattr(
         os.path, "lexists", lambda path: Path(path).name.lower() in map(str.lower, listed(tmp_path))
     )
-    assert moving.adopt(tmp_path) == "moved"
+    assert folders.adopt(tmp_path) == "moved"
     assert listed(tmp_path) == {"MEMORY.md"}
 
 
 def test_an_older_memory_beside_a_memory_is_added_to_it_and_that_is_said(tmp_path: Path):
     (tmp_path / "memory.md").write_text("- old fact\n")
     (tmp_path / "MEMORY.md").write_text("- new fact\n")
-    assert moving.adopt(tmp_path) == "merged"
+    assert folders.adopt(tmp_path) == "merged"
     assert listed(tmp_path) == {"MEMORY.md"}
     said = (tmp_path / "MEMORY.md").read_text()
     assert said == "- new fact\n<!-- moved from memory.md -->\n- old fact\n"
@@ -221,7 +221,7 @@ def test_an_older_memory_that_is_a_link_is_left(tmp_path: Path):
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "memory.md").symlink_to(tmp_path / "secret.txt")
     (tmp_path / "memory").mkdir()
-    assert moving.adopt(tmp_path) is None
+    assert folders.adopt(tmp_path) is None
     assert listed(tmp_path) == {"secret.txt", "memory.md", "memory"}
 
 
@@ -241,9 +241,9 @@ def test_an_older_memory_survives_a_kill_at_any_moment(
         with pytest.MonkeyPatch.context() as patch:
             changes = kill_at(patch, moment, after=after)
             with suppress(Killed):
-                moving.adopt(home)
+                folders.adopt(home)
         assert "- old fact" in words(home)
-        moving.adopt(home)
+        folders.adopt(home)
         assert listed(home) == {"MEMORY.md"}
         assert words(home) == ("- new fact\n- old fact" if both_there else "- old fact")
         assert changes[0] >= 1

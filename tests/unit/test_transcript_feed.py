@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bot.gateway.feed import TranscriptFeed
-from bot.memory.index.values import Document
+from bot.memory.search import Document
 from bot.scope import MemoryView
 from bot.sessions import search, store
 from bot.sessions.entries import NewEntry

@@ -13,11 +13,10 @@ from typing import Any
 import apsw
 import structlog
 
-from bot.memory import matching, ranking, vectors, words
+from bot.memory import ranking, vectors, words
 from bot.memory.index import file
 from bot.memory.index.file import Extension, Generation, connect, run, tokenizer
-from bot.memory.numeric import NDArray, np
-from bot.memory.vectors import Vectors
+from bot.memory.vectors import NDArray, Vectors, np
 from bot.storage import Row
 
 BY_BITS = 192  # chunks the signs find, to be compared again by their windows
@@ -124,13 +123,13 @@ class Reader:
         ids = tuple(int(row[0]) for row in rows)
         return Scope(ids, sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows))
 
-    def statistics(self, query: words.Query, scope: Scope) -> matching.Statistics:
+    def statistics(self, query: words.Query, scope: Scope) -> words.Statistics:
         """In how many of the scope's chunks each term is: what others wrote changes no score."""
         seen = {term.tokens: self._count(term, scope) for term in query.terms}
-        return matching.Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
+        return words.Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
 
     def by_words(
-        self, query: words.Query, scope: Scope, known: matching.Statistics, limit: int
+        self, query: words.Query, scope: Scope, known: words.Statistics, limit: int
     ) -> list[int]:
         """The chunks with any of the query's terms, best BM25 first."""
         terms = [term for term in query.terms if known.frequencies[term.tokens]]

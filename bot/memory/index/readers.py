@@ -23,9 +23,9 @@ from bot.memory.index.file import Extension, Generation
 from bot.memory.index.lookup import Reader
 from bot.memory.index.search import Found, Request, in_index, in_notes
 from bot.memory.index.writer import Writer
-from bot.memory.matching import WordVectors
 from bot.memory.search import Findings, Mode
 from bot.memory.vectors import Vectors
+from bot.memory.words import WordVectors
 
 T = TypeVar("T")
 

@@ -13,14 +13,14 @@ import apsw
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import chunking, matching, ranking, words
+from bot.memory import chunking, ranking, words
 from bot.memory.index import reading
 from bot.memory.index.file import tokenizer
 from bot.memory.index.lookup import Place, Reader
-from bot.memory.matching import Likeness, Statistics, WordVectors
 from bot.memory.ranking import Candidate, Scored, Weights
 from bot.memory.search import Hit
 from bot.memory.vectors import Vectors
+from bot.memory.words import Likeness, Statistics, WordVectors
 
 MAX_CANDIDATES = 200  # of each leg
 MAX_BYTES = 4_000_000  # of notes that one search reads, while there is no index to ask
@@ -133,7 +133,7 @@ def _hit(scored: Scored, place: Place) -> Hit:
         start_line=place.start_line,
         end_line=place.end_line,
         score=round(scored.score, 4),
-        snippet=ranking.snippet(scored).text,
+        snippet=ranking.snippet(scored),
         source="transcript" if place.kind == "transcript" else "memory",
         at=at,
     )
@@ -146,11 +146,11 @@ def _milliseconds(day: date) -> int:
 def _statistics(
     candidates: Sequence[Candidate], query: words.Query, tokenize: words.Tokenize
 ) -> Statistics:
-    texts = [matching.prepare(each.text, each.heading, tokenize) for each in candidates]
+    texts = [words.prepare(each.text, each.heading, tokenize) for each in candidates]
     length = sum(text.length for text in texts) / max(1, len(texts))
     if not texts or not query.terms:
         return Statistics(len(texts), length, {})
-    counts = matching.match(texts, query, [1.0] * len(query.terms)).counts
+    counts = words.match(texts, query, [1.0] * len(query.terms)).counts
     seen = (counts > 0).sum(axis=0).tolist()
     terms = [term.tokens for term in query.terms]
     return Statistics(len(texts), length, dict(zip(terms, seen, strict=True)))

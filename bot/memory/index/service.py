@@ -20,9 +20,8 @@ from bot.memory.index.file import Extension, load_vec, run
 from bot.memory.index.readers import Readers
 from bot.memory.index.reading import watch
 from bot.memory.index.store import SourceRow, Store
-from bot.memory.index.values import Counts, Document, Forgotten, Probe, Status
 from bot.memory.index.writer import Writer
-from bot.memory.search import Findings, Mode
+from bot.memory.search import Counts, Document, Findings, Forgotten, Mode, Probe, Status
 
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one sync
 FRESHEN = 0.3  # seconds a search waits for edits that were noticed and are not indexed yet

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from bot.memory import chunking, forgetting, layout, words
 from bot.memory.chunking import Passage
 from bot.memory.index.file import SCOPE_MARK, VECTORS, Generation, IndexFile, run
-from bot.memory.index.values import Counts
-from bot.memory.search import Source
+from bot.memory.search import Counts, Source
 from bot.storage import Row, Value
 
 

@@ -22,7 +22,7 @@ from bot.memory.index.builder import Builder, DimsChanged, Outcome
 from bot.memory.index.cache import EmbeddingCache
 from bot.memory.index.file import Extension, Generation, IndexFile
 from bot.memory.index.store import SourceRow, Store
-from bot.memory.index.values import Counts
+from bot.memory.search import Counts
 
 T = TypeVar("T")
 

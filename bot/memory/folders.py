@@ -1,22 +1,66 @@
-"""Moving the notes of a space to another folder, whatever stands there already.
+"""The folders of the workspace: what a new one begins with, and moving a space's notes to another.
 
-A kill at any moment leaves every word in one of the two folders, and doing it again completes it.
+What a person has written is never touched. A kill at any moment of a move leaves every word in one
+of the two folders, and doing it again completes it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal
 
+import structlog
+
 from bot.errors import ToolError
 from bot.memory import disk
-from bot.memory.layout import MEMORY_FILE, NOTES_FOLDER, SUFFIX
+from bot.memory.layout import BOOTSTRAP, MEMORY_FILE, NOTES_FOLDER, SUFFIX
+from bot.storage import private
 
 Moved = Literal["moved", "merged", "left"]
 
 _CLAIMED = ".moving"  # what a file is called while its words are being added to another one
+
+log = structlog.get_logger(__name__)
+
+
+def source() -> Traversable:
+    """Where the templates are: inside the installed package, or in the repository's `config`."""
+    packaged = resources.files("bot.memory").joinpath("workspace")
+    if packaged.is_dir():
+        return packaged
+    return Path(__file__).parents[2] / "config" / "workspace"
+
+
+def prepare(workspace: Path) -> int:
+    """Copy the templates into a workspace that has none of these files yet; how many were copied.
+
+    A workspace with any of them is somebody's own: what is missing there was left out on purpose.
+    The `memory.md` of an older one becomes MEMORY.md.
+    """
+    try:
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if done := adopt(workspace):
+            log.warning("workspace.older_memory", done=done)
+        if any((workspace / name).exists() for name in BOOTSTRAP):
+            return 0
+        copied = 0
+        for template in sorted(source().iterdir(), key=lambda file: file.name):
+            if template.name not in BOOTSTRAP:
+                continue
+            # "x": should another process be quicker, its file stays.
+            path = workspace / template.name
+            with open(path, "x", encoding="utf-8", opener=private.opener) as file:
+                file.write(template.read_text("utf-8"))
+            copied += 1
+    except OSError as error:
+        log.warning("workspace.not_prepared", error=type(error).__name__)
+        return 0
+    log.info("workspace.prepared", files=copied)
+    return copied
 
 
 def move(workspace: Path, old: str, new: str) -> Moved:
