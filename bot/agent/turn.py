@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from bot.agent.models import Model, Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage
-from bot.agent.replies import is_silent, may_become_silent, spoken
+from bot.agent.replies import may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable
@@ -97,7 +97,7 @@ class TurnResult:
 
 
 class Turn:
-    """A turn in progress. `run` it in a task of its own; `stop` may be called meanwhile."""
+    """A turn in progress: `run` it, and `stop` it meanwhile if need be."""
 
     def __init__(self, request: TurnRequest, toolbox: Toolbox, on_text: OnText | None) -> None:
         self._request = request
@@ -106,41 +106,28 @@ class Turn:
         self._messages: list[Message] = list(request.messages)
         self._shown: list[Message] = list(request.messages)  # with results cut that left no room
         self._said: list[str] = []  # the text of each finished reply
-        self._writing: list[str] = []  # the deltas of the reply being written
-        self._held_back = True
+        self._writing = ""  # the reply being written …
+        self._partial = ""  # … as far as it may be shown
         self._usage = Usage()
         self._context_tokens = 0
         self._used = request.used + self._weight(request.messages)
         self._silent = False
         self._exhausted = False
         self._deadline: float | None = None
-        self._task: asyncio.Task[TurnResult] | None = None
-        self._begun = False
+        self._limit: asyncio.Timeout | None = None
         self._stopped = False
 
-    def start(self) -> asyncio.Task[TurnResult]:
-        """Begin, and return the task that ends with the result."""
-        self._task = asyncio.create_task(self._run())
-        return self._task
-
-    def stop(self) -> None:
-        """End as soon as possible; the result keeps what was written so far."""
-        if self._task is not None and not self._task.done():
-            self._stopped = True
-            if self._begun:  # a task cancelled before its first step would have no result
-                self._task.cancel()
-
-    async def _run(self) -> TurnResult:
-        self._begun = True
+    async def run(self) -> TurnResult:
+        """Run it to its end; whatever goes wrong is told in the result."""
+        if self._stopped:
+            return self._result(stopped=True)
         self._deadline = asyncio.get_running_loop().time() + self._request.timeout
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout_at(self._deadline) as self._limit:
                 stop = await self._steps()
-        except asyncio.CancelledError:
-            if not self._stopped:
-                raise
-            return self._result(stopped=True)
         except TimeoutError:
+            if self._stopped:
+                return self._result(stopped=True)
             return self._result(error=ModelTimeout())
         except ModelError as exc:
             return self._result(error=exc)
@@ -148,40 +135,49 @@ class Turn:
             # A mistake of ours: told and kept like any other failure, or it would be tried forever.
             log.exception("turn.failed")
             return self._result(error=ModelError())
+        finally:
+            self._limit = None
         failure = _FAILURES.get(stop)
         return self._result(stop=stop) if failure is None else self._result(error=failure())
 
+    def stop(self) -> None:
+        """End as soon as possible; the result keeps what was written so far."""
+        self._stopped = True
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(0)  # its time is over
+
     async def _steps(self) -> StopReason:
-        if self._stopped:  # before the first step
-            raise asyncio.CancelledError
-        for _ in range(self._request.max_steps):
-            self._make_room()
+        asked = self._request
+        for _ in range(asked.max_steps):
             reply = await self._reply()
             if reply.stop == "tool_use":
-                self._add(await self._run_tools(reply.message))
-                if self._request.on_context is not None:
-                    self._request.on_context(self._used)
+                uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
+                results = [await self._toolbox.run(use, asked.context) for use in uses]
+                self._add(storable(Message("user", tuple(results))))
+                if asked.on_context is not None:
+                    asked.on_context(self._used)
             elif reply.stop != "paused":
                 return reply.stop
-        log.warning("turn.too_many_steps", steps=self._request.max_steps)
-        if self._request.purpose != "chat":
+        log.warning("turn.too_many_steps", steps=asked.max_steps)
+        if asked.purpose != "chat":
             return "end"
-        self._make_room()
         reply = await self._reply(may_call=False)
         self._exhausted = not reply.message.text.strip()
         return "end" if reply.stop in {"tool_use", "paused"} else reply.stop
 
     async def _reply(self, *, may_call: bool = True) -> Reply:
+        """Ask for one reply, and take it up as far as a transcript can hold it.
+
+        Raises:
+            ModelError: the model failed, or the request does not fit.
+        """
+        self._make_room()
         asked = self._request
-        shown = (
-            self._shown
-            if may_call
-            else [*self._shown, Message("user", (Text(_LAST_WORD, note=True),))]
-        )
+        last_word = () if may_call else (Message("user", (Text(_LAST_WORD, note=True),)),)
         request = Request(
             model=asked.model_name,
             system=asked.system,
-            messages=(*asked.history, *shown),
+            messages=(*asked.history, *self._shown, *last_word),
             tools=asked.tools,
             max_tokens=asked.max_tokens,
             language=asked.language,
@@ -193,7 +189,6 @@ class Turn:
             may_call=may_call,
             deadline=self._deadline,
         )
-        self._held_back = True
         reply: Reply | None = None
         async with aclosing(asked.model.stream(request)) as events:
             async for event in events:
@@ -203,25 +198,28 @@ class Turn:
                     reply = event
         if reply is None:
             raise ModelBadReply
+        message = storable(reply.message)
         if not may_call:  # whatever it calls now is not run
-            words = tuple(b for b in reply.message.blocks if not isinstance(b, ToolUse))
-            reply = replace(reply, message=replace(reply.message, blocks=words))
-        self._writing.clear()
-        if is_silent(reply.message.text):
-            self._silent = True
-        else:
-            self._said.append(spoken(reply.message.text))
-        if reply.message.blocks:
-            self._add(storable(reply.message))
-        self._count(reply.usage)
-        return reply
+            words = tuple(b for b in message.blocks if not isinstance(b, ToolUse))
+            message = replace(message, blocks=words)
+        said = spoken(message.text)
+        self._silent = self._silent or bool(message.text.strip() and not said.strip())
+        self._said.append(said)
+        self._writing = self._partial = ""
+        if message.blocks:
+            self._add(message)
+        self._usage += reply.usage
+        self._context_tokens = reply.usage.context_tokens
+        self._used = self._context_tokens or self._used
+        return replace(reply, message=message)
 
     def _write(self, words: str) -> None:
         """More words came: show them, unless all of them may still become silence."""
-        self._writing.append(words)
-        if self._held_back:
-            self._held_back = may_become_silent("".join(self._writing))
-        if self._on_text is not None and not self._held_back:
+        self._writing += words
+        if not self._partial and may_become_silent(self._writing):
+            return
+        self._partial = well_formed(spoken(self._writing))
+        if self._on_text is not None:
             self._on_text(self._text())
 
     def _add(self, message: Message) -> None:
@@ -248,23 +246,10 @@ class Turn:
         if self._used > self._request.room:
             raise ModelContextFull("the messages alone fill the window")
 
-    async def _run_tools(self, message: Message) -> Message:
-        context = self._request.context
-        uses = (block for block in message.blocks if isinstance(block, ToolUse))
-        return storable(Message("user", tuple([await self._toolbox.run(u, context) for u in uses])))
-
-    def _count(self, usage: Usage) -> None:
-        self._usage += usage
-        self._context_tokens = usage.context_tokens
-        self._used = usage.context_tokens or self._used
-
-    def _partial(self) -> str:
-        """The reply being written, as far as it may be shown."""
-        return "" if self._held_back else spoken("".join(self._writing))
-
     def _text(self) -> str:
-        parts = (*self._said, self._partial())
-        return well_formed("\n\n".join(part.strip() for part in parts if part.strip()))
+        """What the person reads of it so far."""
+        parts = (part.strip() for part in (*self._said, self._partial))
+        return "\n\n".join(part for part in parts if part)
 
     def _result(
         self,
@@ -273,18 +258,17 @@ class Turn:
         stopped: bool = False,
         error: ModelError | None = None,
     ) -> TurnResult:
-        partial = well_formed(self._partial())
-        messages = tuple(self._messages)
-        if partial.strip():
-            messages = (*messages, Message("assistant", (Text(partial),)))
+        messages, reply = self._messages, self._text()
+        if self._partial.strip():
+            messages = [*messages, Message("assistant", (Text(self._partial),))]
         return TurnResult(
             messages=tuple(repaired(messages)),
-            reply=self._text(),
+            reply=reply,
             stop=stop,
             usage=self._usage,
             context_tokens=self._context_tokens,
             stopped=stopped,
-            silent=self._silent and not self._text(),
+            silent=self._silent and not reply,
             exhausted=self._exhausted,
             was_cut=self._shown != self._messages,
             error=error,

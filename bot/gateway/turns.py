@@ -103,9 +103,5 @@ class TurnRunner:
 
     async def _turn(self, key: str, request: TurnRequest, presence: Presence) -> TurnResult:
         turn = Turn(request, self._toolbox, presence.show if presence.shows_text else None)
-        task = turn.start()
-        try:
-            with self._running.running(key, turn):
-                return await task
-        finally:
-            task.cancel()  # when this lane is cancelled; harmless when it is finished
+        with self._running.running(key, turn):
+            return await turn.run()

@@ -180,11 +180,7 @@ class Flusher:
             self._toolbox,
             None,
         )
-        task = turn.start()
-        try:
-            return (await task).error
-        finally:
-            task.cancel()  # when time is up; harmless when it is finished
+        return (await turn.run()).error
 
     async def _wishes(self, context: ToolContext) -> str:
         """What the operator wants, from AGENTS.md and the configuration; empty without any."""

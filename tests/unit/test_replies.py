@@ -107,7 +107,7 @@ async def run(pieces: tuple[str, ...]) -> tuple[TurnResult, list[str]]:
         max_steps=1,
         timeout=60,
     )
-    result = await Turn(request, Toolbox(()), drafts.append).start()
+    result = await Turn(request, Toolbox(()), drafts.append).run()
     return result, drafts
 
 

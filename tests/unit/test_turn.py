@@ -38,7 +38,7 @@ def turn(model: ScriptedModel, *, timeout: float = 10, max_steps: int = 4) -> Tu
 async def test_a_turn_stopped_before_its_first_step_has_a_result():
     model = ScriptedModel()
     found = turn(model)
-    task = found.start()
+    task = asyncio.create_task(found.run())
     found.stop()
     result = await asyncio.wait_for(task, 5)
     assert (result.stopped, result.reply, result.messages) == (True, "", (ASKED,))
@@ -48,8 +48,7 @@ async def test_a_turn_stopped_before_its_first_step_has_a_result():
 async def test_stopping_more_than_once_and_afterwards_is_harmless():
     model = ScriptedModel(script=lambda _: "one two", gate=asyncio.Event())
     found = turn(model)
-    found.stop()  # before it was started
-    task = found.start()
+    task = asyncio.create_task(found.run())
     await model.started.wait()
     found.stop()
     found.stop()
@@ -62,7 +61,7 @@ async def test_stopping_more_than_once_and_afterwards_is_harmless():
 
 async def test_a_turn_that_is_cancelled_from_outside_has_no_result():
     model = ScriptedModel(gate=asyncio.Event())
-    task = turn(model).start()
+    task = asyncio.create_task(turn(model).run())
     await model.started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -79,21 +78,21 @@ async def test_a_turn_that_is_cancelled_from_outside_has_no_result():
     ],
 )
 async def test_every_failure_is_a_result_that_keeps_what_was_asked(answer, error):
-    result = await turn(ScriptedModel(script=lambda _: answer)).start()
+    result = await turn(ScriptedModel(script=lambda _: answer)).run()
     assert type(result.error) is error
     assert result.messages[0] == ASKED
 
 
 async def test_a_model_that_takes_too_long_keeps_what_it_wrote():
     model = ScriptedModel(script=lambda _: "one two", gate=asyncio.Event())
-    result = await turn(model, timeout=0.01).start()
+    result = await turn(model, timeout=0.01).run()
     assert type(result.error) is ModelTimeout
     assert result.reply == "one"
 
 
 async def test_tools_without_end_end_after_the_most_steps_with_every_call_answered():
     model = ScriptedModel(script=lambda _: calls("nothing", x=1))
-    result = await turn(model, max_steps=3).start()
+    result = await turn(model, max_steps=3).run()
     assert [request.may_call for request in model.requests] == [True, True, True, False]
     assert result.exhausted
     assert result.reply == ""
@@ -109,7 +108,7 @@ async def test_a_turn_stopped_between_a_call_and_its_result_answers_the_call():
     model = ScriptedModel(script=script)
     found = turn(model)
     model.gate = asyncio.Event()
-    task = found.start()
+    task = asyncio.create_task(found.run())
     await model.started.wait()
     found.stop()
     result = await asyncio.wait_for(task, 5)
@@ -124,7 +123,7 @@ async def test_after_the_most_steps_the_model_is_asked_for_words_once_more():
     model = ScriptedModel(
         script=lambda r: calls("nothing") if r.may_call else "What I found so far"
     )
-    result = await turn(model, max_steps=3).start()
+    result = await turn(model, max_steps=3).run()
     assert (result.reply, result.stop, result.exhausted) == ("What I found so far", "end", False)
     last = model.requests[-1]
     assert "no more tools" in last.messages[-1].blocks[-1].text
