@@ -43,23 +43,8 @@ class Prefixes:
     ) -> Snapshot:
         """The prefix for a session as one view sees it; `limit` is the window in tokens."""
         name = name_of(view)
-        found = live.snapshots.get(name)
-        if found is None:
-            in_room = live.session.chat_type != "direct"
-            found = await self._make(view, language, tools, limit, in_room=in_room)
-            live.snapshots[name] = found
-            live.unsaved.append(name)
-        return found
-
-    async def _make(
-        self,
-        view: MemoryView,
-        language: str,
-        tools: tuple[ToolSpec, ...],
-        limit: int,
-        *,
-        in_room: bool,
-    ) -> Snapshot:
+        if name in live.snapshots:
+            return live.snapshots[name]
         memory = self._config.memory
         cap = min(persona.FILE_CAP, int(memory.max_injected_chars * MEMORY_SHARE))
         files = [
@@ -77,11 +62,14 @@ class Prefixes:
             language=language,
             tools=[tool.name for tool in tools],
             cite=self.cites(view),
-            silent=TOKENS[0] if in_room else "",
+            silent=TOKENS[0] if live.session.chat_type != "direct" else "",
             # Files that people write may be long.
             persona=await asyncio.to_thread(persona.assemble, files, limit // PERSONA_SHARE),
         )
-        return Snapshot(self._share(system), self._share(_to_json(tools)))
+        made = Snapshot(self._share(system), self._share(_to_json(tools)))
+        live.snapshots[name] = made
+        live.unsaved.append(name)
+        return made
 
     def cites(self, view: MemoryView) -> bool:
         """Whether the files that an answer rests on are named to those who read it."""
