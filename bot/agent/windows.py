@@ -16,7 +16,6 @@ from bot.context.budget import Budget, Window
 from bot.context.calibration import Calibration
 from bot.context.tokens import Count, TokenCounter
 from bot.errors import StorageError
-from bot.sessions.store import Session
 from bot.storage.meta import MetaStore
 
 log = structlog.get_logger(__name__)
@@ -83,11 +82,7 @@ class Windows:
         """A service reported so many tokens for what was estimated."""
         self._calibration = self._calibration.learn(model, estimated, reported)
 
-    async def of(self, session: Session) -> Room:
-        """The room of a session."""
-        return await self.named(session.model)
-
-    async def named(self, chosen: str) -> Room:
+    async def of(self, chosen: str) -> Room:
         """The room of sessions that chose a model, by its name; empty for the default one."""
         model, name = self._models.pick(chosen)
         sizes = await model.window(name)

@@ -87,7 +87,7 @@ class NoticeSweep:
         """
         count = 0
         for model in await self._database.read(store.open_models) if self._levels else ():
-            room = await self._windows.named(model)
+            room = await self._windows.of(model)
             for level in self._levels:
                 used = -(-level * room.budget.compact_above // 100)
                 found = await self._database.read(

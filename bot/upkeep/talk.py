@@ -82,7 +82,7 @@ class Talks:
             StorageError: it cannot be read.
         """
         live = await self.live.get(session_id)
-        return Talk(live, conversation, await self.windows.of(live.session))
+        return Talk(live, conversation, await self.windows.of(live.session.model))
 
     async def resumed(self, session: Session) -> Talk:
         """A session with no message at hand, for whoever wrote in it last.
