@@ -11,13 +11,12 @@ from bot.agent.tools.provenance import (
     Sources,
     already,
     as_others,
-    is_strange,
     provenance_of,
     sources_of,
     spoken_by_bot,
 )
 from bot.memory.notes import Place
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.messages import CLEAN, Message, Text, ToolResult, ToolUse
 from bot.scope import MAIN_SPACE, MemoryView
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -183,7 +182,7 @@ def test_of_a_conversation_several_people_share_nothing_is_one_persons():
     ],
 )
 def test_what_may_hold_others_words(block: Text | ToolResult, strange: bool):  # noqa: FBT001
-    assert is_strange(user(block)) is strange
+    assert bool(user(block).origins - CLEAN) is strange
 
 
 LINES = "# Boats\n\n- A dinghy\n* My boat is called Orinoco <!-- owner -->\n"

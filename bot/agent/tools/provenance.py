@@ -14,7 +14,7 @@ from bot.context import extract
 from bot.memory import markdown
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Place
-from bot.messages import CARRIED, CLEAN, Block, Message, Text, ToolResult, Whose, mixture
+from bot.messages import CARRIED, CLEAN, Message, Text, ToolResult, Whose, mixture
 
 OWN_SHARE = 0.6  # of the words must be the person's, for it to be what they said
 LONG = 30  # characters; a shorter text may stand inside another by chance
@@ -99,11 +99,6 @@ def as_others(messages: Iterable[Message]) -> tuple[Message, ...]:
     )
 
 
-def is_strange(message: Message) -> bool:
-    """True when a message may hold words that are not those of whoever said it."""
-    return bool(message.origins - CLEAN)
-
-
 def already(text: str, recalled: Sequence[Recalled], files: Mapping[str, str]) -> Place | None:
     """Where exactly this stands, in what was recalled in this turn or in one of the files."""
     wanted = markdown.normal(text)
@@ -128,12 +123,13 @@ def _standing(line: str) -> str:
 
 def _marked(message: Message, origin: Whose) -> Message:
     """The message with its clean words as others'."""
-
-    def marked(block: Block) -> Block:
-        is_plain = isinstance(block, Text) and not block.note and block.origin in CLEAN
-        return replace(block, origin=origin) if is_plain else block
-
-    return Message(message.role, tuple(marked(block) for block in message.blocks))
+    blocks = [
+        replace(block, origin=origin)
+        if isinstance(block, Text) and not block.note and block.origin in CLEAN
+        else block
+        for block in message.blocks
+    ]
+    return Message(message.role, tuple(blocks))
 
 
 def _has_strange(text: str, sources: Sources) -> bool:
