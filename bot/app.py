@@ -54,8 +54,7 @@ from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
 from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES
-from bot.identity import Policy
-from bot.identity.directory import Directory
+from bot.identity import Directory, Policy
 from bot.identity.routing import channels_of
 from bot.ledger import Ledger
 from bot.memory.search import Searcher

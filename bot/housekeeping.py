@@ -19,7 +19,7 @@ from bot.gateway.books import read_books
 from bot.gateway.desk import HealthBoard
 from bot.gateway.doors import DAY_MS
 from bot.gateway.memory import INDEX_FOLDER, Memory
-from bot.identity.directory import Directory
+from bot.identity import Directory
 from bot.metrics import Metrics
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import inbox

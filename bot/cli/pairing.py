@@ -39,7 +39,9 @@ def list_(config: ConfigOption = None) -> None:
     )
     if not waiting and not approved:
         typer.echo("Nobody has asked yet.")
-    own = {each.seat for each in joined if routing.is_owner(loaded.config.session, *each.root)}
+    own = {
+        each.seat for each in joined if routing.person_of(loaded.config.session, each.root).is_owner
+    }
     for found in waiting:
         since = local_time(found.asked_at)
         typer.echo(f"waiting   {_who(found)}  code {found.code}  since {since}")
@@ -55,7 +57,7 @@ def approve(channel: str, code: str, me: MeOption = None, config: ConfigOption =
     asks = reading(loaded.config, lambda tx: pairing.holder(tx, channel, code, now))
     if asks is None:
         raise _no_such_code(channel)
-    is_configured = routing.is_configured(loaded.config.session, asks.seat)
+    is_configured = routing.person_of(loaded.config.session, asks.seat).is_configured
     if me and is_configured:
         raise ConfidantError(
             f"Whose account {_who(asks)} is stands in the configuration (session.owner or "

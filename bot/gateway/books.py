@@ -6,9 +6,8 @@ import structlog
 
 from bot.channel import Address
 from bot.gateway import pairing
-from bot.identity import Books
-from bot.identity.books import MAX_CHOSEN
-from bot.identity.directory import Directory
+from bot.identity import Books, Directory
+from bot.identity.values import MAX_CHOSEN
 from bot.sessions import links, rooms
 from bot.storage import Database, Transaction
 

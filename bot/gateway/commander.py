@@ -92,6 +92,7 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> None
         return
     message = replace(inbound, text=answer.message)
     inbox.bind(draft.tx, waiting.id, after.id, message)
-    command = command_of(message, parse(message.text))
+    parsed = parse(message.text)
+    command = command_of(message, parsed) if parsed is not None else None
     conversation = replace(waiting.conversation, command=command)
     draft.answer(Waiting(waiting.id, waiting.key, after.id, message, conversation))

@@ -12,8 +12,7 @@ from bot.agent.turn import RunningTurns
 from bot.channel import Admins, Channel, Health
 from bot.commands.base import Call
 from bot.context.report import Report
-from bot.identity import Activation, Link
-from bot.identity.directory import Directory
+from bot.identity import Activation, Directory, Link
 from bot.ledger import Ledger
 from bot.sessions.reset import Reason
 from bot.sessions.store import Session

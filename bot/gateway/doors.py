@@ -19,8 +19,7 @@ from bot.clock import Clock
 from bot.gateway import pairing
 from bot.gateway.rooms import Overheard
 from bot.i18n import language_of, text
-from bot.identity import Conversation, Facts, Verdict
-from bot.identity.directory import Directory
+from bot.identity import Conversation, Directory, Facts, Verdict
 from bot.identity.message import pointed
 from bot.ledger import Draft, Ledger
 from bot.metrics import Metrics
@@ -150,7 +149,7 @@ class RoomDoor:
             draft.then(lambda: self._told.__setitem__(key, now))
             if not rooms.warn(draft.tx, key, now, DAY_MS):
                 return False
-            draft.say(facts.address, words, "notice", language=language)
+            draft.say(conversation.address, words, "notice", language=language)
             return True
 
         if (await self._ledger.write(now, work)).result:

@@ -25,8 +25,7 @@ from bot.gateway.desk import HealthBoard
 from bot.gateway.doors import RoomDoor, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
-from bot.identity import Conversation, Parsed, Verdict
-from bot.identity.directory import Directory
+from bot.identity import Conversation, Directory, Parsed, Verdict
 from bot.identity.message import is_abort
 from bot.ledger import Draft, Ledger
 from bot.metrics import Drops, Metrics

@@ -17,7 +17,7 @@ from bot.gateway.attempts import Attempts, is_hopeless
 from bot.gateway.commander import Commander
 from bot.gateway.doors import Admitted
 from bot.i18n import text
-from bot.identity.directory import Directory
+from bot.identity import Directory
 from bot.ledger import Ledger
 from bot.sessions import inbox
 from bot.sessions.inbox import Waiting

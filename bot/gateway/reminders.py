@@ -8,7 +8,7 @@ import structlog
 
 from bot.clock import Clock
 from bot.i18n import text
-from bot.identity.directory import Directory
+from bot.identity import Directory
 from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store

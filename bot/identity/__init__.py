@@ -4,17 +4,17 @@
 """
 
 from bot.identity.access import Verdict
-from bot.identity.books import Books
-from bot.identity.conversation import Conversation, Generation, resolve
+from bot.identity.conversation import Conversation, Directory, resolve
 from bot.identity.message import Parsed
-from bot.identity.policy import Policy
-from bot.identity.values import MANY, Activation, Facts, Link, Place, Seat, Spot
+from bot.identity.policy import Generation, Policy
+from bot.identity.values import MANY, Activation, Books, Facts, Link, Place, Seat, Spot
 
 __all__ = [
     "MANY",
     "Activation",
     "Books",
     "Conversation",
+    "Directory",
     "Facts",
     "Generation",
     "Link",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from bot.channel import ChannelConfig, GroupConfig
+from bot.channel import ChannelConfig
 from bot.identity.values import Facts
 
 
@@ -48,17 +48,14 @@ def _in_room(config: ChannelConfig, facts: Facts, *, is_owner: bool) -> Verdict:
         return Verdict.DECLINE
     if not facts.sender:
         return Verdict.LISTEN
-    allowed = _speakers(config, room)
+    # Whom the room names itself, else whom the channel names, else everyone.
+    if room is not None and "allow_from" in room.model_fields_set:
+        allowed = room.allow_from
+    else:
+        allowed = config.group_allow_from or ("*",)
     if is_owner or "*" in allowed or _names(allowed, facts):
         return Verdict.ALLOW
     return Verdict.LISTEN
-
-
-def _speakers(config: ChannelConfig, room: GroupConfig | None) -> tuple[str, ...]:
-    """Who may talk in a room: whom it names itself, else whom the channel names, else everyone."""
-    if room is not None and "allow_from" in room.model_fields_set:
-        return room.allow_from
-    return config.group_allow_from or ("*",)
 
 
 def _names(entries: Iterable[str], facts: Facts) -> bool:

@@ -1,8 +1,10 @@
-"""`resolve`: everything about a message's who and where, worked out once into one value."""
+"""`resolve`: everything about a message's who and where, worked out once into one value.
+
+`Directory` knows by which configuration and books that is done now.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
@@ -10,56 +12,28 @@ from bot.channel import Address, ChannelConfig, Inbound
 from bot.i18n import language_of
 from bot.identity import access, routing
 from bot.identity.access import Verdict
-from bot.identity.books import Books
 from bot.identity.message import Parsed, addressed, command_of, parse
-from bot.identity.policy import Policy
-from bot.identity.values import MANY, Activation, Facts, Link, Place, Seat
+from bot.identity.policy import Generation, Policy
+from bot.identity.values import MANY, Activation, Books, Facts, Link, Place, Seat, Spot
 from bot.scope import MemoryView, Subject, permits, view_for
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """The configuration and the books that count at one time; a change of either makes another one.
-
-    `roots` says which seat counts as which other one, `joined` which do so for a person. What the
-    configuration says of a seat comes before a link.
-    """
-
-    policy: Policy
-    books: Books
-    version: int
-    roots: Mapping[Seat, Seat]
-    joined: Mapping[str, tuple[Link, ...]]
-
-    @classmethod
-    def of(cls, policy: Policy, books: Books, version: int = 1) -> Generation:
-        """A generation of a configuration and books."""
-        session = policy.config.session
-        links = [each for each in books.links if not routing.is_configured(session, each.seat)]
-        joined: dict[str, tuple[Link, ...]] = {}
-        for link in links:
-            person = routing.person_of(session, *link.root)
-            joined[person] = (*joined.get(person, ()), link)
-        return cls(policy, books, version, {each.seat: each.root for each in links}, joined)
-
-    def person_of(self, seat: Seat) -> str:
-        """The canonical identity of whoever writes from a seat."""
-        return routing.person_of(self.policy.config.session, *self.roots.get(seat, seat))
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """Whose conversation something belongs to, where it takes place, and what is allowed there.
 
-    `place` has the session key. `seat` is the one the sender counts as, `person` their canonical
-    identity, also in a room. `settings` are those of the account and the room. `is_paired` says
-    that a pairing code of theirs was approved, `is_answered` that the model may answer there
-    at all, `is_addressed` that it was said to the bot, and `command` what command it is. It was
-    made from `facts` by `generation`, and holds as long as that one counts.
+    `place` has the session key, `address` is where an answer goes, and `is_direct` says that nobody
+    else reads it. `seat` is the one the sender counts as, `person` their canonical identity, also
+    in a room. `settings` are those of the account and the room. `is_paired` says that a pairing
+    code of theirs was approved, `is_answered` that the model may answer there at all,
+    `is_addressed` that it was said to the bot, and `command` what command it is. It was made from
+    `facts` by `generation`, and holds as long as that one counts.
     """
 
     facts: Facts
     place: Place
+    address: Address
+    is_direct: bool
     seat: Seat
     person: str
     is_owner: bool
@@ -81,16 +55,6 @@ class Conversation:
         return self.place.key
 
     @property
-    def address(self) -> Address:
-        """Where an answer goes."""
-        return self.facts.address
-
-    @property
-    def is_direct(self) -> bool:
-        """True when nobody else reads it."""
-        return self.facts.chat_type == "direct"
-
-    @property
     def is_admitted(self) -> bool:
         """True when whoever speaks may talk to the bot."""
         verdict = self.verdict
@@ -99,7 +63,8 @@ class Conversation:
     @property
     def is_configured(self) -> bool:
         """True when the configuration says whose account it is."""
-        return routing.is_configured(self.generation.policy.config.session, self.facts.seat)
+        session = self.generation.policy.config.session
+        return routing.person_of(session, self.facts.seat).is_configured
 
     @property
     def joined(self) -> tuple[Link, ...]:
@@ -108,8 +73,6 @@ class Conversation:
 
     def renewed(self, generation: Generation) -> Conversation:
         """The same as another generation sees it; what it says stays what it was."""
-        if generation is self.generation:
-            return self
         found = resolve(generation, self.facts)
         return replace(found, command=self.command, is_addressed=self.is_addressed)
 
@@ -122,9 +85,10 @@ class Conversation:
         sender = self.facts.sender
         if not self.is_direct or before in {"", sender}:
             return sender
-        if before == MANY or self.generation.person_of((self.facts.channel, before)) != self.person:
+        if before == MANY:
             return MANY
-        return sender
+        earlier = self.generation.person_of((self.facts.channel, before))
+        return sender if earlier.identity == self.person else MANY
 
 
 def resolve(generation: Generation, facts: Facts, inbound: Inbound | None = None) -> Conversation:
@@ -135,30 +99,35 @@ def resolve(generation: Generation, facts: Facts, inbound: Inbound | None = None
     policy, books = generation.policy, generation.books
     section = policy.section(facts)
     direct = facts.chat_type == "direct"
-    seat = generation.roots.get(facts.seat, facts.seat)
+    # Who it is: the account itself is let in or not, what is theirs belongs to whom it counts as.
+    own_seat = facts.seat
+    person = generation.person_of(own_seat)
+    # An account that was joined by /link gains nothing: whom the configuration names is let in.
+    is_named = person.is_owner
+    if person.seat != own_seat:
+        is_named = routing.person_of(section.session, own_seat).is_owner
+    # Where it is: a room is the one that had its first id.
     first = facts.chat if direct else books.first(facts.spot)
     home = facts if first == facts.chat else replace(facts, chat=first)
     # The configuration may still know a room by the id it had first.
     known = facts if facts.chat in section.config.groups else home
-    settings = section.settings(known)
-    place = routing.place_of(section.session, home, seat)
-    if home is not facts:
-        place = replace(place, chat=facts.chat)
-    person = place.person or routing.person_of(section.session, *seat)
-    activation: Activation = "" if direct else books.chosen.get(place.key, "")
+    key = routing.session_key(section.session, home, person)
     subject = Subject(
         channel=facts.channel,
         account=facts.account,
         chat_type=facts.chat_type,
         chat=first,
         sender=facts.sender,
-        key=place.key,
+        key=key,
         also=() if direct else books.others(home.spot),
     )
-    # An account that was joined by /link gains nothing: whom the configuration names is let in.
-    named = routing.is_owner(section.session, *facts.seat)
-    verdict = access.decide(section.config, known, is_owner=named)
-    who = (facts.channel, facts.account, facts.sender)
+    # What an account said before it was linked is kept under its own name.
+    links = generation.joined.get(person.identity, ())
+    joined = (routing.named(seat) for link in links for seat in (link.root, link.seat))
+    # What is allowed, and what it asks for.
+    settings = section.config if direct else section.room(known)
+    activation: Activation = "" if direct else books.chosen.get(key, "")
+    verdict = access.decide(section.config, known, is_owner=is_named)
     parsed = parse(inbound.text) if inbound is not None else None
     is_addressed = direct
     if inbound is not None and not direct and verdict is Verdict.ALLOW:
@@ -168,37 +137,95 @@ def resolve(generation: Generation, facts: Facts, inbound: Inbound | None = None
         name = policy.config.agent.name
         is_addressed = addressed(settings, inbound, wish, name, is_command=is_own)
     language = settings.language or policy.config.agent.language
-    is_owner = person == routing.OWNER
     return Conversation(
         facts=facts,
-        place=place,
-        seat=seat,
-        person=person,
-        is_owner=is_owner,
+        place=Place(
+            key=key,
+            person=person.identity if direct else "",
+            channel=facts.channel,
+            account=facts.account,
+            chat=facts.chat,
+            thread=facts.thread,
+            chat_type=facts.chat_type,
+        ),
+        address=Address(facts.channel, facts.account, facts.chat, facts.thread),
+        is_direct=direct,
+        seat=person.seat,
+        person=person.identity,
+        is_owner=person.is_owner,
         view=view_for(
             section.scope,
             subject,
-            people=_identities(generation, seat, person),
-            is_owner=is_owner,
+            people=tuple(dict.fromkeys((*person.identities, *joined))),
+            is_owner=person.is_owner,
         ),
         language=language_of(facts.locale if language == "auto" else language),
         # A room has no time zone of its own, whoever speaks in it: it lives where the program does.
-        zone=policy.zone_of(person) if direct else policy.zone,
+        zone=policy.zone_of(person.identity) if direct else policy.zone,
         settings=settings,
         activation=activation,
         verdict=verdict,
-        is_paired=verdict is Verdict.PAIR and who in books.paired,
+        is_paired=verdict is Verdict.PAIR
+        and (facts.channel, facts.account, facts.sender) in books.paired,
         is_answered=permits(policy.config.send_policy, subject),
         is_addressed=is_addressed,
-        command=command_of(inbound, parsed) if inbound is not None else None,
+        command=command_of(inbound, parsed) if inbound is not None and parsed is not None else None,
         generation=generation,
     )
 
 
-def _identities(generation: Generation, seat: Seat, person: str) -> tuple[str, ...]:
-    """Every identity somebody's conversations may be kept under, the canonical one first."""
-    own = routing.identities_of(generation.policy.config.session, *seat)
-    # What an account said before it was linked is kept under its own name.
-    links = generation.joined.get(person, ())
-    names = (routing.named(each) for link in links for each in (link.root, link.seat))
-    return tuple(dict.fromkeys((*own, *names)))
+class Directory:
+    """Resolves conversations by what counts now; every change makes another generation."""
+
+    def __init__(self, policy: Policy, books: Books | None = None) -> None:
+        self.now = Generation.of(policy, books or Books())
+
+    @property
+    def policy(self) -> Policy:
+        """The configuration that counts now."""
+        return self.now.policy
+
+    def resolve(self, inbound: Inbound) -> Conversation:
+        """The conversation of a message."""
+        return resolve(self.now, Facts.of(inbound), inbound)
+
+    def of(self, facts: Facts) -> Conversation:
+        """The conversation of something with no message at hand."""
+        return resolve(self.now, facts)
+
+    def renewed(self, conversation: Conversation) -> Conversation:
+        """A conversation by what counts now: the same one if nothing has changed since."""
+        if conversation.generation is self.now:
+            return conversation
+        return conversation.renewed(self.now)
+
+    # --- what changes -----------------------------------------------------------------------------
+
+    def configure(self, policy: Policy) -> None:
+        """Another configuration counts from now on."""
+        self._begin(policy, self.now.books)
+
+    def read(self, books: Books) -> None:
+        """These are the books as the database has them."""
+        if books != self.now.books:
+            self._begin(self.policy, books)
+
+    def linked(self, found: tuple[Link, ...]) -> None:
+        """These are all the links there are."""
+        self._begin(self.policy, replace(self.now.books, links=found))
+
+    def admitted(self, channel: str, account: str, sender: str) -> None:
+        """Somebody was let in by pairing."""
+        paired = self.now.books.paired | {(channel, account, sender)}
+        self._begin(self.policy, replace(self.now.books, paired=paired))
+
+    def activated(self, key: str, activation: Activation) -> None:
+        """Something was chosen for a room."""
+        self._begin(self.policy, self.now.books.activated(key, activation))
+
+    def moved(self, spot: Spot, first: str) -> None:
+        """A chat is the one that was called `first`."""
+        self._begin(self.policy, self.now.books.with_moved(spot, first))
+
+    def _begin(self, policy: Policy, books: Books) -> None:
+        self.now = Generation.of(policy, books, self.now.version + 1)

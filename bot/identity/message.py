@@ -62,15 +62,15 @@ def is_abort(text: str) -> bool:
     return text.strip().strip(".!。！").lower() in ABORT_WORDS
 
 
-def command_of(inbound: Inbound, parsed: Parsed | None) -> Parsed | None:
-    """The command that a message gives; `parsed` is what its text is.
+def command_of(inbound: Inbound, parsed: Parsed) -> Parsed | None:
+    """The command that a message gives, if it does; `parsed` is what its text is.
 
     Correcting an old command does not give it again. In rooms there may be other bots:
     "/help@another" is for that one.
     """
-    if parsed is None or inbound.edit_of:
+    if inbound.edit_of or (parsed.to and inbound.chat_type != "direct"):
         return None
-    return None if parsed.to and inbound.chat_type != "direct" else parsed
+    return parsed
 
 
 # --- the mention gate -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the configuration says of people, accounts and rooms, prepared to be asked often."""
+"""What counts at one time: the configuration, prepared to be asked often, and the books."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from bot.channel import ChannelConfig, InChat, ScopeConfig
 from bot.config import Config, SessionConfig
 from bot.identity import routing
-from bot.identity.values import Facts
+from bot.identity.values import Books, Facts, Link, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Section:
         default_factory=dict[tuple[tuple[str, Any], ...], ChannelConfig], repr=False, compare=False
     )
 
-    def settings(self, where: InChat) -> ChannelConfig:
-        """What holds in a chat: in a room its own words before those of the account."""
-        own = self.config.listed(where) if where.chat_type != "direct" else None
+    def room(self, where: InChat) -> ChannelConfig:
+        """What holds in a room: its own words before those of the account."""
+        own = self.config.listed(where)
         if own is None:
             return self.config
         # Rooms that say the same share one: there may be many of them, and each message asks.
@@ -83,6 +83,38 @@ class Policy:
     def zones(self) -> frozenset[ZoneInfo]:
         """Every time zone anybody may live in."""
         return frozenset((self.zone, *map(ZoneInfo, self.config.session.timezones.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The configuration and the books that count at one time; a change of either makes another one.
+
+    `roots` says which seat counts as which other one, `joined` which do so for a person. What the
+    configuration says of a seat comes before a link.
+    """
+
+    policy: Policy
+    books: Books
+    version: int
+    roots: Mapping[Seat, Seat]
+    joined: Mapping[str, tuple[Link, ...]]
+
+    @classmethod
+    def of(cls, policy: Policy, books: Books, version: int = 1) -> Generation:
+        """A generation of a configuration and books."""
+        session = policy.config.session
+        links = [
+            each for each in books.links if not routing.person_of(session, each.seat).is_configured
+        ]
+        joined: dict[str, tuple[Link, ...]] = {}
+        for link in links:
+            person = routing.person_of(session, link.root).identity
+            joined[person] = (*joined.get(person, ()), link)
+        return cls(policy, books, version, {each.seat: each.root for each in links}, joined)
+
+    def person_of(self, seat: Seat) -> routing.Person:
+        """Who writes from a seat, or from the one that it counts as."""
+        return routing.person_of(self.policy.config.session, self.roots.get(seat, seat))
 
 
 def _section(config: Config, section: ChannelConfig) -> Section:

@@ -5,17 +5,17 @@ same key: a ":" inside an id is written "%3a", and an id that lower-casing would
 digest of its exact spelling.
 
 A person is known by a seat: a channel and an id there. An account that was joined to another one
-with /link counts as that one's seat wherever it is asked who somebody is; `as_seat` names it.
+with /link counts as that one's seat wherever it is asked who somebody is.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from bot.channel import DEFAULT_ACCOUNT
 from bot.config import SessionConfig
-from bot.identity.values import Facts, Place, Seat
+from bot.identity.values import Facts, Seat
 
 AGENT = "main"
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
@@ -29,73 +29,81 @@ OWNER_CHANNELS = frozenset({"web", "console"})
 OWNER_SEAT = ("web", "owner")
 
 
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who the configuration says that somebody at a seat is.
+
+    `identity` is the canonical one: the owner's, a linked name, or "<channel>:<id>". `link` is the
+    name of the identity link that names the seat, or empty. `identities` are all that their
+    conversations may be kept under, the canonical one first: a link that was added later joins
+    what was said before it.
+    """
+
+    seat: Seat
+    identity: str
+    link: str
+    identities: tuple[str, ...]
+
+    @property
+    def is_owner(self) -> bool:
+        """True for whoever owns the main memory."""
+        return self.identity == OWNER
+
+    @property
+    def is_configured(self) -> bool:
+        """True for an owner, and for one of a linked person's places."""
+        return self.is_owner or bool(self.link)
+
+
 def named(seat: Seat) -> str:
     """A seat as the configuration writes it: "telegram:42"."""
     return f"{seat[0]}:{seat[1]}"
 
 
-def place_of(config: SessionConfig, facts: Facts, as_seat: Seat | None = None) -> Place:
-    """The conversation of a message, with its session key and person."""
-    direct = facts.chat_type == "direct"
-    return Place(
-        key=session_key(config, facts, as_seat),
-        person=person_of(config, *(as_seat or facts.seat)) if direct else "",
-        channel=facts.channel,
-        account=facts.account,
-        chat=facts.chat,
-        thread=facts.thread,
-        chat_type=facts.chat_type,
-    )
+def person_of(config: SessionConfig, seat: Seat) -> Person:
+    """Who somebody is.
+
+    The owner writes from the page and the terminal of this machine, from what `[session] owner`
+    names, and from every other place that an identity link joins to one of those.
+    """
+    name = named(seat)
+    link = next((link for link, places in config.identity_links.items() if name in places), "")
+    places = config.identity_links[link] if link else (name,)
+    is_owner = seat[0] in OWNER_CHANNELS or name in config.owner
+    if link and not is_owner:
+        owners = {*config.owner, *(f"{channel}:owner" for channel in OWNER_CHANNELS)}
+        is_owner = link in config.owner or not owners.isdisjoint(places)
+    identity = OWNER if is_owner else identity_of(link) if link else name
+    linked = (identity_of(link),) if link else ()
+    return Person(seat, identity, link, tuple(dict.fromkeys((identity, *linked, *places))))
 
 
-def session_key(config: SessionConfig, facts: Facts, as_seat: Seat | None = None) -> str:
-    """The session key; see the table in docs/architecture.md."""
+def session_key(config: SessionConfig, facts: Facts, person: Person) -> str:
+    """The session key of what a person said; see the table in docs/architecture.md."""
     base = f"agent:{AGENT}"
     channel = part(facts.channel)
-    if facts.chat_type == "direct":
-        key = _direct_key(config, facts, base, channel, as_seat or facts.seat)
-        return f"{key}:thread:{part(facts.thread)}" if facts.thread else key
-    # A chat of a kind nobody knows counts as a group: the least that can be shown there.
-    kind = "channel" if facts.chat_type in {"channel", "thread"} else "group"
-    # Two servers may give their rooms the same id.
-    account = "" if facts.account == DEFAULT_ACCOUNT else f"{part(facts.account)}:"
-    key = f"{base}:{channel}:{account}{kind}:{part(facts.chat)}"
-    return f"{key}:topic:{part(facts.thread)}" if facts.thread else key
-
-
-def _direct_key(config: SessionConfig, facts: Facts, base: str, channel: str, seat: Seat) -> str:
-    if config.dm_scope == "main":
-        return f"{base}:main"
-    link = linked(config.identity_links, *seat)
+    if facts.chat_type != "direct":
+        # A chat of a kind nobody knows counts as a group: the least that can be shown there.
+        kind = "channel" if facts.chat_type in {"channel", "thread"} else "group"
+        # Two servers may give their rooms the same id.
+        account = "" if facts.account == DEFAULT_ACCOUNT else f"{part(facts.account)}:"
+        key = f"{base}:{channel}:{account}{kind}:{part(facts.chat)}"
+        return f"{key}:topic:{part(facts.thread)}" if facts.thread else key
+    link, seat = person.link, person.seat
     # A linked person's name is marked, so that nobody's id can spell it.
     peer = f"@{part(link)}" if link else part(seat[1])
-    if config.dm_scope == "per-peer":
+    if config.dm_scope == "main":
+        key = f"{base}:main"
+    elif config.dm_scope == "per-peer":
         # Ids of two platforms may be equal without being the same person.
-        return f"{base}:dm:{peer}" if link else f"{base}:dm:{part(seat[0])}.{peer}"
-    if not link and seat != facts.seat:
-        peer = f"@@{part(named(seat))}"  # no linked name can spell that
-    if config.dm_scope == "per-channel-peer":
-        return f"{base}:{channel}:dm:{peer}"
-    return f"{base}:{channel}:{part(facts.account)}:dm:{peer}"
-
-
-def person_of(config: SessionConfig, channel: str, sender: str) -> str:
-    """The canonical identity of a sender: the owner, a linked name, or "<channel>:<id>"."""
-    if is_owner(config, channel, sender):
-        return OWNER
-    link = linked(config.identity_links, channel, sender)
-    return identity_of(link) if link else f"{channel}:{sender}"
-
-
-def identities_of(config: SessionConfig, channel: str, sender: str) -> tuple[str, ...]:
-    """Every identity a sender's conversations may be kept under, the canonical one first.
-
-    An identity link that was added later joins what was said before it.
-    """
-    link = linked(config.identity_links, channel, sender)
-    places = config.identity_links[link] if link else (f"{channel}:{sender}",)
-    names = (identity_of(link),) if link else ()
-    return tuple(dict.fromkeys((person_of(config, channel, sender), *names, *places)))
+        key = f"{base}:dm:{peer}" if link else f"{base}:dm:{part(seat[0])}.{peer}"
+    else:
+        if not link and seat != facts.seat:
+            peer = f"@@{part(named(seat))}"  # no linked name can spell that
+        is_by_account = config.dm_scope == "per-account-channel-peer"
+        account = f"{part(facts.account)}:" if is_by_account else ""
+        key = f"{base}:{channel}:{account}dm:{peer}"
+    return f"{key}:thread:{part(facts.thread)}" if facts.thread else key
 
 
 def names_of(config: SessionConfig, person: str) -> tuple[str, ...]:
@@ -123,39 +131,6 @@ def channels_of(config: SessionConfig) -> dict[str, frozenset[str]]:
 def identity_of(link: str) -> str:
     """A linked name as an identity; somebody who is called like the owner's is not the owner."""
     return f"@{link}" if link == OWNER else link
-
-
-def is_configured(config: SessionConfig, seat: Seat) -> bool:
-    """Whether the configuration says who this is: an owner, or one of a linked person's places."""
-    return is_owner(config, *seat) or bool(linked(config.identity_links, *seat))
-
-
-def is_owner(config: SessionConfig, channel: str, sender: str) -> bool:
-    """Whether a sender owns the main memory.
-
-    That is the page and the terminal of this machine, whoever `[session] owner` names, and every
-    other place an identity link joins to one of those.
-    """
-    if channel in OWNER_CHANNELS or _names(config.owner, channel, sender):
-        return True
-    link = linked(config.identity_links, channel, sender)
-    if not link:
-        return False
-    places = config.identity_links[link]
-    owners = {*config.owner, *(f"{c}:owner" for c in OWNER_CHANNELS)}
-    return link in config.owner or any(place in owners for place in places)
-
-
-def linked(links: Mapping[str, Sequence[str]], channel: str, sender: str) -> str:
-    """The canonical name of a sender whom an identity link names, or empty."""
-    for name, places in links.items():
-        if _names(places, channel, sender):
-            return name
-    return ""
-
-
-def _names(places: Sequence[str], channel: str, sender: str) -> bool:
-    return f"{channel}:{sender}" in places
 
 
 def part(id_: str, digest: int = DIGEST) -> str:

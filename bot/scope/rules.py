@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.channel import Rule, ScopeConfig
@@ -24,7 +23,8 @@ class Subject:
 
 def allows(config: ScopeConfig, subject: Subject) -> bool:
     """Whether the first matching rule, or else the default, lets a subject see memory."""
-    return _first_action(config.rules, subject, config.default) == "allow"
+    action = next((rule.action for rule in config.rules if _matches(rule, subject)), config.default)
+    return action == "allow"
 
 
 def permits(config: SendPolicyConfig, subject: Subject) -> bool:
@@ -33,13 +33,6 @@ def permits(config: SendPolicyConfig, subject: Subject) -> bool:
     if "deny" in actions:
         return False
     return "allow" in actions or config.default == "allow"
-
-
-def _first_action(rules: Sequence[Rule], subject: Subject, default: str) -> str:
-    for rule in rules:
-        if _matches(rule, subject):
-            return rule.action
-    return default
 
 
 def _matches(rule: Rule, subject: Subject) -> bool:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from bot.config import ResetPolicy
-from bot.identity import Place, Policy
-from bot.identity.directory import Directory
+from bot.identity import Directory, Place, Policy
 from bot.ledger import Draft, Ledger
 from bot.sessions import inbox, reset, store
 from bot.sessions.reset import Reason, SessionTimes

@@ -13,8 +13,7 @@ from bot.agent.windows import Room, Windows
 from bot.channel import Activities, Activity, Channel
 from bot.context import budget
 from bot.context.budget import Budget
-from bot.identity import Conversation
-from bot.identity.directory import Directory
+from bot.identity import Conversation, Directory
 from bot.sessions.store import Session
 from bot.upkeep import policy
 from bot.upkeep.policy import Wish

@@ -11,8 +11,7 @@ from bot.channel import Address
 from bot.config import Config
 from bot.delivery.delivery import Delivery
 from bot.gateway.reminders import Reminders
-from bot.identity import Policy
-from bot.identity.directory import Directory
+from bot.identity import Directory, Policy
 from bot.ledger import Ledger
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler

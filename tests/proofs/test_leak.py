@@ -35,8 +35,7 @@ from hypothesis.stateful import (
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
 from bot.i18n import text
-from bot.identity import Books, Link, Policy, access
-from bot.identity.directory import Directory
+from bot.identity import Books, Directory, Link, Policy, access
 from bot.memory.layout import Target
 from bot.scope import MemoryView
 from bot.scope.view import folder_name
@@ -914,7 +913,7 @@ def codes_stay_good_in_rooms(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
-    from bot.identity.directory import Directory
+    from bot.identity import Directory
 
     linked = Directory.linked
     patch.setattr(

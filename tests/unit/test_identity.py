@@ -15,6 +15,7 @@ from bot.identity import (
     MANY,
     Books,
     Conversation,
+    Directory,
     Facts,
     Generation,
     Link,
@@ -23,7 +24,6 @@ from bot.identity import (
     Verdict,
     resolve,
 )
-from bot.identity.directory import Directory
 from bot.scope.view import folder_name
 from bot.settings import config_model
 from bot.testing import InMemoryChannel
@@ -174,7 +174,8 @@ def test_it_is_the_same_for_the_same_values_and_never_private_in_a_room(facts, l
     generation = Generation.of(policy(), Books(links=links, moved=moved))
     found = resolve(generation, facts)
     assert found == resolve(Generation.of(policy(), Books(links=links, moved=moved)), facts)
-    assert found.address == facts.address
+    assert found.address == Address(facts.channel, facts.account, facts.chat, facts.thread)
+    assert found.place.person == (found.person if found.is_direct else "")
     assert found.is_direct or (not found.view.private and found.view.people == ())
     assert found.view.keys in {(), (found.key,)}
 

@@ -17,8 +17,7 @@ from bot.errors import StorageFull
 from bot.gateway.attempts import MAX_TRIES
 from bot.gateway.doors import Admitted
 from bot.gateway.lanes import Lanes
-from bot.identity import Parsed, Policy
-from bot.identity.directory import Directory
+from bot.identity import Directory, Parsed, Policy
 from bot.sessions import inbox
 from bot.sessions.inbox import Waiting
 from bot.storage import Transaction

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from bot import codes
 from bot.channel import Address, Inbound
 from bot.config import Config
-from bot.identity import Books, Link, Policy, routing
-from bot.identity.directory import Directory
+from bot.identity import Books, Directory, Link, Policy, routing
 from bot.sessions import links
 from bot.sessions.links import VALID_MS, Offer
 from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate

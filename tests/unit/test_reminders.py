@@ -23,8 +23,7 @@ from bot.config import Config
 from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
 from bot.gateway.reminders import BATCH, Reminders
-from bot.identity import Place, Policy
-from bot.identity.directory import Directory
+from bot.identity import Directory, Place, Policy
 from bot.ledger import Ledger
 from bot.scheduler import Scheduler
 from bot.scope import MemoryView

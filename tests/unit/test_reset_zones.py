@@ -9,8 +9,7 @@ import pytest
 
 from bot.channel import Inbound
 from bot.config import Config
-from bot.identity import Policy
-from bot.identity.directory import Directory
+from bot.identity import Directory, Policy
 from tests.fakes.config_channels import load, problems
 
 HOME = ZoneInfo("Europe/Berlin")

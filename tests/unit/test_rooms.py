@@ -250,7 +250,7 @@ def test_moves_are_read_back(tx):
 
 
 def test_choices_are_bounded_in_memory_the_newest_stay(tx, monkeypatch):
-    monkeypatch.setattr("bot.identity.books.MAX_CHOSEN", 3)
+    monkeypatch.setattr("bot.identity.values.MAX_CHOSEN", 3)
     monkeypatch.setattr("bot.gateway.books.MAX_CHOSEN", 3)
     for number, key in enumerate("zabc"):
         rooms.activate(tx, key, "always", number)

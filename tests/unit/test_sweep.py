@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from bot.channel import Inbound
 from bot.config import Config, ResetPolicy
 from bot.errors import StorageFull
-from bot.identity import Policy
-from bot.identity.directory import Directory
+from bot.identity import Directory, Policy
 from bot.ledger import Draft, Ledger
 from bot.sessions import inbox, store
 from bot.sessions.entries import NewEntry
