@@ -38,14 +38,13 @@ from bot.dashboard.memory import MemoryPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.gateway import digests
+from bot.gateway.admission import DAY_MS, Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
-from bot.gateway.books import chat_moved, read_books
 from bot.gateway.commander import Commander
 from bot.gateway.commits import TurnCommits
-from bot.gateway.desk import GatewayDesk, HealthBoard, PeopleDesk
-from bot.gateway.doors import DAY_MS, RoomDoor, TurnDoor
+from bot.gateway.desk import GatewayDesk, PeopleDesk
 from bot.gateway.feed import TranscriptFeed
-from bot.gateway.gateway import Gateway
+from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.media import MediaReader
 from bot.gateway.memory import OWNER_VIEW, Memory, OwnerMemory
@@ -148,7 +147,7 @@ class App:
         await windows.load()
         self._stack.push_async_callback(windows.save)
         self.channels = dict(self._make_channels())
-        health = HealthBoard()
+        connections = Connections(self.metrics)
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
         await memory.open(config.workspace)
@@ -165,12 +164,12 @@ class App:
             models=models,
             windows=windows,
             delivery=delivery,
-            health=health,
+            connections=connections,
             memory=memory,
         )
         await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
-        server = self._server(database, health, memory) if self._parts.dashboard else None
+        server = self._server(database, connections, memory) if self._parts.dashboard else None
         if server is not None:
             self._stack.push_async_callback(server.stop)
         for channel in self.channels.values():
@@ -203,7 +202,7 @@ class App:
         models: Models,
         windows: Windows,
         delivery: Delivery,
-        health: HealthBoard,
+        connections: Connections,
         memory: Memory,
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._parts.clock
@@ -248,7 +247,7 @@ class App:
         )
         desk = GatewayDesk(
             running=running,
-            health=health,
+            connections=connections,
             models=models,
             ledger=ledger,
             prefixes=prefixes,
@@ -258,7 +257,7 @@ class App:
         )
         desks = PeopleDesk(directory, self.channels)
         known = handlers(desk, memory.desk, self.reminders, desks, database)
-        commander = Commander(known, ledger, upkeep, clock)
+        commander = Commander(known, ledger, upkeep, running, clock)
         attempts = Attempts(database=database, ledger=ledger, clock=clock, metrics=self.metrics)
         await attempts.begin()
         requests = Requests(
@@ -280,34 +279,32 @@ class App:
             notes=memory.notes,
             metrics=self.metrics,
         )
+        admission = Admission(
+            directory=directory,
+            database=database,
+            ledger=ledger,
+            clock=clock,
+            metrics=self.metrics,
+        )
         lanes = Lanes(
             config=config.session,
             database=database,
             directory=directory,
             commander=commander,
             attempts=attempts,
-            admit=TurnDoor(directory, ledger, clock, self.metrics).admit,
+            admit=admission.admit,
             run_turn=turns.run,
             overflowed=partial(tell_waiting, ledger, clock, config.session.queue.cap),
         )
         gateway = Gateway(
-            directory=directory,
-            running=running,
+            admission=admission,
             commander=commander,
             lanes=lanes,
             upkeep=upkeep,
-            room_door=RoomDoor(
-                directory=directory,
-                database=database,
-                ledger=ledger,
-                clock=clock,
-                metrics=self.metrics,
-            ),
-            health=health,
+            connections=connections,
             database=database,
             ledger=ledger,
             clock=clock,
-            metrics=self.metrics,
         )
         return gateway, lanes
 
@@ -372,11 +369,13 @@ class App:
                 if channel.capabilities.command_menu and isinstance(channel, CommandMenu):
                     self._spawn(channel.publish_commands(menus))
 
-    def _server(self, database: Database, health: HealthBoard, memory: Memory) -> DashboardServer:
+    def _server(
+        self, database: Database, connections: Connections, memory: Memory
+    ) -> DashboardServer:
         pages = [channel for channel in self.channels.values() if isinstance(channel, HttpRoutes)]
 
         async def readiness() -> Readiness:
-            return await housekeeping.readiness(database, health, memory, self._parts.clock)
+            return await housekeeping.readiness(database, connections, memory, self._parts.clock)
 
         return DashboardServer(
             self._config.dashboard,

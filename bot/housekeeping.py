@@ -15,9 +15,8 @@ from bot.dashboard.health import Check, Readiness
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
-from bot.gateway.books import read_books
-from bot.gateway.desk import HealthBoard
-from bot.gateway.doors import DAY_MS
+from bot.gateway.admission import DAY_MS, read_books
+from bot.gateway.gateway import Connections
 from bot.gateway.memory import INDEX_FOLDER, Memory
 from bot.identity import Directory
 from bot.metrics import Metrics
@@ -116,7 +115,7 @@ def _newest_ms(path: Path, now: int) -> float:
 
 
 async def readiness(
-    database: Database, health: HealthBoard, memory: Memory, clock: Clock
+    database: Database, connections: Connections, memory: Memory, clock: Clock
 ) -> Readiness:
     """Whether each part of the program works, for /readyz."""
     checks: list[Check] = []
@@ -125,7 +124,7 @@ async def readiness(
         checks.append(Check("storage", "ok"))
     except StorageError as exc:
         checks.append(Check("storage", "down", str(exc)))
-    for channel, account, state, detail in health.all():
+    for channel, account, state, detail in connections.all():
         name = channel if account == "default" else f"{channel}/{account}"
         checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
     checks += await _left_over(database, clock() - DAY_MS)

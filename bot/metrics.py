@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-MOST = 50  # different reasons of one channel; a metric keeps every one for good
-LONGEST = 40  # characters of a reason
-OTHER = "other"
-
-_NO_WORD = re.compile(r"[^a-z_]+")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
@@ -87,21 +80,3 @@ class Metrics:
             "How late the event loop was at its last check.",
             registry=self.registry,
         )
-
-
-class Drops:
-    """Counts what channels left out in `Metrics.received`, whatever they call their reasons."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._known: dict[str, set[str]] = {}
-
-    def count(self, channel: str, reason: str) -> None:
-        """Count one update of a channel."""
-        word = _NO_WORD.sub("_", reason.lower())[:LONGEST] or OTHER
-        known = self._known.setdefault(channel, set())
-        if word not in known and len(known) >= MOST:
-            word = OTHER
-        elif word != OTHER:
-            known.add(word)
-        self._metrics.received.labels(channel, f"dropped_{word}").inc()

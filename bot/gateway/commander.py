@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import structlog
 
+from bot.agent.turn import RunningTurns
+from bot.channel import Inbound
 from bot.clock import Clock
 from bot.commands.base import Apply, Call, Handler, saying
 from bot.i18n import text
-from bot.identity import Parsed
-from bot.identity.message import command_of, parse
+from bot.identity import Conversation, Parsed
+from bot.identity.message import command_of, is_abort, parse
 from bot.ledger import Draft, Ledger
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
@@ -30,12 +32,23 @@ class Commander:
         handlers: Mapping[str, Handler],
         ledger: Ledger,
         upkeep: Upkeep,
+        running: RunningTurns,
         clock: Clock,
     ) -> None:
         self._handlers = handlers
         self._ledger = ledger
         self._upkeep = upkeep
+        self._running = running
         self._clock = clock
+
+    def command_in(self, inbound: Inbound, conversation: Conversation) -> Parsed | None:
+        """The command to answer at once, if a message is one.
+
+        "stop" alone is one while a reply is being written.
+        """
+        if conversation.command is None and conversation.key in self._running:
+            return Parsed("stop") if not inbound.edit_of and is_abort(inbound.text) else None
+        return conversation.command
 
     async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
         """Answer a command; what remains to be said to the model is returned as a message."""

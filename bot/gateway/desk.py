@@ -12,6 +12,7 @@ from bot.agent.turn import RunningTurns
 from bot.channel import Admins, Channel, Health
 from bot.commands.base import Call
 from bot.context.report import Report
+from bot.gateway.gateway import Connections
 from bot.identity import Activation, Directory, Link
 from bot.ledger import Ledger
 from bot.sessions.reset import Reason
@@ -23,30 +24,6 @@ from bot.upkeep.usage import report_of
 log = structlog.get_logger(__name__)
 
 
-class HealthBoard:
-    """The latest word of each connection, for `/status` and /readyz."""
-
-    def __init__(self) -> None:
-        self._latest: dict[tuple[str, str], tuple[Health, str]] = {}
-
-    def report(self, channel: str, account: str, health: Health, detail: str) -> None:
-        """Keep it, and log when it changed."""
-        before = self._latest.get((channel, account))
-        self._latest[channel, account] = (health, detail)
-        if before is None or before[0] is not health:
-            log.info(
-                "channel.health",
-                channel=channel,
-                account=account,
-                health=health.value,
-                detail=detail,
-            )
-
-    def all(self) -> list[tuple[str, str, Health, str]]:
-        """Channel, account, health and detail of each connection, in order of name."""
-        return [(*key, *value) for key, value in sorted(self._latest.items())]
-
-
 class GatewayDesk:
     """`bot.commands.base.Desk` over the running turns, the models and the conversations."""
 
@@ -54,7 +31,7 @@ class GatewayDesk:
         self,
         *,
         running: RunningTurns,
-        health: HealthBoard,
+        connections: Connections,
         models: Models,
         ledger: Ledger,
         prefixes: Prefixes,
@@ -63,7 +40,7 @@ class GatewayDesk:
         channels: Mapping[str, Channel],
     ) -> None:
         self._running = running
-        self._health = health
+        self._connections = connections
         self._models = models
         self._ledger = ledger
         self._prefixes = prefixes
@@ -77,7 +54,7 @@ class GatewayDesk:
 
     def health(self) -> list[tuple[str, str, Health, str]]:
         """Each connection: channel, account, health, one sentence."""
-        return self._health.all()
+        return self._connections.all()
 
     def default_model(self) -> str:
         """The model that answers when a session chose none."""

@@ -1,34 +1,31 @@
 """The engine as channels see it: receive, store, allow, route, queue.
 
 `receive` is one transaction: the message, who may talk, which session it belongs to and whether
-that session has just ended by itself.
+that session has just ended by itself. What is to be answered is put down in it, and woken once it
+is on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import structlog
 
 from bot import codes
-from bot.agent.turn import RunningTurns
 from bot.channel import Address, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.menu import menu
 from bot.errors import StorageError
 from bot.gateway import pairing
-from bot.gateway.books import chat_moved
+from bot.gateway.admission import Admission, void_codes
 from bot.gateway.commander import Commander
-from bot.gateway.desk import HealthBoard
-from bot.gateway.doors import RoomDoor, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
-from bot.identity import Conversation, Directory, Parsed, Verdict
-from bot.identity.message import is_abort
+from bot.identity import Conversation, Parsed, Verdict
 from bot.ledger import Draft, Ledger
-from bot.metrics import Drops, Metrics
+from bot.metrics import Metrics
 from bot.sessions import inbox, reset, store
 from bot.sessions.inbox import Waiting
 from bot.sessions.store import Session
@@ -38,7 +35,50 @@ from bot.upkeep import resets
 from bot.upkeep.compaction import undo_button
 from bot.upkeep.upkeep import Upkeep
 
+MOST_REASONS = 50  # for which a channel leaves something out; others are counted as one
+LONGEST_REASON = 40  # characters of it
+OTHER = "other"
+_NO_WORD = re.compile(r"[^a-z_]+")
+
 log = structlog.get_logger(__name__)
+
+
+class Connections:
+    """What channels tell of themselves: how each connection is doing, and what they left out."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._latest: dict[tuple[str, str], tuple[Health, str]] = {}
+        self._reasons: dict[
+            str, set[str]
+        ] = {}  # of each channel; a metric keeps every one for good
+
+    def report(self, channel: str, account: str, health: Health, detail: str) -> None:
+        """Keep the latest word of a connection, and log when its health changed."""
+        before = self._latest.get((channel, account))
+        self._latest[channel, account] = (health, detail)
+        if before is None or before[0] is not health:
+            log.info(
+                "channel.health",
+                channel=channel,
+                account=account,
+                health=health.value,
+                detail=detail,
+            )
+
+    def all(self) -> list[tuple[str, str, Health, str]]:
+        """Channel, account, health and detail of each connection, in order of name."""
+        return [(*key, *value) for key, value in sorted(self._latest.items())]
+
+    def dropped(self, channel: str, reason: str) -> None:
+        """Count one update of a channel, whatever it calls its reason."""
+        word = _NO_WORD.sub("_", reason.lower())[:LONGEST_REASON] or OTHER
+        known = self._reasons.setdefault(channel, set())
+        if word not in known and len(known) >= MOST_REASONS:
+            word = OTHER
+        elif word != OTHER:
+            known.add(word)
+        self._metrics.received.labels(channel, f"dropped_{word}").inc()
 
 
 class Gateway:
@@ -47,30 +87,23 @@ class Gateway:
     def __init__(
         self,
         *,
-        directory: Directory,
-        running: RunningTurns,
+        admission: Admission,
         commander: Commander,
         lanes: Lanes,
-        room_door: RoomDoor,
         upkeep: Upkeep,
-        health: HealthBoard,
+        connections: Connections,
         database: Database,
         ledger: Ledger,
         clock: Clock,
-        metrics: Metrics,
     ) -> None:
-        self._directory = directory
-        self._running = running
-        self._room_door = room_door
-        self._upkeep = upkeep
+        self._admission = admission
         self._commander = commander
         self._lanes = lanes
-        self._health = health
+        self._upkeep = upkeep
+        self._connections = connections
         self._database = database
         self._ledger = ledger
         self._clock = clock
-        self._metrics = metrics
-        self._drops = Drops(metrics)
         self._kept = MetaStore(database, clock)
 
     async def receive(self, inbound: Inbound) -> None:
@@ -79,58 +112,38 @@ class Gateway:
         Raises:
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
-        inbound = inbox.timely(inbound, self._clock())
-        conversation = self._directory.resolve(inbound)
-        if not conversation.is_direct:
-            entered = await self._room_door.enter(inbound, conversation)
-            if entered is None:
-                return
-            inbound = entered
-        elif conversation.verdict not in {Verdict.ALLOW, Verdict.PAIR}:
-            self._count(inbound, "denied")
-            return
-        # A caller that gives up (a request that was broken off) must not leave a stored message
-        # that nobody answers.
-        await asyncio.shield(self._take(inbound, conversation))
-
-    async def chat_moved(self, address: Address, chat: str) -> None:
-        """A chat has another id now: its conversation and its memory go along.
-
-        Raises:
-            StorageError: it could not be noted: offer it again later.
-        """
-        await chat_moved(self._database, self._directory, self._clock(), address, chat)
+        entered = await self._admission.enter(inbox.timely(inbound, self._clock()))
+        if entered is not None:
+            # A caller that gives up (a request that was broken off) must not leave a stored message
+            # that nobody answers.
+            await asyncio.shield(self._take(*entered))
 
     async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
         inbound, body = inbox.storable(inbound)
-        command = conversation.command
-        if command is None and not inbound.edit_of and is_abort(inbound.text):
-            # Said alone it is a command only while a reply is being written.
-            command = Parsed("stop") if conversation.key in self._running else None
+        command = self._commander.command_in(inbound, conversation)
         code = codes.new_code() if conversation.verdict is Verdict.PAIR else ""
         try:
+            # In the transaction: what is stored, and with it what is to be answered.
             commit = await self._ledger.write(
                 self._clock(),
-                lambda draft: self._store(
+                lambda draft: _store(
                     draft, inbound, body, conversation, code, is_command=command is not None
                 ),
             )
         except StorageError:
-            self._room_door.give_back(inbound, conversation)
+            self._admission.give_back(inbound, conversation)
             raise
-        self._count(inbound, commit.result)
+        # After the commit: what is to be answered is woken.
+        self._admission.count(inbound, commit.result)
         self._upkeep.ended(commit.ended)
         if not commit.due:
-            self._room_door.give_back(inbound, conversation)
-        if commit.due and code and not conversation.is_paired:
-            # Another process has just let them in, and the books are read again only now and then.
-            self._directory.admitted(inbound.channel, inbound.account, inbound.sender)
-        for message in commit.due:
-            due = message
-            if conversation.generation is not self._directory.now:
-                due = replace(message, conversation=self._directory.renewed(conversation))
+            self._admission.give_back(inbound, conversation)
+        elif code and not conversation.is_paired:
+            self._admission.paired(inbound)
+        for stored in commit.due:
+            message = self._admission.renewed(stored)
             # A command is answered now, beside a running turn.
-            rest = await self._answered(due, command) if command is not None else due
+            rest = await self._answered(message, command) if command is not None else message
             if rest is not None:
                 await self._lanes.put(rest)
 
@@ -154,6 +167,14 @@ class Gateway:
             must=True,
         )
         return message
+
+    async def chat_moved(self, address: Address, chat: str) -> None:
+        """A chat has another id now: its conversation and its memory go along.
+
+        Raises:
+            StorageError: it could not be noted: offer it again later.
+        """
+        await self._admission.chat_moved(address, chat)
 
     async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
         """The newest `limit` lines of this address's conversations, oldest first."""
@@ -182,54 +203,51 @@ class Gateway:
 
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
         """Say how a connection is doing."""
-        self._health.report(channel, account, health, detail)
+        self._connections.report(channel, account, health, detail)
 
     def dropped(self, channel: str, reason: str) -> None:
         """Count an update that is nothing for the engine; `reason` is one word."""
-        self._drops.count(channel, reason)
+        self._connections.dropped(channel, reason)
 
-    def _store(
-        self,
-        draft: Draft,
-        inbound: Inbound,
-        body: str,
-        conversation: Conversation,
-        code: str,
-        *,
-        is_command: bool,
-    ) -> str:
-        """Store a message and have it answered, if it may be; what became of it, in a word."""
-        place, language = conversation.place, conversation.language
-        row = inbox.store(draft.tx, inbound, body, place.key, draft.now, is_command=is_command)
-        if row is None:
-            return "duplicate"
-        # What was said in a room was looked at before.
-        void = void_codes(draft, inbound, language, answers=True) if conversation.is_direct else ()
-        if code:
-            if any(waiting.is_from(inbound) for waiting in void):
-                inbox.refuse(draft.tx, row, draft.now)  # the next message brings a new one
-                return "unpaired"
-            asked = pairing.ask(draft.tx, inbound, code, draft.now)
-            if not asked.approved:
-                inbox.refuse(draft.tx, row, draft.now)
-                if asked.code:
-                    words = text(language, "pairing.code", code=code, channel=inbound.channel)
-                    draft.say(inbound.address, words, "notice", language=language)
-                return "unpaired"
-        if not is_command and not conversation.is_answered:
+
+def _store(
+    draft: Draft,
+    inbound: Inbound,
+    body: str,
+    conversation: Conversation,
+    code: str,
+    *,
+    is_command: bool,
+) -> str:
+    """Store a message and have it answered, if it may be; what became of it, in a word."""
+    place, language = conversation.place, conversation.language
+    row = inbox.store(draft.tx, inbound, body, place.key, draft.now, is_command=is_command)
+    if row is None:
+        return "duplicate"
+    # What was said in a room was looked at before.
+    void = void_codes(draft, inbound, language, answers=True) if conversation.is_direct else ()
+    if code:
+        if any(waiting.is_from(inbound) for waiting in void):
+            inbox.refuse(draft.tx, row, draft.now)  # the next message brings a new one
+            return "unpaired"
+        asked = pairing.ask(draft.tx, inbound, code, draft.now)
+        if not asked.approved:
             inbox.refuse(draft.tx, row, draft.now)
-            return "refused"
-        policy = conversation.generation.policy
-        arrived = resets.arrive(draft, policy, place, is_command=is_command)
-        session = arrived.session
-        if arrived.reset is not None:
-            _tell_of_reset(draft, session, inbound, language, arrived.reset)
-        inbox.bind(draft.tx, row, session.id)
-        draft.answer(Waiting(row, place.key, session.id, inbound, conversation))
-        return "queued"
-
-    def _count(self, inbound: Inbound, result: str) -> None:
-        self._metrics.received.labels(inbound.channel, result).inc()
+            if asked.code:
+                words = text(language, "pairing.code", code=code, channel=inbound.channel)
+                draft.say(inbound.address, words, "notice", language=language)
+            return "unpaired"
+    if not is_command and not conversation.is_answered:
+        inbox.refuse(draft.tx, row, draft.now)
+        return "refused"
+    policy = conversation.generation.policy
+    arrived = resets.arrive(draft, policy, place, is_command=is_command)
+    session = arrived.session
+    if arrived.reset is not None:
+        _tell_of_reset(draft, session, inbound, language, arrived.reset)
+    inbox.bind(draft.tx, row, session.id)
+    draft.answer(Waiting(row, place.key, session.id, inbound, conversation))
+    return "queued"
 
 
 def _tell_of_reset(

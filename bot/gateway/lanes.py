@@ -13,9 +13,9 @@ from dataclasses import replace
 from bot.clock import Clock
 from bot.config import SessionConfig
 from bot.errors import StorageError
+from bot.gateway.admission import Admitted
 from bot.gateway.attempts import Attempts, is_hopeless
 from bot.gateway.commander import Commander
-from bot.gateway.doors import Admitted
 from bot.i18n import text
 from bot.identity import Directory
 from bot.ledger import Ledger
@@ -101,15 +101,16 @@ class Lanes:
                 raise
 
     async def _answer(self, key: str, rows: list[Waiting]) -> None:
-        conversation = self._directory.renewed(rows[0].conversation)
-        command = conversation.command
-        if command is not None and conversation.is_admitted:
-            async with self._attempts.preparing(rows):
-                row = replace(rows[0], conversation=conversation)
-                rest = await self._commander.run(row, command)
-            if rest is None:
-                return
-            rows = [rest]
+        command = rows[0].conversation.command
+        if command is not None:
+            conversation = self._directory.renewed(rows[0].conversation)
+            rows = [replace(rows[0], conversation=conversation)]
+            if conversation.is_admitted:
+                async with self._attempts.preparing(rows):
+                    rest = await self._commander.run(rows[0], command)
+                if rest is None:
+                    return
+                rows = [rest]
         async with self._slots:
             admitted = await self._admit(key, rows)
             for row in admitted.elsewhere:

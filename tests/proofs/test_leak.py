@@ -848,7 +848,7 @@ def a_page_tells_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def rooms_overhear_each_other(patch: pytest.MonkeyPatch) -> None:
-    from bot.gateway.rooms import Overheard
+    from bot.gateway.admission import Overheard
 
     hear, take = Overheard.hear, Overheard.take
     patch.setattr(Overheard, "hear", lambda self, _key, inbound: hear(self, "", inbound))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bot.metrics import LONGEST, MOST, Drops, Metrics
+from bot.gateway.gateway import LONGEST_REASON as LONGEST
+from bot.gateway.gateway import MOST_REASONS as MOST
+from bot.gateway.gateway import Connections
+from bot.metrics import Metrics
 from bot.testing import RecordingEngine
 from tests.support import running
 
@@ -31,17 +34,17 @@ def counted(metrics: Metrics) -> dict[tuple[str, str], float]:
 )
 def test_a_reason_becomes_a_word(reason, word):
     metrics = Metrics()
-    Drops(metrics).count("pigeon", reason)
+    Connections(metrics).dropped("pigeon", reason)
     assert counted(metrics) == {("pigeon", f"dropped_{word}"): 1}
 
 
 def test_reasons_of_a_channel_stay_few_and_every_update_is_counted():
     metrics = Metrics()
-    drops = Drops(metrics)
+    connections = Connections(metrics)
     words = [f"{first}{second}" for first in "abcdefghij" for second in "abcdefghij"]
     for word in [*words, *words]:
-        drops.count("pigeon", word)
-    drops.count("owl", "empty")
+        connections.dropped("pigeon", word)
+    connections.dropped("owl", "empty")
     found = counted(metrics)
     assert found.pop(("owl", "dropped_empty")) == 1
     assert len(found) == MOST + 1

@@ -14,8 +14,8 @@ import pytest
 from bot.channel import Inbound
 from bot.config import QueueConfig, SessionConfig
 from bot.errors import StorageFull
+from bot.gateway.admission import Admitted
 from bot.gateway.attempts import MAX_TRIES
-from bot.gateway.doors import Admitted
 from bot.gateway.lanes import Lanes
 from bot.identity import Directory, Parsed, Policy
 from bot.sessions import inbox

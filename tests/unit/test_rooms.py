@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.channel import ChannelConfig, Heard, Inbound, Media, ReplyTo
-from bot.gateway.books import read_books
-from bot.gateway.rooms import MAX_CHARS, MAX_HEARD, MAX_ROOMS, MAX_TEXT, Overheard
+from bot.gateway.admission import (
+    MAX_CHARS,
+    MAX_HEARD,
+    MAX_ROOMS,
+    MAX_TEXT,
+    Overheard,
+    read_books,
+)
 from bot.identity import Books
 from bot.identity.message import MAX_SEARCHED, addressed, named
 from bot.sessions import rooms
@@ -251,7 +257,7 @@ def test_moves_are_read_back(tx):
 
 def test_choices_are_bounded_in_memory_the_newest_stay(tx, monkeypatch):
     monkeypatch.setattr("bot.identity.values.MAX_CHOSEN", 3)
-    monkeypatch.setattr("bot.gateway.books.MAX_CHOSEN", 3)
+    monkeypatch.setattr("bot.gateway.admission.MAX_CHOSEN", 3)
     for number, key in enumerate("zabc"):
         rooms.activate(tx, key, "always", number)
     book = read_books(tx)

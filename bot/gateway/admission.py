@@ -1,0 +1,320 @@
+"""Who is let in: what comes in from chats and rooms, and what may go on to the model.
+
+Most of what is said in a room is not for the bot. It costs a look into memory, and one into the
+database where a word in it could be a code. It is kept for a while, and goes along with the next
+message that is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+from cachetools import LRUCache
+
+from bot import codes
+from bot.channel import Address, Heard, Inbound
+from bot.clock import Clock
+from bot.context.prompt import described
+from bot.gateway import pairing
+from bot.i18n import language_of, text
+from bot.identity import Books, Conversation, Directory, Facts, Verdict
+from bot.identity.message import pointed
+from bot.identity.values import MAX_CHOSEN
+from bot.ledger import Draft, Ledger
+from bot.metrics import Metrics
+from bot.sessions import inbox, links, rooms
+from bot.sessions.inbox import Waiting
+from bot.storage import Database, Transaction
+
+DAY_MS = 86_400_000  # a room is told at most once within it that it is none of ours
+MAX_TOLD = 10_000  # rooms remembered as told; the database knows the others
+MAX_HEARD = 30  # messages of one room
+MAX_CHARS = 8_000  # of them together
+MAX_TEXT = 2_000  # characters of one of them
+MAX_NAME = 100  # characters of a name
+MAX_ROOMS = 2_000  # in which something was overheard
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Messages a turn may answer, and those that wait in the lane of another key from now on."""
+
+    rows: tuple[Waiting, ...]
+    elsewhere: tuple[Waiting, ...]
+
+
+class Admission:
+    """Lets messages in when they come, and again before their turn.
+
+    What was known of a message when it came may not hold any more then: an account was joined or
+    parted, a pairing revoked, a room moved, the configuration is another one.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        database: Database,
+        ledger: Ledger,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._directory = directory
+        self._database = database
+        self._ledger = ledger
+        self._clock = clock
+        self._metrics = metrics
+        self._told: LRUCache[str, int] = LRUCache(MAX_TOLD)  # when each room was, or was asked
+        self._overheard = Overheard()
+
+    # --- when a message comes ---------------------------------------------------------------------
+
+    async def enter(self, inbound: Inbound) -> tuple[Inbound, Conversation] | None:
+        """A message for the bot, and its conversation; None for everything else.
+
+        In a room, what was said before it goes along.
+
+        Raises:
+            StorageError: the room could not be told that the bot does not talk there, or a code
+                that was typed in it could not be made worthless.
+        """
+        conversation = self._directory.resolve(inbound)
+        verdict = conversation.verdict
+        if conversation.is_direct:
+            if verdict in {Verdict.ALLOW, Verdict.PAIR}:
+                return inbound, conversation
+            self.count(inbound, "denied")
+            return None
+        await self._void_codes(inbound, conversation)
+        if verdict is Verdict.ALLOW and conversation.is_addressed:
+            if conversation.command is None:  # what was overheard is for the model
+                inbound = replace(inbound, heard=self._overheard.take(conversation.key))
+            return inbound, conversation
+        declines = verdict in {Verdict.LISTEN, Verdict.DECLINE} and pointed(inbound)
+        if verdict in {Verdict.ALLOW, Verdict.LISTEN}:
+            self._overheard.hear(conversation.key, inbound)
+            self.count(inbound, "heard")
+        else:
+            self.count(inbound, "declined" if declines else "denied")
+        if declines:
+            await self._decline(conversation)
+        return None
+
+    def count(self, inbound: Inbound, result: str) -> None:
+        """Count a message by what became of it."""
+        self._metrics.received.labels(inbound.channel, result).inc()
+
+    def give_back(self, inbound: Inbound, conversation: Conversation) -> None:
+        """A message that was let in was not stored: keep what was to go with it."""
+        if inbound.heard:
+            self._overheard.give_back(conversation.key, inbound.heard)
+
+    def paired(self, inbound: Inbound) -> None:
+        """Another process has just let them in; the books are read again only now and then."""
+        self._directory.admitted(inbound.channel, inbound.account, inbound.sender)
+
+    async def chat_moved(self, address: Address, chat: str) -> None:
+        """A chat has another id now: its conversation and its memory go along.
+
+        Raises:
+            StorageError: it could not be noted: offer it again later.
+        """
+        await chat_moved(self._database, self._directory, self._clock(), address, chat)
+
+    # --- before its turn --------------------------------------------------------------------------
+
+    def renewed(self, row: Waiting) -> Waiting:
+        """A message whose conversation is that by what counts now."""
+        conversation = self._directory.renewed(row.conversation)
+        return row if conversation is row.conversation else replace(row, conversation=conversation)
+
+    async def admit(self, key: str, rows: Sequence[Waiting]) -> Admitted:
+        """What of these messages, all of one session, is to be answered here and elsewhere."""
+        kept: list[Waiting] = []
+        elsewhere: list[Waiting] = []
+        for row in rows:
+            now = self.renewed(row)
+            if now.conversation.key != key:
+                elsewhere += await self._rehomed(now)
+            elif not (now.conversation.is_admitted and now.conversation.is_answered):
+                await self._refuse(now)
+            else:
+                kept.append(now)
+        return Admitted(tuple(kept), tuple(elsewhere))
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _void_codes(self, inbound: Inbound, conversation: Conversation) -> None:
+        """Let no code be of use that everybody in the room has read."""
+        typed, now = codes.typed_in(inbound.shown), self._clock()
+        if not typed:
+            return
+
+        def is_open(tx: Transaction) -> bool:
+            return links.is_open(tx, typed, now) or pairing.is_open(tx, typed, now)
+
+        # Many a word could be a code: only for one that is does anything have to be written.
+        if not await self._database.read(is_open):
+            return
+        is_ours = conversation.verdict in {Verdict.ALLOW, Verdict.LISTEN}
+        talks, language = is_ours and conversation.is_answered, conversation.language
+        await self._ledger.write(
+            now, lambda draft: void_codes(draft, inbound, language, answers=talks)
+        )
+        log.info("code.void", channel=inbound.channel)
+
+    async def _decline(self, conversation: Conversation) -> None:
+        """Say once a day, and in the same words whatever the reason, that this is not possible."""
+        facts, now = conversation.facts, self._clock()
+        key = self._directory.of(_whole_room(facts)).key
+        told = self._told.get(key)
+        if told is not None and abs(now - told) < DAY_MS:
+            return
+        language = conversation.language
+        words = text(language, "rooms.declined")
+
+        def work(draft: Draft) -> bool:
+            draft.then(lambda: self._told.__setitem__(key, now))
+            if not rooms.warn(draft.tx, key, now, DAY_MS):
+                return False
+            draft.say(conversation.address, words, "notice", language=language)
+            return True
+
+        if (await self._ledger.write(now, work)).result:
+            # Whoever runs the bot needs the id to list the room.
+            log.info("room.declined", channel=facts.channel, chat=facts.chat)
+
+    async def _rehomed(self, row: Waiting) -> Sequence[Waiting]:
+        place = row.conversation.place
+
+        def work(draft: Draft) -> None:
+            session, _ = draft.current(place)
+            inbox.rehome(draft.tx, row.id, place.key, session.id)
+            draft.answer(replace(row, key=place.key, session_id=session.id))
+
+        return (await self._ledger.write(self._clock(), work, must=True)).due
+
+    async def _refuse(self, row: Waiting) -> None:
+        now = self._clock()
+        await self._ledger.write(now, lambda d: inbox.refuse(d.tx, row.id, now), must=True)
+        self._metrics.turns.labels("refused").inc()
+
+
+def void_codes(
+    draft: Draft, inbound: Inbound, language: str, *, answers: bool
+) -> tuple[pairing.Pairing, ...]:
+    """Make codes worthless that were typed where they do not belong, and say so.
+
+    That is any in a room, and one for pairing in a direct chat: it is for the operator's command
+    line. Whose codes they were is told, and with `answers` whoever typed them; those who had asked
+    for pairing are returned.
+    """
+    typed = codes.typed_in(inbound.shown)
+    if not typed:
+        return ()
+    is_room = inbound.chat_type != "direct"
+    asked = pairing.void(draft.tx, typed, draft.now)
+    offered = links.void(draft.tx, typed, draft.now) if is_room else []
+    if answers and (asked or offered):
+        words = text(language, "codes.in_room" if is_room else "codes.in_chat")
+        draft.say(inbound.address, words, "notice", language=language)
+    for made in offered:
+        words = text(made.language, "codes.link_void", channel=inbound.channel)
+        draft.say(made.address, words, "notice", language=made.language)
+    for waiting in asked:
+        if waiting.address != inbound.address:
+            theirs = language_of(waiting.locale)
+            words = text(theirs, "codes.pairing_void")
+            draft.say(waiting.address, words, "notice", language=theirs)
+    return tuple(asked)
+
+
+def _whole_room(facts: Facts) -> Facts:
+    """The room that something was said in: its threads and topics are one room with it."""
+    if facts.parent:
+        return replace(facts, chat=facts.parent, chat_type="channel", thread="")
+    return replace(facts, thread="")
+
+
+# --- what is overheard ----------------------------------------------------------------------------
+
+
+class Overheard:
+    """What was said lately in each room, and not to the bot. In memory only, and bounded."""
+
+    def __init__(self) -> None:
+        self._rooms: LRUCache[str, deque[tuple[str, Heard]]] = LRUCache(MAX_ROOMS)
+
+    def __len__(self) -> int:
+        return len(self._rooms)
+
+    def hear(self, key: str, inbound: Inbound) -> None:
+        """Keep what was said in the room of a session key; an edit takes the place of its text."""
+        text = _cut(inbound.shown or described(inbound.media), MAX_TEXT)
+        name = _cut(inbound.sender_name or inbound.sender, MAX_NAME)
+        said = Heard(name, text, inbound.sent_at)
+        lines = self._rooms.setdefault(key, deque())
+        ids = (inbound.message_id, inbound.edit_of)
+        for index, (id_, before) in enumerate(lines):
+            if id_ and id_ in ids:  # a second copy, or another text for it
+                lines[index] = (id_, Heard(before.sender_name, text, before.at))
+                break
+        else:
+            lines.append((inbound.message_id, said))
+        _shorten(lines)
+
+    def take(self, key: str) -> tuple[Heard, ...]:
+        """All that was overheard in a room, the oldest first; it is kept no longer."""
+        return tuple(said for _, said in self._rooms.pop(key, ()))
+
+    def give_back(self, key: str, heard: Iterable[Heard]) -> None:
+        """Keep again what was taken for a message that was not stored."""
+        before = deque(("", said) for said in heard)
+        if before:
+            before.extend(self._rooms.pop(key, ()))
+            _shorten(before)
+            self._rooms[key] = before
+
+
+def _shorten(lines: deque[tuple[str, Heard]]) -> None:
+    """Let the oldest go until what is left is within the bounds."""
+    size = sum(len(said.text) for _, said in lines)
+    while len(lines) > MAX_HEARD or size > MAX_CHARS:
+        size -= len(lines.popleft()[1].text)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+# --- the books ------------------------------------------------------------------------------------
+
+
+def read_books(tx: Transaction) -> Books:
+    """The books as the database has them."""
+    return Books(
+        links=tuple(links.everything(tx)),
+        paired=frozenset((p.channel, p.account, p.sender) for p in pairing.approved(tx)),
+        chosen=dict(reversed(rooms.activations(tx, MAX_CHOSEN).items())),
+        moved=rooms.moved(tx),
+    )
+
+
+async def chat_moved(
+    database: Database, directory: Directory, now: int, address: Address, chat: str
+) -> None:
+    """A chat has another id now: its conversation and its memory go along.
+
+    Raises:
+        StorageError: it could not be noted: offer it again later.
+    """
+    first = directory.now.books.first((address.channel, address.account, address.chat))
+    spot = (address.channel, address.account, chat)
+    await database.write(lambda tx: rooms.move(tx, spot, first, now))
+    directory.moved(spot, first)
+    log.info("room.moved", channel=address.channel)
