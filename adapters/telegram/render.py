@@ -8,8 +8,8 @@ next.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -42,8 +42,8 @@ _BULLET = "• "
 _INDENT = "  "
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 _LINKED = ("http://", "https://", "tg://", "mailto:")
-_INLINE_TAGS = {"strong": "b", "em": "i", "s": "s"}
-_LINE_BREAKS = frozenset({"softbreak", "hardbreak"})
+_TAGS = {"heading": "b", "strong": "b", "em": "i", "s": "s"}
+_LISTS = frozenset({"bullet_list", "ordered_list"})
 _log = structlog.get_logger()
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
@@ -88,9 +88,9 @@ def pieces(markdown: str, limit: int = LIMIT) -> list[Words]:
     """
     runs = parse(markdown)
     flat = "".join(run.text for run in runs)
+    if units(flat) <= limit:
+        return [_piece(runs, flat)] if flat.strip() else []
     places = spans(flat, limit)
-    if len(places) == 1:
-        return [_piece(runs, flat)]
     return [_piece(between(runs, *span), flat[slice(*span)]) for span in places]
 
 
@@ -127,18 +127,13 @@ class Tag:
     serial: int = 0
 
     @property
-    def opening(self) -> str:
-        """The tag, or tags, as they begin."""
+    def html(self) -> tuple[str, str]:
+        """The tag, or tags, as they begin and as they end."""
         if self.name == "a":
-            return f'<a href="{escape(self.value)}">'
+            return f'<a href="{escape(self.value)}">', "</a>"
         if self.name == "pre" and self.value:
-            return f'<pre><code class="language-{escape(self.value)}">'
-        return f"<{self.name}>"
-
-    @property
-    def closing(self) -> str:
-        """The tag, or tags, as they end."""
-        return "</code></pre>" if self.name == "pre" and self.value else f"</{self.name}>"
+            return f'<pre><code class="language-{escape(self.value)}">', "</code></pre>"
+        return f"<{self.name}>", f"</{self.name}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +165,11 @@ def to_html(runs: Sequence[Run]) -> str:
     opened: tuple[Tag, ...] = ()
     for run in runs:
         kept = shared(opened, run.tags)
-        out.extend(tag.closing for tag in reversed(opened[kept:]))
-        out.extend(tag.opening for tag in run.tags[kept:])
+        out.extend(tag.html[1] for tag in reversed(opened[kept:]))
+        out.extend(tag.html[0] for tag in run.tags[kept:])
         out.append(escape(run.text))
         opened = run.tags
-    out.extend(tag.closing for tag in reversed(opened))
+    out.extend(tag.html[1] for tag in reversed(opened))
     return "".join(out)
 
 
@@ -196,194 +191,132 @@ def between(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
 
 
 def render(tokens: Sequence[Token]) -> list[Run]:
-    """The runs of a document, without the white space around it."""
+    """The runs of a document, without the white space around it, which Telegram would take away."""
     writer = _Writer()
-    index = 0
-    while index < len(tokens):
-        token = tokens[index]
-        if token.type == "table_open":
-            end = next(i for i in range(index, len(tokens)) if tokens[i].type == "table_close")
-            rows = _rows(tokens[index:end])
-            lines = table(rows) if len(rows) > 1 else table(rows)[:1]
-            writer.block("\n".join(lines), Tag("pre"))
-            index = end
-        elif token.type in _BLOCKS:
-            _BLOCKS[token.type](writer, token)
-        index += 1
-    return _trimmed(writer.runs)
+    for token in tokens:
+        writer.add(token)
+    runs = writer.runs
+    while runs and not runs[-1].text.strip():
+        runs.pop()
+    while runs and not runs[0].text.strip():
+        runs.pop(0)
+    if runs:
+        runs[-1] = Run(runs[-1].text.rstrip(), runs[-1].tags)
+        runs[0] = Run(runs[0].text.lstrip("\n"), runs[0].tags)
+    return runs
 
 
+@dataclass(slots=True)
 class _Writer:
-    """Collects the runs of one document."""
+    """Collects the runs of one document, token by token."""
 
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.tags: list[Tag] = []
-        self.lists: list[int | None] = []  # the next number of each open list, None for bullets
-        self.bullet = ""  # what begins the next text of a list item
-        self._gap = 0  # line breaks owed before the next text
-        self._serial = 0
+    runs: list[Run] = field(default_factory=list[Run])
+    _tags: list[Tag] = field(default_factory=list[Tag])
+    # The next number of each open list, None for bullets.
+    _lists: list[int | None] = field(default_factory=list[int | None])
+    _bullet: str = ""  # what begins the next text of a list item
+    _gap: int = 0  # line breaks owed before the next text
+    _quotes: int = 0  # so far
+    _before_link: int = 0  # how many runs there were when the last link began
+    _rows: list[list[str]] = field(default_factory=list[list[str]])  # of a table that is open
 
-    def owe(self, breaks: int) -> None:
-        """Put at least so many line breaks before the next text."""
-        self._gap = max(self._gap, breaks)
+    def add(self, token: Token) -> None:
+        """Take the next token."""
+        if token.nesting > 0:
+            self._open(token)
+        elif token.nesting < 0:
+            self._close(token)
+        else:
+            self._leaf(token)
 
-    def owe_at_most(self, breaks: int) -> None:
-        """Put no more line breaks than that before the next text."""
-        self._gap = min(self._gap, breaks)
+    def _open(self, token: Token) -> None:
+        kind = token.type.removesuffix("_open")
+        if kind in _TAGS:
+            self._tags.append(Tag(_TAGS[kind]))
+        elif kind == "link":
+            self._before_link = len(self.runs)
+            self._tags.append(Tag("a", str(token.attrs.get("href", ""))))
+        elif kind == "blockquote":
+            self._quotes += 1  # one does not run together with the one before it
+            self._tags.append(Tag("blockquote", serial=self._quotes))
+        elif kind in _LISTS:
+            start = int(token.attrs.get("start", 1))
+            self._lists.append(start if kind == "ordered_list" else None)
+            if len(self._lists) > 1:
+                self._gap = min(self._gap, 1)
+        elif kind == "list_item":
+            number = self._lists[-1]
+            self._bullet += _INDENT * (len(self._lists) - 1)
+            self._bullet += _BULLET if number is None else f"{number}. "
+            self._lists[-1] = None if number is None else number + 1
+        elif kind == "tr":
+            self._rows.append([])
 
-    def block(self, text: str, inner: Tag | None = None) -> None:
-        """Add a block of its own."""
-        self.write(text, inner)
-        self.owe(2)
+    def _close(self, token: Token) -> None:
+        kind = token.type.removesuffix("_close")
+        gap = 0
+        if kind in _LISTS:
+            self._lists.pop()
+            gap = 1 if self._lists else 2
+        elif kind == "list_item":
+            self._write("")  # the bullet, when the item has nothing else
+            gap = 1
+        elif kind == "link" and len(self.runs) == self._before_link:
+            self._write(self._tags[-1].value)  # a link without words shows its address
+        elif kind == "paragraph":
+            gap = 1 if token.hidden else 2  # hidden: the item of a tight list
+        elif kind in {"heading", "blockquote"}:
+            gap = 2
+        elif kind == "table":
+            lines, self._rows = table(self._rows)[: 1 if len(self._rows) == 1 else None], []
+            self._write("\n".join(lines), Tag("pre"))
+            gap = 2
+        if kind in _TAGS or kind in {"link", "blockquote"}:
+            self._tags.pop()
+        self._gap = max(self._gap, gap)
 
-    def write(self, text: str, inner: Tag | None = None) -> None:
+    def _leaf(self, token: Token) -> None:
+        match token.type:
+            case "inline" if self._rows:
+                self._rows[-1].append(_words(token.children or []))
+            case "inline":
+                for child in token.children or []:
+                    self.add(child)
+            case "fence" | "code_block":
+                language = _LANGUAGE.match(token.info.strip())
+                tag = Tag("pre", language[0] if language else "")
+                self._write(token.content.removesuffix("\n"), tag)
+                self._gap = 2
+            case "hr":
+                self._write(_RULE)
+                self._gap = 2
+            case "code_inline":
+                self._write(token.content, Tag("code"))
+            case "image":
+                source = str(token.attrs.get("src", ""))
+                self._write(_words(token.children or []) or source, Tag("a", source))
+            case "softbreak" | "hardbreak":
+                self._write("\n" + _INDENT * len(self._lists))
+            case _:
+                self._write(token.content)
+
+    def _write(self, text: str, inner: Tag | None = None) -> None:
         """Add text, after the line breaks and the bullet that are due."""
-        if not text and not self.bullet:
+        if not text and not self._bullet:
             return
-        tags = _nested([*self.tags, inner] if inner else self.tags)
+        tags = _nested([*self._tags, inner] if inner else self._tags)
         quotes = tuple(tag for tag in tags if tag.name == "blockquote")
         if self._gap and self.runs:
             # Breaks belong to what surrounds both neighbours, such as one quote.
             kept = quotes[: shared(self.runs[-1].tags, quotes)]
             code = inner is not None and inner.name == "pre"
-            indent = "" if self.bullet or code else _INDENT * len(self.lists)
-            self._append("\n" * self._gap + indent, kept)
-        self._gap = 0
-        self._append(self.bullet, quotes)
-        self.bullet = ""
-        self._append(text, tags)
-
-    def open_quote(self) -> None:
-        """Begin a quote that does not run together with the one before it."""
-        self._serial += 1
-        self.tags.append(Tag("blockquote", serial=self._serial))
-
-    def close_tag(self, name: str) -> None:
-        """End the innermost tag of this name."""
-        for index in range(len(self.tags) - 1, -1, -1):
-            if self.tags[index].name == name:
-                del self.tags[index]
-                return
-
-    def _append(self, text: str, tags: tuple[Tag, ...]) -> None:
+            indent = "" if self._bullet or code else _INDENT * len(self._lists)
+            self.runs.append(Run("\n" * self._gap + indent, kept))
+        if self._bullet:
+            self.runs.append(Run(self._bullet, quotes))
         if text:
             self.runs.append(Run(text, tags))
-
-
-# --- blocks --------------------------------------------------------------------------------------
-
-
-def _open_heading(writer: _Writer, _token: Token) -> None:
-    writer.tags.append(Tag("b"))
-
-
-def _close_heading(writer: _Writer, _token: Token) -> None:
-    writer.close_tag("b")
-    writer.owe(2)
-
-
-def _close_paragraph(writer: _Writer, token: Token) -> None:
-    writer.owe(1 if token.hidden else 2)  # hidden: the item of a tight list
-
-
-def _code(writer: _Writer, token: Token) -> None:
-    language = _LANGUAGE.match(token.info.strip())
-    writer.block(token.content.removesuffix("\n"), Tag("pre", language[0] if language else ""))
-
-
-def _rule(writer: _Writer, _token: Token) -> None:
-    writer.block(_RULE)
-
-
-def _open_quote(writer: _Writer, _token: Token) -> None:
-    writer.open_quote()
-
-
-def _close_quote(writer: _Writer, _token: Token) -> None:
-    writer.close_tag("blockquote")
-    writer.owe(2)
-
-
-def _open_list(writer: _Writer, token: Token) -> None:
-    ordered = token.type == "ordered_list_open"
-    writer.lists.append(int(token.attrs.get("start", 1)) if ordered else None)
-    if len(writer.lists) > 1:
-        writer.owe_at_most(1)
-
-
-def _close_list(writer: _Writer, _token: Token) -> None:
-    writer.lists.pop()
-    writer.owe(1 if writer.lists else 2)
-
-
-def _open_item(writer: _Writer, _token: Token) -> None:
-    number = writer.lists[-1]
-    writer.bullet += _INDENT * (len(writer.lists) - 1)
-    writer.bullet += _BULLET if number is None else f"{number}. "
-    if number is not None:
-        writer.lists[-1] = number + 1
-
-
-def _close_item(writer: _Writer, _token: Token) -> None:
-    writer.write("")  # the bullet, when the item has nothing else
-    writer.owe(1)
-
-
-def _inline(writer: _Writer, token: Token) -> None:
-    links: list[tuple[Tag, int]] = []
-    for child in token.children or []:
-        name, _, edge = child.type.rpartition("_")
-        if name == "link":
-            _link(writer, child, links)
-        elif name in _INLINE_TAGS:
-            if edge == "open":
-                writer.tags.append(Tag(_INLINE_TAGS[name]))
-            else:
-                writer.close_tag(_INLINE_TAGS[name])
-        elif child.type == "code_inline":
-            writer.write(child.content, Tag("code"))
-        elif child.type == "image":
-            source = str(child.attrs.get("src", ""))
-            writer.write(_words(child.children or []) or source, Tag("a", source))
-        elif child.type in _LINE_BREAKS:
-            writer.write("\n" + _INDENT * len(writer.lists))
-        else:
-            writer.write(child.content)
-
-
-def _link(writer: _Writer, token: Token, links: list[tuple[Tag, int]]) -> None:
-    if token.type == "link_open":
-        tag = Tag("a", str(token.attrs.get("href", "")))
-        links.append((tag, len(writer.runs)))
-        writer.tags.append(tag)
-        return
-    tag, before = links.pop()
-    if len(writer.runs) == before:
-        writer.write(tag.value)  # a link without words shows its address
-    writer.close_tag("a")
-
-
-_BLOCKS: dict[str, Callable[[_Writer, Token], None]] = {
-    "inline": _inline,
-    "heading_open": _open_heading,
-    "heading_close": _close_heading,
-    "paragraph_close": _close_paragraph,
-    "fence": _code,
-    "code_block": _code,
-    "hr": _rule,
-    "blockquote_open": _open_quote,
-    "blockquote_close": _close_quote,
-    "bullet_list_open": _open_list,
-    "bullet_list_close": _close_list,
-    "ordered_list_open": _open_list,
-    "ordered_list_close": _close_list,
-    "list_item_open": _open_item,
-    "list_item_close": _close_item,
-}
-
-
-# --- helpers -------------------------------------------------------------------------------------
+        self._gap, self._bullet = 0, ""
 
 
 def _nested(tags: Sequence[Tag]) -> tuple[Tag, ...]:
@@ -409,33 +342,10 @@ def _words(tokens: Sequence[Token]) -> str:
     """The text of inline tokens without any formatting."""
     parts: list[str] = []
     for token in tokens:
-        if token.type in _LINE_BREAKS:
+        if token.type in {"softbreak", "hardbreak"}:
             parts.append(" ")
         elif token.type == "image":
             parts.append(_words(token.children or []))
         else:
             parts.append(token.content)
     return "".join(parts)
-
-
-def _rows(tokens: Sequence[Token]) -> list[list[str]]:
-    """The cells of a table's tokens, row by row."""
-    rows: list[list[str]] = []
-    for token in tokens:
-        if token.type == "tr_open":
-            rows.append([])
-        elif token.type == "inline" and rows:
-            rows[-1].append(_words(token.children or []))
-    return rows
-
-
-def _trimmed(runs: list[Run]) -> list[Run]:
-    """The runs without the white space around them, which Telegram would take away too."""
-    while runs and not runs[-1].text.strip():
-        runs.pop()
-    while runs and not runs[0].text.strip():
-        runs.pop(0)
-    if runs:
-        runs[-1] = Run(runs[-1].text.rstrip(), runs[-1].tags)
-        runs[0] = Run(runs[0].text.lstrip("\n"), runs[0].tags)
-    return runs
