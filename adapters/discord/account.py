@@ -88,7 +88,11 @@ class Account:
             drafts=self.drafts,
         )
         self.events = Events(
-            self.supervisor, places=self.places, history=self.history, replies=self.replies
+            self.supervisor,
+            places=self.places,
+            history=self.history,
+            replies=self.replies,
+            drafts=self.drafts,
         )
         self.intake = Intake[Event](self.supervisor, read=self.events.read, store=self.events.store)
         self._connection = Connection(

@@ -79,21 +79,20 @@ class Discord:
 
     async def typing(self, address: Address) -> None:
         """Show "is typing…" in a chat, if that works."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         if account is not None and is_id(address.chat):
             await account.typing(address.chat)
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply while it is being written; an empty text takes it away."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         if account is not None and is_id(address.chat) and not account.supervisor.stopping.is_set():
-            answers = number_in(account.events.triggers.get(address.chat, ""))
-            await account.drafts.show(address.chat, draft_id, text, answers)
+            await account.drafts.show(address.chat, draft_id, text)
             await account.drafts.shown(address.chat)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a sign below a message, if that works."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         number = number_in(message_id) if message_id[:1].isdecimal() else ""
         if account is not None and number and is_id(address.chat):
             await account.react(address.chat, number, emoji)
@@ -104,7 +103,7 @@ class Discord:
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person may manage the server a room belongs to."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         known = account is not None and is_id(address.chat) and is_id(sender)
         return known and account is not None and await account.is_admin(address, sender)
 

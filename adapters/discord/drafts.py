@@ -28,7 +28,7 @@ MESSAGE = "/channels/{channel_id}/messages/{message_id}"
 _log = structlog.get_logger()
 
 
-class DiscordDrafts(Drafts):
+class DiscordDrafts(Drafts[str]):
     """The open drafts of one account, one a chat."""
 
     def __init__(
@@ -43,7 +43,7 @@ class DiscordDrafts(Drafts):
         self._account = account
         self._pace = pace
 
-    async def remove(self, draft: Draft) -> None:
+    async def remove(self, draft: Draft[str]) -> None:
         """Take away what shows of a draft."""
         chat, message = draft.place, draft.message
         try:
@@ -51,7 +51,7 @@ class DiscordDrafts(Drafts):
         except discord.DiscordException as error:
             _log.info("discord.draft.left", account=self._account, error=reason(error))
 
-    async def put(self, draft: Draft) -> float:
+    async def put(self, draft: Draft[str]) -> float:
         """Show a draft; see `Drafts.put`."""
         try:
             await self._put(draft, draft.text)
@@ -63,7 +63,7 @@ class DiscordDrafts(Drafts):
             _log.info("discord.draft.failed", account=self._account, error=reason(error))
         return self._pace.draft
 
-    async def _put(self, draft: Draft, text: str) -> None:
+    async def _put(self, draft: Draft[str], text: str) -> None:
         body: Json = {"content": shortened(text), "allowed_mentions": QUIET, "flags": NO_PREVIEWS}
         chat, message = draft.place, draft.message
         if message:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import structlog
-from cachetools import LRUCache
 
 from adapters.discord import presses
 from adapters.discord.history import History
-from adapters.discord.inbound import Identity, Ignored, normalise
+from adapters.discord.inbound import Identity, Ignored, normalise, number_in
 from adapters.discord.places import Place, Places, Room
 from adapters.discord.presses import Interaction, interaction_of
 from adapters.discord.replies import Replies
 from adapters.discord.shapes import identity
 from bot.channel import Inbound
+from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.shapes import Json, integer
 from bot.channel.kit.supervisor import Stopped, Supervisor
-
-REMEMBERED_TRIGGERS = 1024  # rooms whose newest message to the bot is kept in mind
 
 _log = structlog.get_logger()
 
@@ -29,15 +27,20 @@ class Events:
     """What one account does with the messages and interactions it gets."""
 
     def __init__(
-        self, supervisor: Supervisor, *, places: Places, history: History, replies: Replies
+        self,
+        supervisor: Supervisor,
+        *,
+        places: Places,
+        history: History,
+        replies: Replies,
+        drafts: Drafts[str],
     ) -> None:
         self.me = Identity("")
-        # Rooms, and what the bot answers there.
-        self.triggers: LRUCache[str, str] = LRUCache(REMEMBERED_TRIGGERS)
         self._supervisor = supervisor
         self._places = places
         self._history = history
         self._replies = replies
+        self._drafts = drafts
 
     async def read(self, chat: str, after: int) -> Collection[int]:
         """Store what was missed in a chat after a message; the numbers of what is there.
@@ -73,8 +76,9 @@ class Events:
         found, interaction = read
         if interaction is not None:
             self._replies.opened(interaction)
-        else:
-            self._remember(found)
+        elif found.chat_type != "direct" and found.mentions_bot:
+            # In a room a reply is one from its first word.
+            self._drafts.asked[found.chat] = number_in(found.message_id)
         if await self._supervisor.receive(found) and interaction is not None:
             self._replies.stored(interaction)
 
@@ -114,12 +118,6 @@ class Events:
         found = await self._history.place(chat)
         # Who may not know where this is takes it for a room: there nothing private shows.
         return found or Place("channel" if server else "group", "", server)
-
-    def _remember(self, found: Inbound) -> None:
-        """What the bot answers next in a room, so that a reply is one from its first word."""
-        if found.chat_type == "direct" or not found.mentions_bot:
-            return
-        self.triggers[found.chat] = found.message_id
 
     def leave_out(self, why: str) -> None:
         """Count something that becomes no message."""

@@ -45,7 +45,7 @@ class History:
         rest: Rest,
         config: DiscordConfig,
         places: Places,
-        drafts: Drafts,
+        drafts: Drafts[str],
     ) -> None:
         self._supervisor = supervisor
         self._rest = rest

@@ -48,7 +48,7 @@ _log = structlog.get_logger()
 class Sender:
     """Sends the messages of one account."""
 
-    def __init__(self, rest: Rest, drafts: Drafts, replies: Replies, places: Places) -> None:
+    def __init__(self, rest: Rest, drafts: Drafts[str], replies: Replies, places: Places) -> None:
         self._rest = rest
         self._places = places
         self._drafts = drafts
@@ -117,7 +117,7 @@ class Sender:
             await self._drafts.remove(draft)
         return sent
 
-    async def _finish(self, draft: Draft, body: Json, files: tuple[Attachment, ...]) -> str:
+    async def _finish(self, draft: Draft[str], body: Json, files: tuple[Attachment, ...]) -> str:
         # What a reply has now replaces what the draft had.
         edit: Json = {"components": [], **body}
         ids = {"channel_id": draft.place, "message_id": draft.message}

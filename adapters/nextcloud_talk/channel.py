@@ -65,7 +65,7 @@ class NextcloudTalk:
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a reaction below a message, if that works."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         if account is not None:
             await account.react(address, message_id, emoji)
 
@@ -75,7 +75,7 @@ class NextcloudTalk:
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person looks after a room; Talk tells with what they write."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         return account is not None and account.incoming.is_admin(address, sender)
 
     async def examine(self) -> Sequence[Finding]:

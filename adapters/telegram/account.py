@@ -1,4 +1,4 @@
-"""One bot: connecting, its menu of commands, and its health."""
+"""One bot: connecting, polling, its menu of commands, and its health."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import structlog
 from telegram.error import Conflict, InvalidToken, RetryAfter, TelegramError
 
 from adapters.telegram import TelegramConfig
-from adapters.telegram.api import Json, LeanBot, reason
-from adapters.telegram.drafts import TelegramDrafts, place_of
+from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
+from adapters.telegram.drafts import TelegramDrafts
 from adapters.telegram.files import Fetcher
-from adapters.telegram.inbound import CHANNEL, Identity, Membership
+from adapters.telegram.inbound import ALLOWED_UPDATES, CHANNEL, Identity, Membership, update_id
 from adapters.telegram.intake import Intake
 from adapters.telegram.members import Members
 from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.presses import Presses
 from adapters.telegram.send import Sender, failure
-from bot.channel import Command, Engine, Health, Piece
+from bot.channel import Command, Engine, Health
 from bot.channel.kit.supervisor import Stopped, Supervisor
-from bot.errors import ChannelError, SendLater, StorageError
+from bot.errors import SendLater, StorageError
 
+BATCH = 100  # updates one poll may bring; Telegram's maximum
 MAX_COMMANDS = 100  # Telegram's limits of a menu
 MAX_DESCRIPTION = 256
 PRIVACY = (
@@ -65,7 +66,6 @@ class Account(ABC):
         )
         self.bot = LeanBot(token, config.api_root, session)
         allowance = Allowance()
-        self.sender = Sender(self.bot, allowance)
         self.fetcher = Fetcher(self.bot, config.api_root, session)
         self.members = Members(name, self._call)
         self.drafts = TelegramDrafts(
@@ -76,6 +76,7 @@ class Account(ABC):
             allowance=allowance,
             pace=pace,
         )
+        self.sender = Sender(self.bot, allowance, self.drafts)
         # A token begins with the bot's id; the username comes with the first answer.
         own = token.partition(":")[0]
         me = Identity(int(own) if own.isdecimal() else 0)
@@ -111,17 +112,6 @@ class Account(ABC):
         if self._online:
             self.supervisor.spawn(self._publish())
 
-    async def send(self, piece: Piece) -> str:
-        """Send one message; a reply takes the place of what showed of it. See `Channel.send`."""
-        if not piece.draft:
-            return await self.sender.send(piece)
-        draft = await self.drafts.take(place_of(piece.address), piece.draft)
-        try:
-            return await self.sender.send(piece, draft)
-        except ChannelError:
-            self.drafts.leave(draft)
-            raise
-
     # --- for the two ways of receiving -----------------------------------------------------------
 
     @abstractmethod
@@ -144,10 +134,6 @@ class Account(ABC):
     # --- connecting ------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        await self._connect()
-        await self.receive_updates()
-
-    async def _connect(self) -> None:
         await self.supervisor.unless_stopped(self.prepare())
         me = await self.supervisor.unless_stopped(self.bot.get_me())
         self.intake.me = Identity(me.id, me.username or "")
@@ -164,6 +150,7 @@ class Account(ABC):
         self._online = True
         if not self._published:
             self.supervisor.spawn(self._publish())
+        await self.receive_updates()
 
     def _failed(self, error: Exception) -> float | None:
         """Log and report what failed; how long to wait, in seconds."""
@@ -236,6 +223,60 @@ class Account(ABC):
             return await self.supervisor.unless_stopped(self.bot.call(method, parameters))
         except Stopped:
             raise TelegramError("the channel stops") from None
+
+
+class PollingAccount(Account):
+    """A bot that asks Telegram for its messages.
+
+    An update is acknowledged by the next poll's offset, after it was stored.
+    """
+
+    _offset = 0  # the first update not yet stored; Telegram keeps it across restarts
+    _held = 0.0  # seconds until messages that wait for further parts may be whole
+    _probing = False  # whether the last poll failed
+
+    async def prepare(self) -> None:
+        """Take away a webhook of an earlier run: Telegram refuses polls while there is one."""
+        await self.bot.delete_webhook()
+
+    async def receive_updates(self) -> None:
+        """Poll until the channel stops."""
+        if not self._probing:
+            self.supervisor.well("receiving")
+        while True:
+            held = self._held > 0
+            if held:
+                await self.supervisor.pause(min(self._held, self.pace.look))
+            probing, self._probing = self._probing, True
+            wait = self.pace.probe if probing else self.config.poll_timeout
+            updates = await self._poll(0 if held else wait)
+            self._probing, self._held = False, 0.0
+            if updates:
+                if all(update_id(update) is None for update in updates):
+                    raise TelegramError("Invalid server response")
+                self.backoff.reset()
+                taken = await self.intake.take(updates)
+                self._offset, self._held = taken.offset, taken.wait
+            elif not probing:
+                self.backoff.reset()
+            if probing or updates:
+                self.supervisor.well("receiving")
+
+    async def _poll(self, wait: int) -> list[object]:
+        parameters: Json = {
+            "timeout": wait,
+            "limit": BATCH,
+            "allowed_updates": list(ALLOWED_UPDATES),
+        }
+        if self._offset > 0:
+            parameters["offset"] = self._offset
+        # The raw answer: the SDK's own method loses the whole batch over one update it can't read.
+        result: Any = await self.supervisor.unless_stopped(
+            self.bot.call("getUpdates", parameters, read_timeout=wait + READ_TIMEOUT)
+        )
+        if not isinstance(result, list):
+            raise TelegramError("Invalid server response")
+        return cast("list[object]", result)
 
 
 def menu_pages(menus: dict[str, Sequence[Command]]) -> dict[str, list[tuple[str, str]]]:

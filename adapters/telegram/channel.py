@@ -12,11 +12,10 @@ from telegram.constants import ReactionEmoji
 from telegram.error import TelegramError
 
 from adapters.telegram import TelegramConfig
-from adapters.telegram.account import Account
+from adapters.telegram.account import Account, PollingAccount
 from adapters.telegram.api import new_session
 from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.pace import Pace
-from adapters.telegram.polling import PollingAccount
 from adapters.telegram.render import LIMIT, messages
 from bot.channel import (
     Address,
@@ -86,11 +85,11 @@ class Telegram:
 
     async def send(self, piece: Piece) -> str:
         """Send one message; see `Channel.send`."""
-        return await self._accounts.named(piece.address).send(piece)
+        return await self._accounts.named(piece.address).sender.send(piece)
 
     async def typing(self, address: Address) -> None:
         """Show "typing…" in a chat, if that works."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         if account is None:
             return
         try:
@@ -99,14 +98,15 @@ class Telegram:
             _log.debug("telegram.typing.failed", error=type(error).__name__)
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """Show a reply that is being written, as far as it has come; see `Drafts.draft`."""
-        account = self._accounts.at(address)
+        """Show a reply that is being written, and wait until it shows; see `Drafts.draft`."""
+        account = self._accounts.get(address.account)
         if account is not None and not account.supervisor.stopping.is_set():
-            await account.drafts.draft(address, draft_id, text)
+            await account.drafts.show(address, draft_id, text)
+            await account.drafts.shown(address)
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put one of the signs Telegram allows below a message, if that works."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         number = message_id.partition(":")[0]
         sign = _REACTIONS.get(emoji.replace(_SELECTOR, ""), "")
         if account is None or not number.isdecimal() or (emoji and not sign):
@@ -122,7 +122,7 @@ class Telegram:
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person is an admin of a group; see `Admins.is_admin`."""
-        account = self._accounts.at(address)
+        account = self._accounts.get(address.account)
         return account is not None and await account.members.is_admin(address, sender)
 
     async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:

@@ -15,16 +15,15 @@ from hashlib import blake2b
 from typing import Any
 
 import structlog
-from cachetools import LRUCache
 from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter, TelegramError
 
 from adapters.telegram.api import Json, reason
 from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.render import LIMIT, pieces
-from adapters.telegram.send import chat_id, failure, place
+from adapters.telegram.send import chat_id, failure, place_of
 from bot.channel import Address, Engine, Inbound
-from bot.channel.kit.drafts import REMEMBERED, Draft, Drafts
+from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.shapes import integer, mapping
 from bot.errors import SendLater, StorageError
 
@@ -36,7 +35,7 @@ _KEPT = "draft "  # what the names of kept drafts begin with; one for each place
 _log = structlog.get_logger()
 
 
-class TelegramDrafts(Drafts):
+class TelegramDrafts(Drafts[Address]):
     """The unfinished replies of one account, at most one in a place.
 
     Args:
@@ -61,15 +60,12 @@ class TelegramDrafts(Drafts):
         self._call = call
         self._allowance = allowance
         self._pace = pace
-        self._asked: LRUCache[str, str] = LRUCache(REMEMBERED)  # the latest question, by place
         self._has_own_place = True  # until Telegram's server says it knows no drafts
 
     def hear(self, inbound: Inbound) -> None:
         """Know which message the next reply in a group answers."""
-        if not inbound.mentions_bot or not inbound.message_id.isdecimal():
-            return
-        spot = place_of(inbound.address)
-        self._asked[spot] = inbound.message_id
+        if inbound.mentions_bot and inbound.message_id.isdecimal():
+            self.asked[inbound.address] = inbound.message_id
 
     async def recall(self) -> None:
         """Know what an earlier run of the program left unfinished."""
@@ -81,33 +77,28 @@ class TelegramDrafts(Drafts):
                 if at < oldest:
                     await self._engine.keep(CHANNEL, self._account, name, "")
                 else:
-                    self.leave(Draft(f"{chat} {thread}", draft_id, answers, str(message)))
+                    place = Address(CHANNEL, self._account, chat, thread)
+                    self.leave(Draft(place, draft_id, answers, str(message)))
         except StorageError as error:
             said = type(error).__name__
             _log.error("telegram.drafts.unread", account=self._account, error=said)
 
-    async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """Show the text so far and wait until it shows; an empty one takes it away."""
-        spot = place_of(address)
-        await self.show(spot, draft_id, text, self._asked.get(spot, ""))
-        await self.shown(spot)
-
-    async def remove(self, draft: Draft) -> None:
+    async def remove(self, draft: Draft[Address]) -> None:
         """Take away what shows of a draft; in a direct chat it goes by itself."""
-        where: Json = {"chat_id": chat_id(_chat(draft)), "message_id": int(draft.message)}
+        where: Json = {"chat_id": chat_id(draft.place.chat), "message_id": int(draft.message)}
         try:
             await self._call("deleteMessage", where)
         except TelegramError as error:
             said = reason(error, "")
             _log.info("telegram.draft.left", account=self._account, error=said)
 
-    def held(self, draft: Draft) -> float:
+    def held(self, draft: Draft[Address]) -> float:
         """A group's few messages a minute are for what is finished."""
-        return self._allowance.wait(_chat(draft), SPARE)
+        return self._allowance.wait(draft.place.chat, SPARE)
 
-    async def put(self, draft: Draft) -> float:
+    async def put(self, draft: Draft[Address]) -> float:
         """Show a draft; see `Drafts.put`."""
-        is_private, rest = not _chat(draft).startswith("-"), self._pace.draft
+        is_private, rest = not draft.place.chat.startswith("-"), self._pace.draft
         if is_private and not self._has_own_place:
             return rest
         try:
@@ -126,19 +117,18 @@ class TelegramDrafts(Drafts):
             _log.info("telegram.draft.failed", account=self._account, error=said)
         return rest
 
-    async def _put(self, draft: Draft, text: str, *, is_private: bool) -> None:
+    async def _put(self, draft: Draft[Address], text: str, *, is_private: bool) -> None:
         shown = pieces(text, LIMIT - len(MARK))
         if not shown:
             return
-        chat, _, thread = draft.place.partition(" ")
-        parameters = place(Address(CHANNEL, self._account, chat, thread))
+        parameters = place_of(draft.place)
         parameters |= {"text": shown[0].html, "parse_mode": "HTML"}
         if is_private:
             await self._call("sendMessageDraft", parameters | {"draft_id": _number(draft.id)})
             return
         parameters["text"] += MARK
         parameters["link_preview_options"] = {"is_disabled": True}
-        self._allowance.spend(chat)
+        self._allowance.spend(draft.place.chat)
         if draft.message:
             parameters.pop("message_thread_id", None)
             parameters["message_id"] = int(draft.message)
@@ -158,27 +148,17 @@ class TelegramDrafts(Drafts):
         draft.message = str(number) if number else ""
         await self._keep(draft)
 
-    async def _keep(self, draft: Draft) -> None:
+    async def _keep(self, draft: Draft[Address]) -> None:
         """Note which message a draft is; the next one in its place overwrites that.
 
         Nothing is noted when it is finished: nobody else will ever ask for it by its id.
         """
-        chat, _, thread = draft.place.partition(" ")
-        message = int(draft.message or 0)
+        chat, thread, message = draft.place.chat, draft.place.thread, int(draft.message or 0)
         text = json.dumps([chat, thread, draft.id, message, draft.answers, int(time.time())])
         try:
-            await self._engine.keep(CHANNEL, self._account, f"{_KEPT}{draft.place}", text)
+            await self._engine.keep(CHANNEL, self._account, f"{_KEPT}{chat} {thread}", text)
         except StorageError as error:
             _log.info("telegram.draft.unkept", account=self._account, error=type(error).__name__)
-
-
-def place_of(address: Address) -> str:
-    """A chat and thread, as one text."""
-    return f"{address.chat} {address.thread}"
-
-
-def _chat(draft: Draft) -> str:
-    return draft.place.partition(" ")[0]
 
 
 def _number(draft_id: str) -> int:

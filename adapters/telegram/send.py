@@ -15,7 +15,7 @@ from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
 from adapters.telegram.inbound import GENERAL_TOPIC, pressable
 from adapters.telegram.pace import Allowance
 from bot.channel import Address, Attachment, Button, Piece
-from bot.channel.kit.drafts import Draft
+from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.text import width
 from bot.errors import ChannelError, ChatMoved, SendLater, SendRefused, SendTransient
 
@@ -34,6 +34,7 @@ _CAUSES = (
     ("reply_markup", ("button_", "reply markup", "keyboard")),
     ("photo", ("photo_", "image_process_failed", "too big for a photo")),
 )
+_NEW_ONLY = ("reply_parameters", "message_thread_id")  # what an edit cannot have
 _TOO_LARGE = re.compile(r"entity too large|\(413\)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.()+-]+")  # in the name of a file
 
@@ -41,18 +42,15 @@ _log = structlog.get_logger()
 
 
 class Sender:
-    """Sends the messages of one account."""
+    """Sends the messages of one account, each in the place of what showed of it before."""
 
-    def __init__(self, bot: LeanBot, allowance: Allowance) -> None:
+    def __init__(self, bot: LeanBot, allowance: Allowance, drafts: Drafts[Address]) -> None:
         self._bot = bot
         self._allowance = allowance
+        self._drafts = drafts
 
-    async def send(self, piece: Piece, draft: Draft | None = None) -> str:
+    async def send(self, piece: Piece) -> str:
         """Send one message; its id.
-
-        Args:
-            piece: what to send.
-            draft: what showed of it while it was being written, for it to replace.
 
         Raises:
             SendLater: Telegram asks to wait, or the group has had its messages of this minute.
@@ -61,13 +59,19 @@ class Sender:
             ChatMoved: the chat has another id now.
         """
         chat = piece.address.chat
+        draft = await self._drafts.take(piece.address, piece.draft) if piece.draft else None
         wait = self._allowance.wait(chat)
         if wait > 0:
+            self._drafts.leave(draft)
             raise SendLater(wait)
         self._allowance.spend(chat)
+        method, parameters = request_of(piece)
         try:
-            return await self._place(_frame(piece), piece, draft)
+            if draft is None or not draft.message:
+                return await self._post(method, parameters, piece)
+            return await self._replace(draft, method, parameters, piece)
         except TelegramError as error:
+            self._drafts.leave(draft)
             raise failure(error, self._bot.token) from None
 
     async def typing(self, chat: str, thread: str) -> None:
@@ -91,41 +95,28 @@ class Sender:
         where: Json = {"chat_id": chat_id(chat), "message_id": int(message_id)}
         await self._bot.call("setMessageReaction", where | {"reaction": signs})
 
-    async def _place(self, frame: Json, piece: Piece, draft: Draft | None) -> str:
-        """Send one message, in the place of an unfinished one if there is one."""
-        if draft is None or not draft.message:
-            return await self._message(frame, piece)
+    async def _replace(
+        self, draft: Draft[Address], method: str, parameters: Json, piece: Piece
+    ) -> str:
+        """Turn an unfinished message into what it was to become, or send that in its place."""
+        where: Json = {"chat_id": parameters["chat_id"], "message_id": int(draft.message)}
         fits = piece.reply_to.partition(":")[0] in {"", draft.answers}
         if not piece.attachments and fits:
-            with contextlib.suppress(BadRequest):  # it is gone, or too old: send a new one
-                await self._finish(frame, piece, draft)
+            edit = {name: value for name, value in parameters.items() if name not in _NEW_ONLY}
+            try:
+                await self._post("editMessageText", edit | where, piece)
+            except BadRequest as error:
+                if "not modified" in error.message.lower():
+                    return draft.message
+            else:
                 return draft.message
-        where: Json = {"chat_id": frame["chat_id"], "message_id": int(draft.message)}
-        draft.message = ""
+        draft.message = ""  # it is gone, or too old
         with contextlib.suppress(BadRequest):
             await self._bot.call("deleteMessage", where)
-        return await self._message(frame, piece)
+        return await self._post(method, parameters, piece)
 
-    async def _finish(self, frame: Json, piece: Piece, draft: Draft) -> None:
-        """Turn an unfinished message into what it was to become.
-
-        Raises:
-            TelegramError: that cannot be done.
-        """
-        parameters: Json = {"chat_id": frame["chat_id"], "message_id": int(draft.message)}
-        if "reply_markup" in frame:
-            parameters["reply_markup"] = frame["reply_markup"]
-        try:
-            await self._message(parameters, piece, edit=True)
-        except BadRequest as error:
-            if "not modified" not in error.message.lower():
-                raise
-
-    async def _message(self, parameters: Json, piece: Piece, *, edit: bool = False) -> str:
+    async def _post(self, method: str, parameters: Json, piece: Piece) -> str:
         """Send one message, with less of the trimmings each time Telegram objects to one."""
-        method = _fill(parameters, piece)
-        if edit:
-            method = "editMessageText"
         timeout = UPLOAD_TIMEOUT if piece.attachments else READ_TIMEOUT
         while True:
             try:
@@ -149,7 +140,7 @@ def chat_id(chat: str) -> int | str:
     return int(chat) if chat.removeprefix("-").isdecimal() else chat
 
 
-def place(address: Address) -> Json:
+def place_of(address: Address) -> Json:
     """Where a message goes. A forum's general topic is the one that is not named."""
     parameters: Json = {"chat_id": chat_id(address.chat)}
     is_general = address.thread == GENERAL_TOPIC and address.chat.startswith("-")
@@ -158,9 +149,9 @@ def place(address: Address) -> Json:
     return parameters
 
 
-def _frame(piece: Piece) -> Json:
-    """What a message has beside what it shows."""
-    parameters = place(piece.address)
+def request_of(piece: Piece) -> tuple[str, Json]:
+    """The method that sends a message, and its parameters."""
+    parameters = place_of(piece.address)
     answered = piece.reply_to.partition(":")[0]
     if answered.isdecimal():
         parameters["reply_parameters"] = {
@@ -170,7 +161,17 @@ def _frame(piece: Piece) -> Json:
     markup = keyboard(piece.buttons) if piece.buttons else None
     if markup is not None:
         parameters["reply_markup"] = markup
-    return parameters
+    if piece.text:
+        parameters["caption" if piece.attachments else "text"] = piece.text
+        parameters["parse_mode"] = "HTML"
+    if not piece.attachments:
+        parameters["link_preview_options"] = {"is_disabled": True}
+        return "sendMessage", parameters
+    file = piece.attachments[0]
+    upload = InputFile(file.data, filename=_UNSAFE.sub("_", file.name)[-64:])
+    upload.mimetype = file.mime or upload.mimetype
+    kind = "photo" if _is_photo(file) else "document"
+    return f"send{kind.capitalize()}", parameters | {kind: upload}
 
 
 def keyboard(buttons: Sequence[Button]) -> Json | None:
@@ -188,24 +189,6 @@ def keyboard(buttons: Sequence[Button]) -> Json | None:
         room -= taken
         rows[-1].append({"text": button.label, "callback_data": button.command})
     return {"inline_keyboard": rows} if rows else None
-
-
-def _fill(parameters: Json, piece: Piece) -> str:
-    """Put in what the message shows; the method that sends it."""
-    file = piece.attachments[0] if piece.attachments else None
-    if piece.text:
-        parameters["text" if file is None else "caption"] = piece.text
-        parameters["parse_mode"] = "HTML"
-    if file is None:
-        parameters["link_preview_options"] = {"is_disabled": True}
-        return "sendMessage"
-    upload = InputFile(file.data, filename=_UNSAFE.sub("_", file.name)[-64:])
-    upload.mimetype = file.mime or upload.mimetype
-    if _is_photo(file):
-        parameters["photo"] = upload
-        return "sendPhoto"
-    parameters["document"] = upload
-    return "sendDocument"
 
 
 def _is_photo(file: Attachment) -> bool:

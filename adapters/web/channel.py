@@ -287,14 +287,14 @@ class Web(TakesMarkdown):
         return any(socket.format == "html" for socket in self._greeted())
 
 
-class WebDrafts(Drafts):
+class WebDrafts(Drafts[str]):
     """The replies that are being written, each in a place of its own."""
 
     def __init__(self, web: Web) -> None:
         super().__init__(asyncio.create_task)
         self._web = web
 
-    async def put(self, draft: Draft) -> float:
+    async def put(self, draft: Draft[str]) -> float:
         """Show a draft on every page; see `Drafts.put`."""
         loop = asyncio.get_running_loop()
         began, text = loop.time(), draft.text
@@ -308,7 +308,7 @@ class WebDrafts(Drafts):
                 self._web.show_draft(draft.id, text, html)
         return max(INTERVAL, (loop.time() - began) * BUSY_SHARE)
 
-    async def remove(self, draft: Draft) -> None:
+    async def remove(self, draft: Draft[str]) -> None:
         """Take a draft away on every page."""
         self._web.show_draft(draft.id, "", "")
 

@@ -17,16 +17,16 @@ def test_a_channel_that_does_not_run_may_later() -> None:
     accounts = Accounts[str]("pigeon", "Pigeon")
     with pytest.raises(SendTransient, match="Pigeon is not connected"):
         accounts.named(HERE)
-    assert accounts.at(HERE) is None
+    assert accounts.get(HERE.account) is None
 
 
 def test_an_account_that_is_not_there_never_will_be() -> None:
     accounts = Accounts[str]("pigeon", "Pigeon")
     accounts["default"] = "a bot"
-    assert accounts.named(HERE) == accounts.at(HERE) == "a bot"
+    assert accounts.named(HERE) == accounts.get(HERE.account) == "a bot"
     with pytest.raises(SendRefused, match="not configured"):
         accounts.named(ELSEWHERE)
-    assert accounts.at(ELSEWHERE) is None
+    assert accounts.get(ELSEWHERE.account) is None
 
 
 def test_after_the_stop_there_is_none() -> None:

@@ -8,7 +8,7 @@ from tests.support import until
 REST = 0.01  # seconds between two changes
 
 
-class Board(Drafts):
+class Board(Drafts[str]):
     """A platform on which a draft is a message; `gate` makes every showing take its time."""
 
     def __init__(self, first: float = 0.0) -> None:
@@ -21,7 +21,7 @@ class Board(Drafts):
         self.wait = 0.0
         self.dies = False
 
-    async def put(self, draft: Draft) -> float:
+    async def put(self, draft: Draft[str]) -> float:
         text = draft.text
         self.showing += 1
         await self.gate.wait()
@@ -31,10 +31,10 @@ class Board(Drafts):
         draft.is_dead = self.dies
         return REST
 
-    async def remove(self, draft: Draft) -> None:
+    async def remove(self, draft: Draft[str]) -> None:
         self.gone.append(draft.message)
 
-    def held(self, draft: Draft) -> float:
+    def held(self, draft: Draft[str]) -> float:
         return self.wait
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
 from bot.channel.kit.supervisor import pause
 
-REMEMBERED = 1024  # drafts that a reply could not replace yet
+REMEMBERED = 1024  # drafts that a reply could not replace yet, and questions
+
+P = TypeVar("P", bound=Hashable)
 
 
 @dataclass(slots=True)
-class Draft:
+class Draft(Generic[P]):
     """A reply that is being written; `message` is the platform's id of what shows of it.
 
     `answers` is the message it was sent as a reply to. `serial` tells drafts of one id apart.
     """
 
-    place: str
+    place: P
     id: str
     answers: str = ""
     message: str = ""
@@ -35,8 +37,10 @@ class Draft:
     worker: asyncio.Task[None] | None = None
 
 
-class Drafts(ABC):
+class Drafts(ABC, Generic[P]):
     """The unfinished replies of one account; an adapter says how one is shown and taken away.
+
+    `asked` has the message that the next reply in a place answers, as an adapter hears of it.
 
     Args:
         spawn: runs something in a task that ends with the account.
@@ -48,28 +52,29 @@ class Drafts(ABC):
     ) -> None:
         self._spawn = spawn
         self._first = first
-        self._open: dict[str, Draft] = {}
+        self.asked: LRUCache[P, str] = LRUCache(REMEMBERED)
+        self._open: dict[P, Draft[P]] = {}
         # Those that ended and are not replaced yet.
-        self._left: LRUCache[tuple[str, str], Draft] = LRUCache(REMEMBERED)
+        self._left: LRUCache[tuple[P, str], Draft[P]] = LRUCache(REMEMBERED)
         self._count = 0
 
     # --- what an adapter says --------------------------------------------------------------------
 
     @abstractmethod
-    async def put(self, draft: Draft) -> float:
+    async def put(self, draft: Draft[P]) -> float:
         """Show `draft.text` now; the seconds until it may change again. Never raises."""
 
     @abstractmethod
-    async def remove(self, draft: Draft) -> None:
+    async def remove(self, draft: Draft[P]) -> None:
         """Take away what shows of a draft. Never raises."""
 
-    def held(self, draft: Draft) -> float:
+    def held(self, draft: Draft[P]) -> float:
         """Seconds that a change has to wait for something else than its own pace."""
         return 0.0
 
     # --- what the engine and the sender do -------------------------------------------------------
 
-    async def show(self, place: str, draft_id: str, text: str, answers: str = "") -> None:
+    async def show(self, place: P, draft_id: str, text: str) -> None:
         """Show the text so far as soon as it may change; an empty one takes it away.
 
         Of many texts the newest is shown, and the last one always; `shown` waits for it.
@@ -83,21 +88,23 @@ class Drafts(ABC):
             return
         if draft is None:
             self._count += 1
-            left = self._left.pop((place, draft_id), None) or Draft(place, draft_id, answers)
-            draft = Draft(place, draft_id, left.answers, left.message, self._count)
+            left = self._left.pop((place, draft_id), None)
+            answers = left.answers if left is not None else self.asked.get(place, "")
+            draft = Draft(place, draft_id, answers, left.message if left is not None else "")
+            draft.serial = self._count
             draft.next_at = asyncio.get_running_loop().time() + self._first
             self._open[place] = draft
         draft.text = text
         if draft.worker is None or draft.worker.done():
             draft.worker = self._spawn(self._work(draft))
 
-    async def shown(self, place: str) -> None:
+    async def shown(self, place: P) -> None:
         """Wait until the newest text shows; whoever gives up does not break off a call."""
         draft = self._open.get(place)
         if draft is not None and draft.worker is not None:
             await asyncio.wait({draft.worker})
 
-    async def take(self, place: str, draft_id: str) -> Draft | None:
+    async def take(self, place: P, draft_id: str) -> Draft[P] | None:
         """End a draft, for the reply to replace it; None when no message shows it."""
         draft = self._open.get(place)
         if draft is None or draft.id != draft_id:
@@ -108,17 +115,17 @@ class Drafts(ABC):
             await asyncio.wait({draft.worker})
         return draft if draft.message else None
 
-    def leave(self, draft: Draft | None) -> None:
+    def leave(self, draft: Draft[P] | None) -> None:
         """Keep what a reply could not replace yet, for its next try."""
         if draft is not None and draft.message:
             self._left[draft.place, draft.id] = draft
 
-    def holds(self, place: str, draft_id: str) -> bool:
+    def holds(self, place: P, draft_id: str) -> bool:
         """True when this is the draft that is being written there."""
         draft = self._open.get(place)
         return draft is not None and draft.id == draft_id
 
-    def shows(self, place: str, message: str) -> bool:
+    def shows(self, place: P, message: str) -> bool:
         """True when a message is, or may be, a reply that is being written."""
         draft = self._open.get(place)
         return draft is not None and draft.message in {message, ""}
@@ -140,11 +147,11 @@ class Drafts(ABC):
         self._open.clear()
         return ids
 
-    async def _drop(self, draft: Draft | None) -> None:
+    async def _drop(self, draft: Draft[P] | None) -> None:
         if draft is not None:
             await self.remove(draft)
 
-    async def _work(self, draft: Draft) -> None:
+    async def _work(self, draft: Draft[P]) -> None:
         loop = asyncio.get_running_loop()
         while draft.tried != draft.text and not draft.is_dead:
             wait = max(draft.next_at - loop.time(), self.held(draft))

@@ -328,10 +328,6 @@ class Accounts(UserDict[str, A]):
             _log.error(f"{self._channel}.account.incomplete", account=name)
             engine.report(self._channel, name, Health.DOWN, detail)
 
-    def at(self, address: Address) -> A | None:
-        """The account of an address, if it runs."""
-        return self.get(address.account)
-
     def named(self, address: Address) -> A:
         """The account of an address.
 
