@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from bot.config import ResetPolicy
 from bot.identity import Directory, Place, Policy
 from bot.ledger import Draft, Ledger
 from bot.sessions import inbox, reset, store
@@ -78,7 +77,11 @@ class Sweeper:
         if cut is None:
             return 0
         over = await self._database.read(
-            lambda tx: [each.id for each in store.silent(tx, cut) if _reason(policy, each, now)]
+            lambda tx: [
+                each.id
+                for each in store.silent(tx, cut)
+                if _reason(policy, each, each.taken_up_at, now)
+            ]
         )
         count = 0
         for first in range(0, len(over), BATCH):
@@ -102,7 +105,9 @@ class Sweeper:
 
 def ends_at(policy: Policy, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
     """When a conversation is over by itself if nothing more is said, and why; None for never."""
-    ends = _policy_for(policy, session)
+    ends = reset.policy_for(
+        policy.config.session.reset, session.channel, session.chat_type, session.chat
+    )
     times = SessionTimes(taken_up_at, session.last_user_at)
     return reset.ends_at(ends, times, policy.zone_of(session.person))
 
@@ -132,16 +137,8 @@ def _closed_if_over(
         return session, session.ended_by
     if session.turns == 0:
         return session, None
-    silent = Silent(
-        session.id,
-        session.person,
-        session.channel,
-        session.chat_type,
-        session.chat,
-        store.taken_up_at(draft.tx, session.key),
-        session.last_user_at,
-    )
-    reason = _reason(policy, silent, draft.now)
+    taken_up_at = store.taken_up_at(draft.tx, session.key)
+    reason = _reason(policy, session, taken_up_at, draft.now)
     if reason is None:
         return session, None
     store.change(draft.tx, session.id, ended_by=reason, ended_at=draft.now)
@@ -151,14 +148,11 @@ def _closed_if_over(
     return closed, reason
 
 
-def _reason(policy: Policy, session: Silent, now: int) -> Reason | None:
+def _reason(policy: Policy, session: Session | Silent, taken_up_at: int, now: int) -> Reason | None:
     # The session's own channel and person: in one that joins several, anybody's message must find
     # what a sweep finds.
-    times = SessionTimes(session.taken_up_at, session.last_user_at)
-    ends = _policy_for(policy, session)
+    ends = reset.policy_for(
+        policy.config.session.reset, session.channel, session.chat_type, session.chat
+    )
+    times = SessionTimes(taken_up_at, session.last_user_at)
     return reset.expired(ends, times, now, policy.zone_of(session.person))
-
-
-def _policy_for(policy: Policy, session: Session | Silent) -> ResetPolicy:
-    config = policy.config.session.reset
-    return reset.policy_for(config, session.channel, session.chat_type, session.chat)
