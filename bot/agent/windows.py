@@ -11,7 +11,7 @@ import structlog
 
 from bot.agent.models import Model, Models
 from bot.config import Config
-from bot.context import budget, calibration
+from bot.context import budget, calibration, tokens
 from bot.context.budget import Budget, Window
 from bot.context.calibration import Calibration
 from bot.context.tokens import Count, TokenCounter
@@ -43,18 +43,14 @@ class Windows:
         self, config: Config, models: Models, kept: MetaStore, counter: TokenCounter
     ) -> None:
         self._config = config
-        self._counter = counter
+        # How texts are weighed; without an encoding there is nothing but the estimate.
+        self.count: Count = tokens.estimate if counter.name == tokens.ESTIMATE else counter
         # What was learned of one way of counting says nothing about another.
         self._kept_under = f"tokens.calibration.{counter.name}"
         self._models = models
         self._kept = kept
         self._calibration = Calibration()
         self._saved = self._calibration
-
-    @property
-    def count(self) -> Count:
-        """How texts are weighed."""
-        return self._counter
 
     async def load(self) -> None:
         """Take up what was learned before.
@@ -89,4 +85,4 @@ class Windows:
         window = budget.resolve(sizes.max_input_tokens, self._config.context, name)
         most = min(self._config.agent.max_tokens, sizes.max_output_tokens)
         room = budget.budget(window.tokens, self._config.context, most)
-        return Room(model, name, window, room, self._calibration.factor(name), self._counter)
+        return Room(model, name, window, room, self._calibration.factor(name), self.count)

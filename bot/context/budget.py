@@ -1,6 +1,6 @@
 """How large the window is and how it is shared out. Pure.
 
-This is the one place that says so: the guard, notices, saving, compaction and /status all ask here.
+This is the one place that says so; what is due at which share, `bot.upkeep.policy` says.
 
 The figures are those of a window of 200 000 tokens (20 000 kept free, memories saved 4 000 before
 that); small windows scale them down, so that 16 000 tokens converse instead of compacting with
@@ -113,19 +113,6 @@ def while_held(shares: Budget) -> Budget:
     """
     output = min(shares.output, max(1, shares.reserve // HELD_PART))
     return replace(shares, output=output, hard=shares.window - output)
-
-
-def should_flush(used: int, shares: Budget, *, flushed_in_cycle: bool, enabled: bool) -> bool:
-    """Whether what matters is to be saved now: once in each cycle of compaction."""
-    return enabled and not flushed_in_cycle and used >= shares.flush_from > 0
-
-
-def should_compact(used: int, shares: Budget, *, held: bool) -> bool:
-    """Whether the older part is to become a summary now.
-
-    `held`: the person took back this cycle's compaction, so only what cannot be sent is one.
-    """
-    return used > (shares.hard if held else shares.compact_above)
 
 
 def percent_full(used: int, shares: Budget) -> int:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, cast, get_args
 
 import orjson
@@ -43,15 +44,6 @@ _MORE: Final = ">   "  # in front of the further lines of what somebody said
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The first `cut` messages, of about `tokens` tokens, are summarised; the rest stay whole."""
-
-    cut: int
-    tokens: int
-    kept_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Chunk:
     """Messages `start` to, not including, `end`; `oversized` when one of them is far too large."""
 
@@ -61,15 +53,15 @@ class Chunk:
     oversized: bool = False
 
 
-def plan(
+def cut(
     messages: Sequence[Message],
     sizes: Sequence[int],
     *,
     window: int,
     keep_recent: int,
     keep_turns: int,
-) -> Plan | None:
-    """Where to cut; None when there is nothing to summarise.
+) -> int | None:
+    """How many messages are to be summarised; None when there is nothing to.
 
     The last `keep_turns` turns stay whole, and more of them as long as they come to no more than
     `keep_recent` tokens (0: no more than those turns). When they alone would fill half of the
@@ -80,38 +72,21 @@ def plan(
     turns = [n for n in cuts if n == 0 or not _can_begin(messages[n - 1])]
     if not turns:
         return None
-    tails = _tails(sizes)
-    cut = turns[max(0, len(turns) - max(1, keep_turns))]
-    cut = min([cut, *(n for n in turns if tails[n] <= keep_recent)])
+    # What each message and all after it come to; one more, 0, for the end.
+    tails = [*accumulate(reversed(sizes), initial=0)][::-1]
+    found = turns[max(0, len(turns) - max(1, keep_turns))]
+    found = min([found, *(n for n in turns if tails[n] <= keep_recent)])
     most = int(window * KEPT_SHARE)
-    if tails[cut] > most:
-        cut = _later(cut, turns, cuts, [n for n in cuts if tails[n] <= most])
-    if tails[0] - tails[cut] < LEAST_TOKENS:
-        return None
-    return Plan(cut, tails[0] - tails[cut], tails[cut])
-
-
-def _later(cut: int, turns: Sequence[int], cuts: Sequence[int], small: Collection[int]) -> int:
-    """The first later cut whose tail is small: between turns, else anywhere, else the last turn."""
-    for places in (turns, cuts):
-        for place in places:
-            if place > cut and place in small:
-                return place
-    return max(cut, turns[-1])
+    if tails[found] > most:  # later: between turns, else anywhere, else before the last turn
+        small = (n for n in (*turns, *cuts) if n > found and tails[n] <= most)
+        found = next(small, max(found, turns[-1]))
+    return found if tails[0] - tails[found] >= LEAST_TOKENS else None
 
 
 def _can_begin(message: Message) -> bool:
     """Whether a conversation can begin here: a person speaks, and no tool's answer is among it."""
     answers = any(isinstance(block, ToolResult) for block in message.blocks)
     return message.begins_turn and not answers
-
-
-def _tails(sizes: Sequence[int]) -> list[int]:
-    """What each message and all after it come to; one more item, 0, for the end."""
-    tails = [0] * (len(sizes) + 1)
-    for number in range(len(sizes) - 1, -1, -1):
-        tails[number] = tails[number + 1] + sizes[number]
-    return tails
 
 
 # --- in pieces -----------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ Nothing is counted twice: each message is weighed once, when it is added or shor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bot.context import tokens
 from bot.context.tokens import Count
-from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse, Whose
+from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse, Whose
 
 PICTURE_TOKENS = 1_600  # of the largest picture that is sent, by the service's own rule
 
@@ -34,22 +34,29 @@ class Line:
 class Conversation:
     """The messages a model sees, oldest first, after the summary of those before them.
 
-    `used` is how full the window is: what the service reported for the last call, and an estimate
-    of what came since. What is only known from before it was read again (`known`) counts if it is
-    more than the estimate: nobody remembers then how much of it had been shortened. `version`
-    changes whenever messages already counted change.
+    How full the window is: what the service reported for the last call, and an estimate of what
+    came since. What is only known from before it was read again (`known`) counts if it is more than
+    the estimate: nobody remembers then how much of it had been shortened.
+
+    Attributes:
+        lines: the messages as the transcript holds them.
+        shown: the same as a request carries them.
+        sizes: about how many tokens each is, as it is shown.
+        summary: what stands for those before them.
+        estimated: about how many tokens the messages and the summary are.
+        is_reported: true while how full it is rests on what the model's service counted.
+        version: changes whenever messages already counted change.
     """
 
     __slots__ = (
         "_count",
-        "_lines",
-        "_measured",
-        "_origins",
         "_reported",
-        "_shown",
         "_since",
-        "_sizes",
-        "_total",
+        "estimated",
+        "is_reported",
+        "lines",
+        "shown",
+        "sizes",
         "summary",
         "summary_origin",
         "version",
@@ -67,66 +74,27 @@ class Conversation:
         """Begin with lines and a summary; `count` weighs texts, `origin` is the summary's."""
         self._count = count
         self.summary_origin: Whose = origin
-        self._origins = frozenset[Whose]({origin})
         self.summary = summary
         self.version = 0
-        self._lines: list[Line] = []
-        self._shown: list[Message] = []
-        self._sizes: list[int] = []
-        self._total = count(summary)
-        self._measured = False
+        self.lines: list[Line] = []
+        self.shown: list[Message] = []
+        self.sizes: list[int] = []
+        self.estimated = count(summary)
+        self.is_reported = False
         self._reported = 0
         self._since = 0
         self.extend(lines)
         self._reported, self._since = known, 0
 
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @property
-    def lines(self) -> Sequence[Line]:
-        """Its messages as the transcript holds them."""
-        return self._lines
-
-    @property
-    def shown(self) -> Sequence[Message]:
-        """Its messages as a request carries them, without the summary."""
-        return self._shown
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """About how many tokens each message is, as it is shown."""
-        return self._sizes
-
     @property
     def messages(self) -> tuple[Message, ...]:
         """What a request carries."""
-        if not self.summary or not self._shown:
-            return tuple(self._shown)
-        return (self.opening(self._shown[0]), *self._shown[1:])
-
-    def opening(self, message: Message) -> Message:
-        """A conversation's first message with the summary of what was said before."""
-        if not self.summary:
-            return message
+        if not self.summary or not self.shown:
+            return tuple(self.shown)
         quoted = "\n".join(f"> {line}".rstrip() for line in self.summary.splitlines())
         note = Text(_SUMMARY.format(quoted=quoted), note=True, origin=self.summary_origin)
-        return Message(message.role, (note, *message.blocks))
-
-    @property
-    def origins(self) -> frozenset[Whose]:
-        """Whose words the model is shown, the summary's among them."""
-        return self._origins
-
-    @property
-    def is_reported(self) -> bool:
-        """Whether how full it is rests on what the model's service counted."""
-        return self._measured
-
-    @property
-    def estimated(self) -> int:
-        """About how many tokens the messages and the summary are."""
-        return self._total
+        first, *rest = self.shown
+        return (Message(first.role, (note, *first.blocks)), *rest)
 
     def used(self, fixed: int, factor: float) -> int:
         """How many tokens the next request begins with.
@@ -135,70 +103,61 @@ class Conversation:
         counts come to for one estimated token.
         """
         counted = self._reported + round(self._since * factor)
-        if self._measured:
+        if self.is_reported:
             return counted
-        return max(counted if self._reported else 0, round((fixed + self._total) * factor))
+        return max(counted if self._reported else 0, round((fixed + self.estimated) * factor))
 
     def extend(self, lines: Iterable[Line], reported: int = 0) -> None:
         """Add what a turn said; `reported` is what its last call put into the window, or 0."""
         for line in lines:
             size = size_of(line.message, self._count)
-            self._lines.append(line)
-            self._shown.append(line.message)
-            self._sizes.append(size)
-            self._total += size
+            self.lines.append(line)
+            self.shown.append(line.message)
+            self.sizes.append(size)
+            self.estimated += size
             self._since += size
-            self._origins |= line.message.origins
         if reported:
-            self._measured, self._reported, self._since = True, reported, 0
+            self.is_reported, self._reported, self._since = True, reported, 0
 
     def shorten(self, replacements: Mapping[int, Message]) -> None:
         """Show messages in fewer words from now on, by their index."""
         for index, message in replacements.items():
             size = size_of(message, self._count)
-            self._total += size - self._sizes[index]
-            self._sizes[index] = size
-            self._shown[index] = message
+            self.estimated += size - self.sizes[index]
+            self.sizes[index] = size
+            self.shown[index] = message
         if replacements:
             self._changed()
 
     def compact(self, summary: str, first_kept: str, origin: Whose = "") -> bool:
         """Let a summary stand for what was said before an entry; False when that is not here."""
-        cut = next((n for n, line in enumerate(self._lines) if line.entry == first_kept), None)
+        cut = next((n for n, line in enumerate(self.lines) if line.entry == first_kept), None)
         if cut is None:
             return False
-        self._total += self._count(summary) - self._count(self.summary)
-        self._total -= sum(self._sizes[:cut])
+        self.estimated += self._count(summary) - self._count(self.summary)
+        self.estimated -= sum(self.sizes[:cut])
         self.summary, self.summary_origin = summary, origin
-        del self._lines[:cut], self._shown[:cut], self._sizes[:cut]
-        self._origins = frozenset[Whose]({origin}).union(
-            *(line.message.origins for line in self._lines)
-        )
+        del self.lines[:cut], self.shown[:cut], self.sizes[:cut]
         self._changed()
         return True
 
     def _changed(self) -> None:
         """What was reported no longer holds; until the next report the estimate does."""
         self.version += 1
-        self._measured, self._reported, self._since = False, 0, 0
+        self.is_reported, self._reported, self._since = False, 0, 0
 
 
 def size_of(message: Message, count: Count = tokens.estimate) -> int:
     """About how many tokens a message is, notes beside it included."""
-    return sum(_size(block, count) for block in message.blocks)
-
-
-def _size(block: Block, count: Count) -> int:
-    if isinstance(block, Picture):
-        return PICTURE_TOKENS
-    return count(_words(block))
-
-
-def _words(block: Text | ToolUse | ToolResult | Opaque) -> str:
-    match block:
-        case Text(text) | ToolResult(_, text):
-            return text
-        case ToolUse(_, name, arguments):
-            return f"{name} {arguments}"
-        case Opaque(data):
-            return str(data)
+    size = 0
+    for block in message.blocks:
+        match block:
+            case Text(text) | ToolResult(_, text):
+                size += count(text)
+            case ToolUse(_, name, arguments):
+                size += count(f"{name} {arguments}")
+            case Picture():
+                size += PICTURE_TOKENS
+            case Opaque(data):
+                size += count(str(data))
+    return size

@@ -47,9 +47,13 @@ class _Result:
     text: str
 
 
-def is_cold(last_call_at_ms: int | None, now_ms: int, ttl_minutes: float) -> bool:
-    """Whether the service's prompt cache of a conversation has expired; None: never called."""
-    return last_call_at_ms is None or now_ms - last_call_at_ms >= ttl_minutes * _MINUTE
+def is_due(used: int, full: int, *, idle_ms: int, ttl_minutes: float) -> bool:
+    """True when old results may be shortened in a request of `used` tokens.
+
+    The model was not called for so long that its service's prompt cache is cold, or there is no
+    room for them: it holds more than `full`.
+    """
+    return used > full or idle_ms >= ttl_minutes * _MINUTE
 
 
 def names_of(messages: Sequence[Message]) -> dict[str, str]:

@@ -58,7 +58,9 @@ def weight(text: str) -> int:
 
 def estimate(text: str) -> int:
     """About how many tokens a text is; never less than one for a text that is not empty."""
-    return weight(text) // CHARACTERS_PER_TOKEN + 1 if text else 0
+    if not text:
+        return 0
+    return (len(text) if text.isascii() else weight(text)) // CHARACTERS_PER_TOKEN + 1
 
 
 class TokenCounter:

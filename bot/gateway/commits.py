@@ -91,7 +91,8 @@ class TurnCommits:
         news += _replies(spoken[len(rows) :], answer)
         if answer.notice:
             news.append(NewEntry("notice", "assistant", answer.notice))
-        notice = self._notice(asked, used, spoken)
+        due = self._upkeep.due(asked.talk, used)
+        notice = self._notice(asked, due.notice, used, spoken) if due.notice else None
         language = asked.request.language
         below = footer(language, usage, used, room) if live.session.usage else ""
 
@@ -142,13 +143,12 @@ class TurnCommits:
         is_same = asked.version == live.conversation.version
         live.conversation.extend(lines, reported if is_same else 0)
         self._upkeep.talks.live.settle(live)
-        self._upkeep.look(asked.talk, used)
+        self._upkeep.begin(asked.talk, due)
 
-    def _notice(self, asked: Asked, used: int, said: Sequence[Message]) -> notices.Notice | None:
-        """What is to be told about how full the conversation is, once for each level."""
-        level = self._upkeep.level(asked.talk, used)
-        if level is None:
-            return None
+    def _notice(
+        self, asked: Asked, level: int, used: int, said: Sequence[Message]
+    ) -> notices.Notice:
+        """What is told about how full the conversation is, once for each level."""
         channel = self._channels.get(asked.talk.conversation.address.channel)
         view = name_of(asked.request.context.view)
         return notices.notice(

@@ -17,7 +17,7 @@ from bot.identity import Activation, Directory, Link
 from bot.ledger import Ledger
 from bot.sessions.reset import Reason
 from bot.sessions.store import Session
-from bot.upkeep import resets
+from bot.upkeep import policy, resets
 from bot.upkeep.upkeep import Upkeep
 from bot.upkeep.usage import report_of
 
@@ -77,7 +77,7 @@ class GatewayDesk:
 
     def tells(self, call: Call) -> bool:
         """Whether people are told here that a conversation gets full, by the configuration."""
-        return self._upkeep.tells(call.conversation)
+        return policy.is_told(call.conversation)
 
     def shows_pictures(self, call: Call) -> bool:
         """Whether the caller's channel takes a picture."""

@@ -27,7 +27,6 @@ from bot.messages import Message, Text, Whose
 from bot.sessions.inbox import Waiting
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
-from bot.upkeep import policy
 from bot.upkeep.talk import Fill, Talk
 from bot.upkeep.upkeep import Upkeep
 
@@ -90,14 +89,15 @@ class Requests:
             self._message(row, came, live.conversation.shown)
             for row, came in zip(rows, contents, strict=True)
         ]
-        if not live.conversation and not is_plain(rows):
+        if not live.conversation.lines and not is_plain(rows):
             words = "\n".join(inbound.shown for inbound in inbounds)
             opened = await self._opening(words, live, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
         context.memory.seen = (*_history(talk), *messages)
         arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
-        self._prune(talk, talk.fill().used + arriving)
         fill = talk.fill()
+        if self._prune(talk, fill.used + arriving):
+            fill = talk.fill()
         request = TurnRequest(
             model=room.model,
             model_name=room.name,
@@ -137,31 +137,35 @@ class Requests:
         version = conversation.version
         return replace(asked, talk=talk, request=request, fill=fill, version=version)
 
-    def _prune(self, talk: Talk, used: int) -> None:
-        """Shorten old tool results, when that breaks no warm prompt cache or there is no room."""
+    def _prune(self, talk: Talk, used: int) -> bool:
+        """Shorten old tool results, where that may be done in a request of so many tokens.
+
+        True when any was.
+        """
         config, conversation = self._config.context.pruning, talk.live.conversation
-        cold = pruning.is_cold(talk.live.called_at or None, self._clock(), config.ttl_minutes)
-        if policy.should_prune(used, talk.room.budget, is_cold=cold):
-            conversation.shorten(
-                pruning.prune(
-                    conversation.shown,
-                    conversation.sizes,
-                    window=talk.room.window.tokens,
-                    config=config,
-                    reference=reference_of,
-                )
-            )
+        full, idle_ms = talk.room.budget.compact_above, self._clock() - talk.live.called_at
+        if not pruning.is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
+            return False
+        pruned = pruning.prune(
+            conversation.shown,
+            conversation.sizes,
+            window=talk.room.window.tokens,
+            config=config,
+            reference=reference_of,
+        )
+        conversation.shorten(pruned)
+        return bool(pruned)
 
     def _context(self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch) -> ToolContext:
         here = talk.conversation
         return ToolContext(
             view=here.view,
-            session_id=talk.session.id,
+            session_id=talk.live.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
             window=talk.room.window.tokens,
             memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
             origin=Origin(
-                key=talk.session.key,
+                key=talk.live.session.key,
                 person=here.person,
                 address=here.address,
                 language=here.language,
@@ -219,7 +223,7 @@ def _history(talk: Talk) -> Sequence[Message]:
     In a direct chat that several people share, none of it counts as said by who writes now.
     """
     messages = talk.live.conversation.messages
-    is_shared = talk.conversation.sender_after(talk.session.sender) == MANY
+    is_shared = talk.conversation.sender_after(talk.live.session.sender) == MANY
     return provenance.as_others(messages) if is_shared else messages
 
 

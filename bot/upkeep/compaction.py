@@ -16,7 +16,6 @@ from bot.channel import Button, Channel
 from bot.clock import Clock
 from bot.config import ContextConfig
 from bot.context import compaction, report
-from bot.context.compaction import Plan
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
@@ -61,14 +60,12 @@ class Compactions:
         self._channels = channels
         self._clock = clock
         self._metrics = metrics
-        self._failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
+        self.failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
 
-    def failed_at(self, session_id: str) -> int:
-        """How full a conversation was when its compaction failed; 0 when none did since."""
-        return self._failed_at.get(session_id, 0)
+    def cut(self, talk: Talk, why: Why = "full") -> int | None:
+        """How many messages would become a summary; None when there is nothing to summarise.
 
-    def plan(self, talk: Talk, why: Why = "full") -> Plan | None:
-        """What would become a summary; a person who wishes it means all but the last turns.
+        A person who wishes it means all but the last turns.
 
         When the window is full of what looks like little, less stays whole: `forced`, one turn.
         """
@@ -76,7 +73,7 @@ class Compactions:
         turns = self._config.compaction.keep_turns
         tries = [(0, turns)] if why == "wished" else [(room.budget.keep_recent, turns), (0, turns)]
         for keep_recent, keep_turns in [*tries, (0, 1)] if why == "forced" else tries:
-            plan = compaction.plan(
+            cut = compaction.cut(
                 conversation.shown,
                 conversation.sizes,
                 # In the tokens that messages are weighed in, not in the model's own.
@@ -84,8 +81,8 @@ class Compactions:
                 keep_recent=int(keep_recent / room.factor),
                 keep_turns=keep_turns,
             )
-            if plan is not None:
-                return plan
+            if cut is not None:
+                return cut
         return None
 
     async def run(self, talk: Talk, why: Why, focus: str = "") -> Outcome:
@@ -95,45 +92,43 @@ class Compactions:
             StorageError: the session cannot be read.
         """
         talk = await self._talks.now(talk)
-        plan = self.plan(talk, why)
-        if plan is None:
+        cut = self.cut(talk, why)
+        if cut is None:
             return "nothing"
-        session = talk.session
+        session = talk.live.session
         log.info("compaction.start", session=session.id)
         before = talk.fill()
-        tells = why == "wished" or talk.is_told(self._config.notices)
+        tells = why == "wished" or talk.is_told
         try:
             async with shown(self._channels, talk, "summarising") as ending:
-                made = await self._compactor.compact(self._request(talk, plan, why, focus))
+                made = await self._compactor.compact(self._request(talk, cut, why, focus))
                 ending.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
             self._metrics.compactions.labels("failed").inc()
-            self._failed_at[session.id] = before.used
+            self.failed_at[session.id] = before.used
             if tells or why == "forced":
                 await self._tell_failure(talk)
             return "failed"
         again = bool(session.held) and why != "wished"
         # That nothing is left of them but a note is told in any case.
         tells = tells or made.plain
-        done = await self._commit(talk, session, plan, made, before, again=again, tells=tells)
-        log.info(
-            "compaction.end", session=session.id, messages=plan.cut, plain=made.plain, done=done
-        )
+        done = await self._commit(talk, session, cut, made, before, again=again, tells=tells)
+        log.info("compaction.end", session=session.id, messages=cut, plain=made.plain, done=done)
         self._metrics.compactions.labels("done" if done else "dropped").inc()
-        self._failed_at.pop(session.id, None)
+        self.failed_at.pop(session.id, None)
         if why == "wished" and not done:
             await self._tell_failure(talk)
         return "done" if done else "failed"
 
-    def _request(self, talk: Talk, plan: Plan, why: Why, focus: str) -> CompactRequest:
+    def _request(self, talk: Talk, cut: int, why: Why, focus: str) -> CompactRequest:
         conversation, room = talk.live.conversation, talk.room
         return CompactRequest(
             model=room.model,
             model_name=room.name,
             language=talk.conversation.language,
-            messages=tuple(conversation.shown[: plan.cut]),
-            sizes=tuple(conversation.sizes[: plan.cut]),
+            messages=tuple(conversation.shown[:cut]),
+            sizes=tuple(conversation.sizes[:cut]),
             window=room.window.tokens,
             previous=conversation.summary,
             focus=focus,
@@ -145,7 +140,7 @@ class Compactions:
         self,
         talk: Talk,
         session: Session,
-        plan: Plan,
+        cut: int,
         compacted: Compacted,
         before: Fill,
         *,
@@ -159,12 +154,12 @@ class Compactions:
         a summary back, or had something forgotten that this one may tell of.
         """
         conversation, summary = talk.live.conversation, compacted.summary
-        first_kept = conversation.lines[plan.cut].entry
-        kept = sum(conversation.sizes[plan.cut :])
+        first_kept = conversation.lines[cut].entry
+        kept = sum(conversation.sizes[cut:])
         after = round((before.fixed + kept + talk.room.count(summary)) * talk.room.factor)
-        summarised = (line.message.origins for line in conversation.lines[: plan.cut])
+        summarised = (line.message.origins for line in conversation.lines[:cut])
         origin = mixture(frozenset[Whose]({conversation.summary_origin}).union(*summarised))
-        made = Compaction(summary, first_kept, before.used, plan.cut, session.compaction, origin)
+        made = Compaction(summary, first_kept, before.used, cut, session.compaction, origin)
         language, address = talk.conversation.language, talk.conversation.address
 
         def work(draft: Draft) -> bool:
@@ -195,7 +190,9 @@ class Compactions:
         words = text(language, CompactionFailed.key)
         await self._ledger.write(
             self._clock(),
-            lambda draft: draft.tell(talk.session.id, address, words, "notice", language=language),
+            lambda draft: draft.tell(
+                talk.live.session.id, address, words, "notice", language=language
+            ),
             must=True,
         )
 

@@ -241,25 +241,25 @@ class Flushes:
             if not talk.is_theirs:
                 return
             async with self._notes.watching(talk.conversation.view) as watch:
-                talk = replace(talk, live=await self._talks.live.get(talk.session.id))
+                talk = replace(talk, live=await self._talks.live.get(talk.live.session.id))
                 lines = _unsaved(talk)
                 if not any(line.message.begins_turn for line in lines):
                     return
-                counts = not early and not talk.session.ended_by
-                tells = not quietly and talk.is_told(self._config.notices)
-                log.info("memory.flush.start", session=talk.session.id)
+                counts = not early and not talk.live.session.ended_by
+                tells = not quietly and talk.is_told
+                log.info("memory.flush.start", session=talk.live.session.id)
                 async with shown(self._channels, talk, "saving") as ending:
                     flushed = await self._flusher.flush(self._request(talk, lines, watch))
                     ending.state = "failed" if flushed.error else "done"
                     if not tells:  # else a message says so
                         ending.where = listed(flushed.saved)
-            log.info("memory.flush.end", session=talk.session.id, saved=len(flushed.saved))
+            log.info("memory.flush.end", session=talk.live.session.id, saved=len(flushed.saved))
             if watch.words:
                 continue
             looked_to = number_of(lines[-1].entry)
             await self._note(talk, flushed, looked_to, tells=tells, counts=counts)
             talk = await self._talks.now(talk)
-            if flushed.error is not None or not talk.session.ended_by:
+            if flushed.error is not None or not talk.live.session.ended_by:
                 return
 
     async def _note(
@@ -269,7 +269,7 @@ class Flushes:
 
         `counts` says that it is what is done once in each cycle.
         """
-        session, language = talk.session, talk.conversation.language
+        session, language = talk.live.session, talk.conversation.language
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
         where = listed(flushed.saved)
         failed = flushed.error is not None and not where
@@ -305,7 +305,7 @@ class Flushes:
             messages=tuple(line.message for line in lines),
             context=ToolContext(
                 view=conversation.view,
-                session_id=talk.session.id,
+                session_id=talk.live.session.id,
                 now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
                 window=room.window.tokens,
                 watch=watch,
@@ -318,7 +318,7 @@ class Flushes:
 
 def _unsaved(talk: Talk) -> list[Line]:
     """What was said since memory was saved; nothing where several people are taken for one."""
-    session = talk.session
+    session = talk.live.session
     if talk.conversation.sender_after(session.sender) == MANY:
         return []  # what one person said is not for another one's memory
     said = talk.live.conversation.lines

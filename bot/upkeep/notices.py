@@ -17,7 +17,6 @@ from bot.ledger import Draft, Ledger
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database
-from bot.upkeep.policy import Wish
 from bot.upkeep.talk import Fill, Talk, Talks
 from bot.upkeep.usage import report_of
 
@@ -72,7 +71,6 @@ class NoticeSweep:
         channels: Mapping[str, Channel],
     ) -> None:
         self._levels = sorted((n for n in config.notice_percent if n > 0), reverse=True)
-        self._wish: Wish = config.notices
         self._talks = talks
         self._windows = windows
         self._database = database
@@ -133,8 +131,8 @@ class NoticeSweep:
     def _may_tell(self, talk: Talk) -> bool:
         """True when it is still whose it was, may be answered there, and its person wants it."""
         conversation = talk.conversation
-        if not talk.session.sender or not talk.is_theirs:
+        if not talk.live.session.sender or not talk.is_theirs:
             return False
         if conversation.is_direct and not conversation.is_admitted:
             return False
-        return conversation.is_answered and talk.is_told(self._wish)
+        return conversation.is_answered and talk.is_told

@@ -16,7 +16,6 @@ from bot.context.budget import Budget
 from bot.identity import Conversation, Directory
 from bot.sessions.store import Session
 from bot.upkeep import policy
-from bot.upkeep.policy import Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +35,19 @@ class Talk:
     room: Room
 
     @property
-    def session(self) -> Session:
-        """The session's row as it is now."""
-        return self.live.session
-
-    @property
     def shares(self) -> Budget:
         """How its window is shared out now."""
-        return budget.while_held(self.room.budget) if self.session.held else self.room.budget
+        return budget.while_held(self.room.budget) if self.live.session.held else self.room.budget
 
     @property
     def is_theirs(self) -> bool:
         """True while it belongs to whom it belonged to when its session began."""
-        return self.conversation.key == self.session.key
+        return self.conversation.key == self.live.session.key
 
-    def is_told(self, default: Wish) -> bool:
-        """True when its person wants to hear of its upkeep; `default` is the configured wish."""
-        wish = self.conversation.settings.notices or default
-        return policy.wanted(wish, self.session.notices, self.session.chat_type)
+    @property
+    def is_told(self) -> bool:
+        """True when its person wants to hear of its upkeep."""
+        return policy.is_told(self.conversation, self.live.session.notices)
 
     def fill(self) -> Fill:
         """How full it is, as its next message's view sees it."""
@@ -97,7 +91,7 @@ class Talks:
         Raises:
             StorageError: it cannot be read.
         """
-        live = await self.live.get(talk.session.id)
+        live = await self.live.get(talk.live.session.id)
         return replace(talk, live=live, conversation=self._directory.renewed(talk.conversation))
 
 
@@ -122,7 +116,7 @@ async def shown(
         return
     if not isinstance(channel, Activities):
         raise TypeError("a channel declares activities and shows none")
-    name = f"{talk.session.id}.{kind}"
+    name = f"{talk.live.session.id}.{kind}"
     await channel.activity(address, Activity(name, kind, "begun"))
     try:
         yield ending

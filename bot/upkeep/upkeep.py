@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 import structlog
@@ -18,7 +19,7 @@ from bot.sessions.store import Session
 from bot.upkeep import policy
 from bot.upkeep.compaction import Compactions, Outcome, Why
 from bot.upkeep.flush import Flushes
-from bot.upkeep.policy import Due, Rules, State
+from bot.upkeep.policy import Due
 from bot.upkeep.talk import Talk, Talks
 
 AT_ONCE = 8  # conversations that are saved or compacted at the same time
@@ -35,7 +36,6 @@ class Upkeep:
         self, config: ContextConfig, talks: Talks, flushes: Flushes, compactions: Compactions
     ) -> None:
         self._config = config
-        self._rules = Rules(config.enable_memory_flush, config.notice_percent)
         self.talks = talks
         self._flushes = flushes
         self._compactions = compactions
@@ -48,53 +48,56 @@ class Upkeep:
 
     # --- asked by turns ---------------------------------------------------------------------------
 
-    def look(self, talk: Talk, used: int) -> None:
-        """Begin what is due when a window holds so many tokens; returns at once."""
-        due = self._due(talk, used)
-        if due.compaction:
-            self._begin(talk.session.id, "compaction", self._compact(talk, "full"))
-        elif due.flush and talk.session.ended_by:  # a command began another one meanwhile
-            self.ended([talk.session])
-        elif due.flush:
-            self._begin(talk.session.id, "flush", self._flushes.run(talk))
+    def due(self, talk: Talk, used: int) -> Due:
+        """What is due when a window holds so many tokens.
+
+        What is made room in at once is told of by the receipt, and by no notice.
+        """
+        session = talk.live.session
+        due = policy.due(
+            session,
+            used,
+            talk.shares,
+            self._config,
+            is_told=talk.is_told,
+            failed_at=self._compactions.failed_at.get(session.id, 0),
+        )
+        if due.notice and due.compaction and self._compactions.cut(talk) is not None:
+            return replace(due, notice=None)
+        return due
+
+    def begin(self, talk: Talk, due: Due) -> None:
+        """Begin what was due; returns at once."""
+        session = talk.live.session
+        if session.ended_by:  # a command began another one meanwhile
+            self.ended([session])
+        elif due.compaction:
+            self._begin(session.id, "compaction", self._compact(talk, "full"))
+        elif due.flush and not session.is_flushed:
+            self._begin(session.id, "flush", self._flushes.run(talk))
 
     def look_within(self, talk: Talk, used: int) -> None:
-        """The same in the middle of a turn, when a tool's result may have jumped past a bound."""
-        if not talk.session.ended_by and self._due(talk, used).flush:
-            self._begin(talk.session.id, "flush", self._flushes.run(talk))
+        """In the middle of a turn, save memory when a tool's result has jumped past the bound."""
+        if not talk.live.session.ended_by and self.due(talk, used).flush:
+            self._begin(talk.live.session.id, "flush", self._flushes.run(talk))
 
     async def make_room(self, talk: Talk) -> bool:
         """Compact now, before a request that would not fit; True when there is more room.
 
         One that runs already is waited for; if that fails, another one tries harder.
         """
-        running = self._tasks.get((talk.session.id, "compaction"))
+        running = self._tasks.get((talk.live.session.id, "compaction"))
         if running is not None and await _is_done(running):
             return True
         work = self._compact(talk, "forced")
-        return await _is_done(self._begin(talk.session.id, "compaction", work))
-
-    def level(self, talk: Talk, used: int) -> int | None:
-        """The level that is to be told now, in percent; None for nothing.
-
-        What is made room in at once is told of by the receipt.
-        """
-        due = self._due(talk, used)
-        if due.compaction and self._compactions.plan(talk) is not None:
-            return None
-        return due.notice
+        return await _is_done(self._begin(talk.live.session.id, "compaction", work))
 
     # --- asked by commands and at the end of a conversation ---------------------------------------
-
-    def tells(self, conversation: Conversation) -> bool:
-        """True when people are told there how full a conversation gets, by the configuration."""
-        wish = conversation.settings.notices or self._config.notices
-        return policy.wanted(wish, "", conversation.place.chat_type)
 
     async def compact(self, session: Session, conversation: Conversation, focus: str) -> bool:
         """Begin to compact because the person wishes it; False when there is nothing to."""
         talk = await self.talks.of(session.id, conversation)
-        if self._compactions.plan(talk, "wished") is None:
+        if self._compactions.cut(talk, "wished") is None:
             return False
         self._begin(session.id, "compaction", self._compact(talk, "wished", focus))
         return True
@@ -118,25 +121,11 @@ class Upkeep:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _due(self, talk: Talk, used: int) -> Due:
-        session = talk.session
-        state = State(
-            used=used,
-            shares=talk.shares,
-            is_flushed=session.is_flushed,
-            is_held=bool(session.held),
-            is_over=bool(session.ended_by),
-            is_told=talk.is_told(self._config.notices),
-            told=session.told,
-            failed_at=self._compactions.failed_at(session.id),
-        )
-        return policy.due(state, self._rules)
-
     async def _compact(self, talk: Talk, why: Why, focus: str = "") -> Outcome:
         """Save memory if this cycle has not, and make room whether that works or not."""
-        if self._rules.saves and not talk.session.is_flushed:
+        if self._config.enable_memory_flush and not talk.live.session.is_flushed:
             flush = self._flushes.run(talk, quietly=True, early=why == "wished")
-            await asyncio.wait({self._begin(talk.session.id, "flush", flush)})
+            await asyncio.wait({self._begin(talk.live.session.id, "flush", flush)})
         return await self._compactions.run(talk, why, focus)
 
     def _begin(

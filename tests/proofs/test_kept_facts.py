@@ -238,25 +238,25 @@ class Life:
         self.flushed = True
 
     async def compact(self) -> None:
-        plan = compaction.plan(
+        cut = compaction.cut(
             self.messages,
             self.sizes,
             window=WINDOW,
             keep_recent=KEEP_RECENT,
             keep_turns=KEEP_TURNS,
         )
-        assert plan is not None
+        assert cut is not None
         request = CompactRequest(
             model=OfflineModel(),
             model_name="offline",
             language="en",
-            messages=tuple(self.messages[: plan.cut]),
-            sizes=tuple(self.sizes[: plan.cut]),
+            messages=tuple(self.messages[:cut]),
+            sizes=tuple(self.sizes[:cut]),
             window=WINDOW,
             previous=self.summary,
         )
         self.summary = (await Compactor().compact(request)).summary
-        del self.messages[: plan.cut], self.sizes[: plan.cut]
+        del self.messages[:cut], self.sizes[:cut]
         self.compactions += 1
         self.flushed = False
 

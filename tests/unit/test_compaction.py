@@ -66,35 +66,34 @@ def test_a_plan_keeps_whole_turns_and_makes_the_rest_shorter(
     found, window, keep_recent, keep_turns
 ):
     messages, sizes = found
-    plan = compaction.plan(
+    cut = compaction.cut(
         messages, sizes, window=window, keep_recent=keep_recent, keep_turns=keep_turns
     )
-    if plan is None:
+    if cut is None:
         return
-    kept = messages[plan.cut :]
-    assert 0 < plan.cut < len(messages)
+    kept = messages[cut:]
+    assert 0 < cut < len(messages)
     assert kept[0].role == "user"
     assert kept[0].text
     assert not answers(kept[0])  # its call would be gone
-    assert plan.tokens == sum(sizes[: plan.cut]) >= compaction.LEAST_TOKENS
-    assert plan.kept_tokens == sum(sizes[plan.cut :])
+    assert sum(sizes[:cut]) >= compaction.LEAST_TOKENS
     spoke = [n for n, m in enumerate(messages) if m.role == "user" and m.text and not answers(m)]
     begun = [n for n in spoke if n - 1 not in spoke]
     last = begun[-keep_turns:]
-    if plan.kept_tokens <= window * compaction.KEPT_SHARE:
+    if sum(sizes[cut:]) <= window * compaction.KEPT_SHARE:
         fits = sum(sizes[last[0] :]) <= window * compaction.KEPT_SHARE
-        assert plan.cut <= last[0] or not fits
+        assert cut <= last[0] or not fits
     else:  # not even the last turn is small enough
-        assert plan.cut == begun[-1]
+        assert cut == begun[-1]
 
 
 @given(conversations(), WINDOWS)
 def test_after_a_plan_was_carried_out_the_same_plan_finds_nothing(found, window):
     messages, sizes = found
     options = {"window": window, "keep_recent": 0, "keep_turns": 2}
-    plan = compaction.plan(messages, sizes, **options)
-    if plan is not None and plan.kept_tokens <= window * compaction.KEPT_SHARE:
-        assert compaction.plan(messages[plan.cut :], sizes[plan.cut :], **options) is None
+    cut = compaction.cut(messages, sizes, **options)
+    if cut is not None and sum(sizes[cut:]) <= window * compaction.KEPT_SHARE:
+        assert compaction.cut(messages[cut:], sizes[cut:], **options) is None
 
 
 def test_the_last_turns_and_as_many_recent_tokens_as_wished_stay():
@@ -103,8 +102,7 @@ def test_the_last_turns_and_as_many_recent_tokens_as_wished_stay():
 
     def cut(**changes: int) -> int | None:
         options = {"window": 120_000, "keep_recent": 0, "keep_turns": 3, **changes}
-        plan = compaction.plan(messages, sizes, **options)
-        return None if plan is None else plan.cut
+        return compaction.cut(messages, sizes, **options)
 
     assert cut() == 14
     assert cut(keep_recent=1_000) == 10
@@ -119,24 +117,21 @@ def test_the_last_turns_and_as_many_recent_tokens_as_wished_stay():
 
 def test_messages_that_waited_together_stay_together():
     messages = [person("a"), assistant("b"), person("c"), person("d"), person("e"), assistant("f")]
-    plan = compaction.plan(messages, [300] * 6, window=32_000, keep_recent=0, keep_turns=1)
-    assert plan is not None
-    assert plan.cut == 2
+    assert compaction.cut(messages, [300] * 6, window=32_000, keep_recent=0, keep_turns=1) == 2
 
 
 def test_unanswered_messages_that_fill_the_window_are_cut_between_them():
     messages = [person(f"q{n}") for n in range(40)]
-    plan = compaction.plan(messages, [1_000] * 40, window=32_000, keep_recent=0, keep_turns=3)
-    assert plan is not None
-    assert plan.cut == 24
+    cut = compaction.cut(messages, [1_000] * 40, window=32_000, keep_recent=0, keep_turns=3)
+    assert cut == 24
 
 
 def test_there_is_nothing_to_summarise_in_little_or_without_a_person():
-    assert compaction.plan([], [], window=16_000, keep_recent=0, keep_turns=3) is None
+    assert compaction.cut([], [], window=16_000, keep_recent=0, keep_turns=3) is None
     short = [person("a"), assistant("b")] * 4
-    assert compaction.plan(short, [9] * 8, window=16_000, keep_recent=0, keep_turns=1) is None
+    assert compaction.cut(short, [9] * 8, window=16_000, keep_recent=0, keep_turns=1) is None
     machine = [assistant("a")] * 5
-    assert compaction.plan(machine, [900] * 5, window=16_000, keep_recent=0, keep_turns=1) is None
+    assert compaction.cut(machine, [900] * 5, window=16_000, keep_recent=0, keep_turns=1) is None
 
 
 # --- chunks --------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from bot.context.budget import (
     budget,
     percent_full,
     resolve,
-    should_compact,
-    should_flush,
     while_held,
 )
+from bot.upkeep import policy
+from tests.unit.test_upkeep_policy import NEW
 
 DEFAULTS = ContextConfig()
 OPEN = ContextConfig(context_tokens=2_000_000)
@@ -32,6 +32,17 @@ CONFIGS = st.builds(
     st.integers(0, 300_000),
     st.integers(0, 300_000),
 )
+
+
+def should_flush(used: int, shares: Budget, *, flushed_in_cycle: bool, enabled: bool) -> bool:
+    session = replace(NEW, memory_flush_compaction_count=0 if flushed_in_cycle else -1)
+    config = ContextConfig(enable_memory_flush=enabled)
+    return policy.due(session, used, shares, config, is_told=False).flush
+
+
+def should_compact(used: int, shares: Budget, *, held: bool) -> bool:
+    session = replace(NEW, held=int(held))
+    return policy.due(session, used, shares, DEFAULTS, is_told=False).compaction
 
 
 def shared(window: int) -> Budget:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bot.config import PruningConfig
 from bot.context import tokens
-from bot.context.pruning import CLEARED, apply, is_cold, names_of, prune
+from bot.context.pruning import CLEARED, apply, is_due, names_of, prune
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 
 DEFAULTS = PruningConfig()
@@ -286,7 +286,7 @@ def test_a_reference_that_is_no_shorter_than_the_result_is_none():
 @pytest.mark.parametrize(
     ("last", "now", "ttl", "cold"),
     [
-        (None, 0, 5, True),
+        (0, 1_800_000_000_000, 5, True),  # it was never called
         (0, 5 * MINUTE - 1, 5, False),
         (0, 5 * MINUTE, 5, True),
         (0, 5 * MINUTE + 1, 5, True),
@@ -298,7 +298,11 @@ def test_a_reference_that_is_no_shorter_than_the_result_is_none():
     ],
 )
 def test_a_cache_is_cold_when_its_time_has_passed(last, now, ttl, cold):
-    assert is_cold(last, now, ttl) is cold
+    assert is_due(100, 100, idle_ms=now - last, ttl_minutes=ttl) is cold
+
+
+def test_where_there_is_no_room_a_warm_cache_does_not_count():
+    assert is_due(101, 100, idle_ms=0, ttl_minutes=5)
 
 
 LENGTHS = st.sampled_from([0, 10, 900, 3_999, 4_000, 4_001, 9_000, 60_000])
