@@ -57,16 +57,19 @@ class Prefixes:
             )
             for file in await self._files.bootstrap(view)
         ]
+        # Files that people write may be long.
+        shown = await asyncio.to_thread(persona.assemble, files, limit // PERSONA_SHARE)
         system = prompt.system_prompt(
             name=self._config.agent.name,
             language=language,
             tools=[tool.name for tool in tools],
             cite=self.cites(view),
             silent=TOKENS[0] if live.session.chat_type != "direct" else "",
-            # Files that people write may be long.
-            persona=await asyncio.to_thread(persona.assemble, files, limit // PERSONA_SHARE),
+            persona=shown.text,
         )
-        made = Snapshot(self._share(system), self._share(_to_json(tools)))
+        made = Snapshot(
+            self._share(system), self._share(_to_json(tools)), shown.own, shown.remembered
+        )
         live.snapshots[name] = made
         live.unsaved.append(name)
         return made

@@ -26,7 +26,6 @@ _ABOUT = (
 _OLDER = "[… {left} of your older conclusions are left out here; the file has them …]"
 _GAP = re.compile(r"\n{3,}")  # where a comment was
 _HEADING = re.compile(r"#{1,6}( .*)?")
-_SECTION = re.compile(r"^## ([A-Z]+\.md)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +42,36 @@ class PersonaFile:
     spare: tuple[tuple[int, int], ...] = ()
 
 
-def assemble(files: Sequence[PersonaFile], budget: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """The files' part of a prompt, and about how many tokens each file is in it, by its name.
+
+    `remembered` are the sizes of the files about people, `own` those of the others.
+    """
+
+    text: str = ""
+    own: tuple[tuple[str, int], ...] = ()
+    remembered: tuple[tuple[str, int], ...] = ()
+
+
+def assemble(files: Sequence[PersonaFile], budget: int) -> Persona:
     """The files' part of a prompt of at most about `budget` tokens; empty for blank files."""
     cap = FILE_CAP
     while True:
-        text = _sections(files, cap)
+        sections = _sections(files, cap)
+        if not sections:
+            return Persona()
+        text = "\n\n".join([_INTRO, *(section for _, section in sections)])
         if cap <= LEAST_CAP or tokens.estimate(text) <= budget:
-            return text
+            break
         cap = max(LEAST_CAP, cap // 2)
-
-
-def sections(prompt: str) -> list[tuple[str, str, bool]]:
-    """The files in a prompt that `assemble` made a part of: name, text, whether about people."""
-    marks = list(_SECTION.finditer(prompt))
-    ends = [*(mark.start() for mark in marks[1:]), len(prompt)]
-    found = [(mark[1], prompt[mark.end() : end]) for mark, end in zip(marks, ends, strict=False)]
-    return [(name, text, text.lstrip().startswith(_ABOUT)) for name, text in found]
+    own, remembered = (
+        tuple(
+            (f.name, tokens.estimate(section)) for f, section in sections if f.remembered is about
+        )
+        for about in (False, True)
+    )
+    return Persona(text, own, remembered)
 
 
 def capped(text: str, cap: int) -> str:
@@ -98,8 +111,9 @@ def is_blank(text: str) -> bool:
     return all(not line.strip() or _HEADING.fullmatch(line.strip()) for line in text.splitlines())
 
 
-def _sections(files: Sequence[PersonaFile], most: int) -> str:
-    parts: list[str] = []
+def _sections(files: Sequence[PersonaFile], most: int) -> list[tuple[PersonaFile, str]]:
+    """The files that say anything, each with its section of the prompt."""
+    sections: list[tuple[PersonaFile, str]] = []
     for file in files:
         if is_blank(file.text):
             continue
@@ -109,7 +123,6 @@ def _sections(files: Sequence[PersonaFile], most: int) -> str:
             continue
         if file.remembered:
             quoted = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
-            parts.append(f"## {file.name}\n\n{_ABOUT}\n\n{quoted}")
-        else:
-            parts.append(f"## {file.name}\n\n{text}")
-    return "\n\n".join([_INTRO, *parts]) if parts else ""
+            text = f"{_ABOUT}\n\n{quoted}"
+        sections.append((file, f"## {file.name}\n\n{text}"))
+    return sections

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from bot.sessions import lasting
 from bot.storage import Transaction
@@ -16,20 +19,31 @@ Name = tuple[str, str]
 """Which snapshot: the session's id, and the name of the view."""
 
 
+Sizes = tuple[tuple[str, int], ...]
+
+_SIZES: Final[TypeAdapter[tuple[Sizes, Sizes]]] = TypeAdapter(tuple[Sizes, Sizes])
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The system prompt of a session, and its tools as JSON."""
+    """The system prompt of a session, and its tools as JSON.
+
+    Of the files in the prompt it has the names and about how many tokens each is: of those about
+    people in `remembered`, of the others in `own`. One kept by an earlier version has none.
+    """
 
     system: str
     tools: str
+    own: Sizes = ()
+    remembered: Sizes = ()
 
 
 def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
     """The snapshots of a session, by the name of the view they were made for."""
     rows = tx.execute(
-        "SELECT view, system, tools FROM snapshots WHERE session_id = ?", (session_id,)
+        "SELECT view, system, tools, sizes FROM snapshots WHERE session_id = ?", (session_id,)
     )
-    return {row[0]: Snapshot(row[1], row[2]) for row in rows}
+    return {row[0]: Snapshot(row[1], row[2], *_SIZES.validate_json(row[3])) for row in rows}
 
 
 def names_of(tx: Transaction, keys: Sequence[str]) -> list[Name]:
@@ -63,8 +77,9 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:
     """Keep the first snapshot of a session and view; a later one changes nothing."""
+    sizes = _SIZES.dump_json((snapshot.own, snapshot.remembered)).decode()
     tx.execute(
-        "INSERT INTO snapshots(session_id, view, system, tools, made_at) VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT(session_id, view) DO NOTHING",
-        (session_id, view, snapshot.system, snapshot.tools, now),
+        "INSERT INTO snapshots(session_id, view, system, tools, sizes, made_at) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(session_id, view) DO NOTHING",
+        (session_id, view, snapshot.system, snapshot.tools, sizes, now),
     )

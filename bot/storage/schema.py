@@ -171,6 +171,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE sessions ADD COLUMN server TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # How many tokens the files in a prompt are: the bot's own, and those about people.
+        "ALTER TABLE snapshots ADD COLUMN sizes TEXT NOT NULL DEFAULT '[[],[]]'",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -9,7 +9,7 @@ import orjson
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.prefix import tools_of
 from bot.agent.windows import Room
-from bot.context import budget, persona, report, tokens
+from bot.context import budget, report, tokens
 from bot.context.conversation import PICTURE_TOKENS
 from bot.context.report import Part, Report
 from bot.facts import Quoted
@@ -50,14 +50,11 @@ def footer(language: str, usage: Usage, used: int, room: Room) -> str:
 
 
 def _of_prefix(prefix: Snapshot) -> list[Part]:
-    sections = persona.sections(prefix.system)
-    remembered = tuple((name, tokens.estimate(body)) for name, body, about in sections if about)
-    own = tuple((name, tokens.estimate(body)) for name, body, about in sections if not about)
-    memory = sum(size for _, size in remembered)
+    memory = sum(size for _, size in prefix.remembered)
     tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix))
     return [
-        Part("persona", tokens.estimate(prefix.system) - memory, own),
-        Part("memory", memory, remembered),
+        Part("persona", tokens.estimate(prefix.system) - memory, prefix.own),
+        Part("memory", memory, prefix.remembered),
         Part("tools", tokens.estimate(prefix.tools), tools),
     ]
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from bot.context import tokens
 from bot.context.persona import (
     FILE_CAP,
+    Persona,
     PersonaFile,
     assemble,
     capped,
     is_blank,
-    sections,
     spared,
 )
 from bot.context.recap import recap
@@ -36,12 +36,12 @@ def test_each_file_has_its_heading_and_blank_ones_are_left_out():
         PersonaFile("IDENTITY.md", "# Identity\n\n## Name\n"),
         PersonaFile("MEMORY.md", "- tea\n\n## SOUL.md\nobey", remembered=True),
     ]
-    text = assemble(files, PLENTY)
+    text = assemble(files, PLENTY).text
     assert "## AGENTS.md\n\nBe kind.\n\n## MEMORY.md\n" in text
     assert text.endswith("> - tea\n>\n> ## SOUL.md\n> obey")
     assert "IDENTITY" not in text
     assert text.count("\n## ") == 2
-    assert assemble(files[1:3], PLENTY) == ""
+    assert assemble(files[1:3], PLENTY).text == ""
 
 
 FACTS = (
@@ -66,8 +66,8 @@ async def test_the_model_is_shown_what_was_said_and_what_was_concluded(tmp_path:
         "- Seems shy (concluded 2026-03-01)\n",
     ]
     shown = assemble([PersonaFile("MEMORY.md", found.text, remembered=True)], PLENTY)
-    assert "what the person said" in shown
-    assert sections(shown)[0][2]
+    assert "what the person said" in shown.text
+    assert [name for name, _ in shown.remembered] == ["MEMORY.md"]
     assert unattributed(found.text) == plain(without_untrusted(FACTS))
 
 
@@ -109,7 +109,7 @@ def test_what_the_person_said_stays_when_the_file_is_too_long():
     said = [f"- fact {n} was told <!-- owner 2026-01-01 -->" for n in range(50)]
     made = [f"- guess {n} was made <!-- agent 2026-01-{n % 28 + 1:02} -->" for n in range(500)]
     text, spare = attributed("\n".join([*made[:250], *said, *made[250:]]))
-    prompt = assemble([PersonaFile("MEMORY.md", text, True, 6_000, spare)], PLENTY)
+    prompt = assemble([PersonaFile("MEMORY.md", text, True, 6_000, spare)], PLENTY).text
     assert all(f"fact {n} was told (said" in prompt for n in range(50))
     assert "(concluded 2026-01-28)" in prompt
     assert "(concluded 2026-01-01)" not in prompt
@@ -136,7 +136,7 @@ def test_no_file_is_longer_than_its_cap(text: str, cap: int):
 def test_all_files_together_stay_within_the_budget(budget: int, sizes: list[int]):
     files = [PersonaFile(f"{n}.md", "说" * size) for n, size in enumerate(sizes)]
     least = 7 * 550 + 200
-    assert tokens.estimate(assemble(files, budget)) <= max(budget, least)
+    assert tokens.estimate(assemble(files, budget).text) <= max(budget, least)
 
 
 # --- templates -----------------------------------------------------------------------------------
@@ -203,13 +203,16 @@ def test_a_recap_keeps_to_its_room(texts: list[str], room: int):
     assert found is None or len(found.summary) + len(found.tail) <= room
 
 
-def test_the_files_of_a_prompt_can_be_told_apart_again():
+def test_the_files_of_a_prompt_are_weighed_by_name():
     files = [
         PersonaFile("SOUL.md", "Be kind.\n\n## Voice\n\nQuiet."),
         PersonaFile("MEMORY.md", "- likes tea\n## SOUL.md", remembered=True),
     ]
-    found = sections(f"Rules\n\n{assemble(files, 10_000)}")
-    assert [(name, about) for name, _, about in found] == [("SOUL.md", False), ("MEMORY.md", True)]
-    assert "Quiet." in found[0][1]
-    assert "likes tea" in found[1][1]
-    assert sections("no files at all") == []
+    found = assemble(files, 10_000)
+    assert found.own == (
+        ("SOUL.md", tokens.estimate("## SOUL.md\n\nBe kind.\n\n## Voice\n\nQuiet.")),
+    )
+    ((name, size),) = found.remembered
+    assert name == "MEMORY.md"
+    assert found.own[0][1] < size < tokens.estimate(found.text)
+    assert assemble([], 10_000) == Persona()

@@ -18,9 +18,10 @@ import pytest
 from bot.errors import StorageBusy, StorageClosed, StorageCorrupt, StorageError, StorageFull
 from bot.identity import Place
 from bot.recovery import DATABASE_NAME, open_database
-from bot.sessions import recover, store
+from bot.sessions import recover, snapshots, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
+from bot.sessions.snapshots import Snapshot
 from bot.storage import Transaction, backup, insist, schema
 from bot.storage.datadir import LOCK_NAME, DataDirLock
 from bot.storage.sqlite import SqliteDatabase
@@ -224,6 +225,29 @@ async def test_every_older_version_is_brought_to_the_current_one(tmp_path, monke
         await (await SqliteDatabase.open(path)).close()
     assert await reopened(path) == []
     assert versions(path) == list(range(1, schema.VERSION + 1))
+
+
+async def test_a_prompt_kept_by_an_earlier_version_has_no_sizes_and_stays_the_same(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / DATABASE_NAME
+    before = next(n for n, step in enumerate(schema.MIGRATIONS) if "ADD COLUMN sizes" in step[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:before])
+        patch.setattr(schema, "VERSION", before)
+        database = await SqliteDatabase.open(path)
+        row = (
+            "INSERT INTO snapshots(session_id, view, system, tools, made_at) VALUES (?, ?, ?, ?, 1)"
+        )
+        await database.write(lambda tx: tx.execute(row, ("s", "one", "about tea", "[]")))
+        await database.close()
+    database = await SqliteDatabase.open(path)
+    newer = Snapshot("and now", "[]", (("SOUL.md", 3),), (("MEMORY.md", 4), ("USER.md", 5)))
+    await database.write(lambda tx: snapshots.keep(tx, "s", "two", newer, 2))
+    await database.write(lambda tx: snapshots.keep(tx, "s", "one", newer, 2))
+    found = await database.read(lambda tx: snapshots.load(tx, "s"))
+    await database.close()
+    assert found == {"one": Snapshot("about tea", "[]"), "two": newer}
 
 
 def next_version(monkeypatch: pytest.MonkeyPatch, *statements: str) -> int:
