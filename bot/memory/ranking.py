@@ -11,11 +11,15 @@ answers the question, not its first lines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import date
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 
+from bot.config import MemoryConfig
+from bot.errors import EmbedderError
 from bot.memory import chunking, dates, words
 from bot.memory.chunking import Unit
+from bot.memory.search import Hit
 from bot.memory.vectors import Vectors, np
 from bot.memory.words import Likeness, Matches, Matrix, Statistics, Text
 
@@ -31,6 +35,7 @@ NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one o
 UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
+REFINED = 2  # times as many as are wanted are compared by words of like meaning
 MAX_SNIPPET = 700  # characters
 OMITTED = "…"  # a line of its own where lines were left out
 # A line is worth more beside one that is shown: an answer follows its question, and what follows
@@ -41,14 +46,44 @@ WORTH_BESIDE = 0.2  # for joining on at all
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """A search. `vector` is the query's, as one row, or None; `deadline` is of time.monotonic."""
+
+    query: str
+    partitions: tuple[str, ...]
+    limit: int
+    vector: Vectors | None
+    today: date
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that one of the legs found. `vectors` are its windows', if it has any."""
+    """A chunk that may answer a query. `vectors` are its windows', if it has any.
+
+    `hit` is what it would be found as, still without score and snippet.
+    """
 
     key: int
+    hit: Hit
     text: str
     heading: str = ""
     day: date | None = None
     vectors: Vectors | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What is ranked: all that a search needs of wherever the chunks are kept.
+
+    `query` is its words as they are tokenized there, and `known` their statistics, or None to count
+    them in the candidates themselves. `late` says that the time was up before all was looked at.
+    """
+
+    query: words.Query
+    items: Sequence[Candidate]
+    known: Statistics | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +114,53 @@ class Scored:
         return self.prepared.units
 
 
+def answer(
+    found: Candidates,
+    request: Request,
+    config: MemoryConfig,
+    tokenize: words.Tokenize,
+    *,
+    like: Likeness | None = None,
+) -> tuple[Hit, ...]:
+    """The hits of a search, best first; with `like`, the best are compared by like words too."""
+    scored = score(found.items, found.query, found.known, tokenize, request.vector)
+    if like is not None and found.known is not None and not found.late:
+        refined = _fused(scored, request, config)[: request.limit * REFINED]
+        with suppress(EmbedderError):  # the words themselves have been found
+            score_words(refined, found.query, found.known, like)
+    return hits(scored, request, config)
+
+
+def hits(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> tuple[Hit, ...]:
+    """Scored candidates as hits, best first."""
+    ordered = _fused(scored, request, config)
+    good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
+    return tuple(
+        replace(
+            each.candidate.hit,
+            score=round(each.score, 4),
+            snippet=snippet(each),
+            at=each.candidate.hit.at or _milliseconds(each.candidate.day),
+        )
+        for each in diversify(good, request.limit, config.mmr_lambda)
+    )
+
+
 def score(
     candidates: Sequence[Candidate],
     query: words.Query,
-    known: Statistics,
+    known: Statistics | None,
     tokenize: words.Tokenize,
     vector: Vectors | None = None,
 ) -> list[Scored]:
     """How well each chunk answers a query: by its words and, given a vector, by meaning."""
     scored = [Scored(c, words.prepare(c.text, c.heading, tokenize)) for c in candidates]
-    score_words(scored, query, known)
-    if vector is not None:
-        for each in scored:
-            _score_meaning(each, vector)
+    score_words(scored, query, known or words.statistics([s.prepared for s in scored], query))
+    for each in scored:
+        rows = each.candidate.vectors
+        if vector is not None and rows is not None and len(rows):  # the nearest window counts
+            each.cosines = np.maximum(rows @ vector[0], 0.0).tolist()
+            each.vector = max(each.cosines)
     return scored
 
 
@@ -266,12 +335,17 @@ def _best_windows(texts: Sequence[Text], units: Matrix, shares: Matrix) -> Matri
     return np.maximum.reduceat(together @ shares, firsts)
 
 
-def _score_meaning(scored: Scored, vector: Vectors) -> None:
-    """How near each of a chunk's windows is to the query; the nearest counts."""
-    rows = scored.candidate.vectors
-    if rows is not None and len(rows):
-        scored.cosines = np.maximum(rows @ vector[0], 0.0).tolist()
-        scored.vector = max(scored.cosines)
+def _fused(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> list[Scored]:
+    weights = Weights(
+        text=config.text_weight,
+        vector=config.vector_weight if request.vector is not None else 0.0,
+        half_life_days=config.half_life_days,
+    )
+    return fuse(scored, request.query, weights, today=request.today)
+
+
+def _milliseconds(day: date | None) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000) if day else 0
 
 
 def _freshness(day: date | None, weights: Weights, today: date) -> float:

@@ -210,6 +210,17 @@ def _is_word(terms: Sequence[tuple[Term, bool]]) -> bool:
     return len(terms) == 1 and terms[0][1] and len(terms[0][0].tokens) == 1
 
 
+def statistics(texts: Sequence[Text], query: Query) -> Statistics:
+    """In how many of these texts each of a query's terms is."""
+    length = sum(text.length for text in texts) / max(1, len(texts))
+    if not texts or not query.terms:
+        return Statistics(len(texts), length, {})
+    counts = match(texts, query, [1.0] * len(query.terms)).counts
+    seen = (counts > 0).sum(axis=0).tolist()
+    terms = [term.tokens for term in query.terms]
+    return Statistics(len(texts), length, dict(zip(terms, seen, strict=True)))
+
+
 class _Finder:
     """A query's terms by their tokens, so that most lines cost one set operation."""
 

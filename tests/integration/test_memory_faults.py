@@ -445,15 +445,15 @@ async def test_searches_during_a_rebuild_see_the_whole_old_index(folder):
         pass
     embedder = HashEmbedder(model="another")
     async with folder.index() as index:
-        for part in (index, index._readers, index._writer, index._writer._builder):
+        for part in (index, index._searches, index._writer, index._writer._builder):
             part._embedder = embedder
         embedder.gate = asyncio.Event()
         rebuilding = asyncio.create_task(index.sync("test"))
         await embedder.started.wait()
         assert len(folder.generations()) == 2
         for number in range(20):
-            answer = await index._readers.run(
-                lambda n=number: index._readers._answer(_request(f"n{n}"), [])
+            answer = await index._searches.run(
+                lambda n=number: index._searches._answer(_request(f"n{n}"), [])
             )
             assert found(answer) == [f"memory/{number}.md"]
         assert (await index.status()).chunks == 20
@@ -468,7 +468,7 @@ async def test_searches_during_a_rebuild_see_the_whole_old_index(folder):
 def _request(query: str) -> Any:
     from datetime import date
 
-    from bot.memory.index.search import Request
+    from bot.memory.ranking import Request
 
     return Request(query, MAIN, 6, None, date(2026, 11, 21), float("inf"))
 

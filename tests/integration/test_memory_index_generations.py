@@ -15,7 +15,7 @@ import pytest
 from bot.config import MemoryConfig
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.file import live
-from bot.memory.index.search import Request
+from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 from tests.support import FakeClock
 
@@ -134,8 +134,8 @@ async def test_a_search_reads_the_live_generation_and_no_other(tmp_path, monkeyp
                     await asyncio.sleep(0)
             for query, paths in (("oolong", []), ("peanuts", ["memory/a.md"])):
                 request = Request(query, MAIN, 6, None, date(2026, 11, 21), float("inf"))
-                answer = await index._readers.run(
-                    lambda each=request: index._readers._answer(each, [])
+                answer = await index._searches.run(
+                    lambda each=request: index._searches._answer(each, [])
                 )
                 assert [hit.path for hit in answer.hits] == paths
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from bot.config import MemoryConfig
 from bot.memory import ranking, vectors, words
 from bot.memory.index.file import tokenizer
-from bot.memory.index.lookup import Place
-from bot.memory.index.search import Request, rank
-from bot.memory.ranking import Candidate, Scored, Weights
+from bot.memory.ranking import Candidate, Request, Scored, Weights
+from bot.memory.search import Hit
 from bot.memory.words import Statistics
 from tests.support import make_config
 
@@ -43,6 +42,7 @@ def scored(query: str, *texts: str, vector=None, rows=None, days=None) -> list[S
     candidates = [
         Candidate(
             at,
+            Hit("main", f"{at}.md", 1, 1, 0.0, "", "memory"),
             text,
             day=days[at] if days else None,
             vectors=rows[at : at + 1] if rows is not None else None,
@@ -263,9 +263,8 @@ def test_diversity_chooses_each_once_and_the_best_first(texts, limit, trade_off)
 def answered(tmp_path, query: str, *texts: str, limit: int = 6, **memory: object):
     config, _ = make_config(tmp_path, memory=memory)
     found = scored(query, *texts)
-    places = {at: Place("memory", "main", f"{at}.md", 1, 1, 0) for at in range(len(texts))}
     request = Request(query, ("main",), limit, None, TODAY, 0.0)
-    return rank(found, places, request, config.memory)
+    return ranking.hits(found, request, config.memory)
 
 
 def test_what_scores_less_than_wanted_is_left_out(tmp_path):
@@ -274,7 +273,7 @@ def test_what_scores_less_than_wanted_is_left_out(tmp_path):
     assert [hit.path for hit in every] == ["0.md", "1.md"]  # no match is left out even so
     between = (every[0].score + every[1].score) / 2
     assert len(answered(tmp_path, "peanuts tea", *texts, min_score=between)) == 1
-    assert answered(tmp_path, "peanuts tea", *texts, min_score=1) == []
+    assert answered(tmp_path, "peanuts tea", *texts, min_score=1) == ()
 
 
 def test_words_alone_are_found_with_the_usual_configuration(tmp_path):

@@ -1,4 +1,4 @@
-"""Reading the live generation: what the words find, what the vectors find, and the chunks."""
+"""Reading the live generation: the candidates that the words and the vectors of a query find."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from typing import Any
 import apsw
 import structlog
 
-from bot.memory import ranking, vectors, words
+from bot.memory import vectors, words
 from bot.memory.index import file
 from bot.memory.index.file import Extension, Generation, connect, run, tokenizer
+from bot.memory.ranking import Candidate, Candidates, Request
+from bot.memory.search import Hit
 from bot.memory.vectors import NDArray, Vectors, np
+from bot.memory.words import Statistics
 from bot.storage import Row
 
 BY_BITS = 192  # chunks the signs find, to be compared again by their windows
@@ -24,22 +27,10 @@ COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by it
 COMMON_LEAST = 500  # if there are enough of them to find
 LARGE = 5_000  # chunks; from here on signs are kept in memory, 32 bytes each, not asked of vec0
 MAX_GONE = BY_BITS // 2  # chunks that are not there any more among those that are kept in memory
-GRACE = 0.25  # seconds to show what was found when the time is up
+GRACE = 0.25  # seconds to read what was found when the time is up
 _STEPS = 20_000  # of SQLite's machine between looks at the clock; about a millisecond
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a chunk stands."""
-
-    kind: str
-    space: str
-    path: str
-    start_line: int
-    end_line: int
-    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +100,6 @@ class Reader:
             if self._connection.in_transaction:
                 run(self._connection, "COMMIT")
 
-    def hurry(self) -> None:
-        """The time is up or nearly: give what is still to be read a little more."""
-        self._deadline = max(self._deadline, time.monotonic() + GRACE)
-
     def scope(self, partitions: Sequence[str]) -> Scope:
         """What these partitions hold."""
         marks = ",".join("?" * len(partitions))
@@ -123,21 +110,52 @@ class Reader:
         ids = tuple(int(row[0]) for row in rows)
         return Scope(ids, sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows))
 
-    def statistics(self, query: words.Query, scope: Scope) -> words.Statistics:
-        """In how many of the scope's chunks each term is: what others wrote changes no score."""
-        seen = {term.tokens: self._count(term, scope) for term in query.terms}
-        return words.Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
+    def find(self, request: Request, most: int, *, by_words: bool) -> Candidates:
+        """The chunks that the words and the vector of a search find, at most `most` by each.
 
-    def by_words(
-        self, query: words.Query, scope: Scope, known: words.Statistics, limit: int
+        When the time is up they are those that were found until then.
+        """
+        query = words.parse(request.query, self.tokenize)
+        scope = self.scope(request.partitions)
+        known, late = Statistics(scope.chunks, 1.0, {}), False
+        ids: dict[int, None] = {}
+        try:
+            known = self._statistics(query, scope)
+            if by_words:
+                ids.update(dict.fromkeys(self._by_words(query, scope, known, most)))
+            if request.vector is not None:
+                ids.update(dict.fromkeys(self._by_vector(request.vector, scope, most)))
+        except apsw.InterruptError:
+            late = True
+        self._deadline = max(self._deadline, time.monotonic() + GRACE)  # to show what was found
+        return Candidates(query, self._candidates(list(ids)), known, late)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _statistics(self, query: words.Query, scope: Scope) -> Statistics:
+        """In how many of the scope's chunks each term is: what others wrote changes no score.
+
+        Counting stops where a term is common anyway.
+        """
+        seen: dict[tuple[str, ...], int] = {}
+        for term in query.terms if scope.ids else ():
+            rows = self._run(
+                "SELECT count(*) FROM"
+                " (SELECT 1 FROM chunks_text@ WHERE chunks_text@ MATCH ? LIMIT ?)",
+                (_within(scope, term.match), _common(scope)),
+            )
+            seen[term.tokens] = int(rows[0][0])
+        return Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
+
+    def _by_words(
+        self, query: words.Query, scope: Scope, known: Statistics, limit: int
     ) -> list[int]:
         """The chunks with any of the query's terms, best BM25 first."""
-        terms = [term for term in query.terms if known.frequencies[term.tokens]]
+        terms = [term for term in query.terms if known.frequencies.get(term.tokens)]
         rare = [t for t in terms if known.frequencies[t.tokens] < _common(scope)]
-        terms = rare or terms
-        if not terms or not scope.ids:
+        if not terms:
             return []
-        asked = " OR ".join(term.match for term in terms)
+        asked = " OR ".join(term.match for term in rare or terms)
         rows = self._run(
             """SELECT rowid FROM chunks_text@ WHERE chunks_text@ MATCH ?
                AND rank MATCH 'bm25(0.0, 1.0, 1.0)' ORDER BY rank LIMIT ?""",
@@ -145,14 +163,15 @@ class Reader:
         )
         return [int(row[0]) for row in rows]
 
-    def by_vector(self, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
+    def _by_vector(self, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
         """The chunks with the nearest windows, nearest first."""
         bits = vectors.signature(wanted)
         near: list[tuple[float, int]] = []
         for partition in scope.ids:
             near += self._by_bits(partition, bits)
         chosen = [identifier for _, identifier in sorted(near)[:BY_BITS]]
-        packed = [(int(i), blob) for i, blob in self._chunks("c.id, c.vectors", chosen) if blob]
+        rows = self._chunks("id, vectors FROM chunks@ WHERE id", chosen)
+        packed = [(int(i), blob) for i, blob in rows if blob]
         if not packed:
             return []
         dims = wanted.shape[1]
@@ -161,48 +180,30 @@ class Reader:
         best = np.maximum.reduceat(cosines, starts)
         return [packed[at][0] for at in np.argsort(-best, kind="stable")[:limit]]
 
-    def candidates(self, ids: Sequence[int], dims: int) -> list[tuple[ranking.Candidate, Place]]:
+    def _candidates(self, ids: Sequence[int]) -> list[Candidate]:
         """Chunks with everything their ranking needs."""
+        dims = self._generation.dims if self._generation is not None else 0
         rows = self._chunks(
             "c.id, c.body, c.heading, c.day, c.vectors, c.start_line, c.end_line,"
-            " s.kind, s.space, s.path, s.at",
+            " s.kind, s.space, s.path, s.at"
+            " FROM chunks@ c JOIN sources@ s ON s.id = c.source WHERE c.id",
             ids,
-            joined=True,
         )
         return [
-            (
-                ranking.Candidate(
-                    int(r[0]),
-                    str(r[1]),
-                    str(r[2]),
-                    date.fromordinal(r[3]) if r[3] else None,
-                    vectors.unpack(r[4], dims) if r[4] and dims else None,
-                ),
-                Place(str(r[7]), str(r[8]), str(r[9]), int(r[5]), int(r[6]), int(r[10])),
+            Candidate(
+                int(key),
+                Hit(str(space), str(path), int(first), int(last), 0.0, "", source, int(at)),
+                str(body),
+                str(heading),
+                date.fromordinal(day) if day else None,
+                vectors.unpack(packed, dims) if packed and dims else None,
             )
-            for r in rows
+            for key, body, heading, day, packed, first, last, source, space, path, at in rows
         ]
 
-    # ----------------------------------------------------------------------------------------------
-
-    def _chunks(self, columns: str, ids: Sequence[int], *, joined: bool = False) -> list[Row]:
-        marks = ",".join("?" * len(ids))
-        table = "chunks@ c JOIN sources@ s ON s.id = c.source" if joined else "chunks@ c"
-        return (
-            self._run(f"SELECT {columns} FROM {table} WHERE c.id IN ({marks})", tuple(ids))
-            if ids
-            else []
-        )
-
-    def _count(self, term: words.Term, scope: Scope) -> int:
-        """In how many chunks a term is; counting stops where it is common anyway."""
-        if not scope.ids:
-            return 0
-        rows = self._run(
-            "SELECT count(*) FROM (SELECT 1 FROM chunks_text@ WHERE chunks_text@ MATCH ? LIMIT ?)",
-            (_within(scope, term.match), _common(scope)),
-        )
-        return int(rows[0][0])
+    def _chunks(self, what: str, ids: Sequence[int]) -> list[Row]:
+        """What is asked of these chunks."""
+        return self._run(f"SELECT {what} IN ({','.join('?' * len(ids))})", tuple(ids))
 
     def _by_bits(self, partition: int, bits: bytes) -> list[tuple[float, int]]:
         chunks = self._run("SELECT chunks FROM partitions@ WHERE id = ?", (partition,))[0][0]

@@ -1,165 +1,229 @@
-"""One search, of the index or of the notes themselves: candidates, ranking, and what is shown."""
+"""Answering searches: from the index, or from the notes themselves while it cannot be read.
+
+Either gives candidates, and `bot.memory.ranking` puts them in order: how they are found is all that
+another kind of index would do differently.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar, cast
 
 import apsw
+import structlog
 
+from bot.clock import Clock
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
 from bot.memory import chunking, ranking, words
+from bot.memory.embed import Embedder
 from bot.memory.index import reading
-from bot.memory.index.file import tokenizer
-from bot.memory.index.lookup import Place, Reader
-from bot.memory.ranking import Candidate, Scored, Weights
-from bot.memory.search import Hit
+from bot.memory.index.file import Extension, tokenizer
+from bot.memory.index.lookup import Reader
+from bot.memory.index.writer import Writer
+from bot.memory.ranking import Candidate, Candidates, Request
+from bot.memory.search import Findings, Hit, Mode
 from bot.memory.vectors import Vectors
-from bot.memory.words import Likeness, Statistics, WordVectors
+from bot.memory.words import Likeness, WordVectors
 
+T = TypeVar("T")
+
+THREADS = 2
+QUERY_SHARE = 0.6  # of the time of a search that its embedding may take
+GRACE = 0.5  # seconds after its time that a search is waited for
 MAX_CANDIDATES = 200  # of each leg
 MAX_BYTES = 4_000_000  # of notes that one search reads, while there is no index to ask
 READING_SHARE = 0.6  # of the time left may go into reading them
-REFINED = 2  # times as many candidates as are wanted are compared word by word
+
+log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A search. `vector` is the query's, as one row, or None; `deadline` is of time.monotonic."""
+class Searches:
+    """Some threads that search, each with its own reader of the index file.
 
-    query: str
-    partitions: tuple[str, ...]
-    limit: int
-    vector: Vectors | None
-    today: date
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The hits of one search; `late` says that the time was up before all was looked at."""
-
-    hits: tuple[Hit, ...]
-    late: bool = False
-
-
-def in_index(
-    reader: Reader,
-    request: Request,
-    config: MemoryConfig,
-    *,
-    dims: int,
-    similar: WordVectors | None = None,
-) -> Found:
-    """The best passages of these partitions, in the reader's snapshot.
-
-    Raises:
-        apsw.Error: the index file cannot be read.
+    What they find wrong with the file they tell the writer, which mends it.
     """
-    ids: dict[int, None] = {}
-    late = False
-    wanted = min(MAX_CANDIDATES, request.limit * config.candidate_multiplier)
-    query = words.parse(request.query, reader.tokenize)
-    scope = reader.scope(request.partitions)
-    known = Statistics(scope.chunks, 1.0, {})
-    try:
-        known = reader.statistics(query, scope)
-        if config.text_weight:
-            ids.update(dict.fromkeys(reader.by_words(query, scope, known, wanted)))
-        if request.vector is not None:
-            ids.update(dict.fromkeys(reader.by_vector(request.vector, scope, wanted)))
-    except apsw.InterruptError:
-        late = True
-    reader.hurry()
-    rows = reader.candidates(list(ids), dims)
-    scored = ranking.score(
-        [candidate for candidate, _ in rows], query, known, reader.tokenize, request.vector
-    )
-    if similar is not None and not late:
-        best = _fused(scored, request, config)[: request.limit * REFINED]
-        with suppress(EmbedderError):  # the words themselves have been found
-            ranking.score_words(best, query, known, Likeness(similar, reader.split))
-    places = {candidate.key: place for candidate, place in rows}
-    return Found(tuple(rank(scored, places, request, config)), late)
+
+    def __init__(
+        self,
+        config: MemoryConfig,
+        workspace: Path,
+        embedder: Embedder,
+        clock: Clock,
+        writer: Writer,
+        *,
+        extension: Extension,
+    ) -> None:
+        self.query_failure = ""  # why the last query got no vector
+        self._config = config
+        self._workspace = workspace
+        self._embedder = embedder
+        self._clock = clock
+        self._writer = writer
+        self._extension = extension
+        self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
+        can_tell_words = hasattr(embedder, "word_vectors")
+        self._word_vectors = cast("WordVectors", embedder) if can_tell_words else None
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
+        self._local = threading.local()
+        self._open: list[Reader] = []
+
+    def mode(self, *, has_vector: bool) -> Mode:
+        """How a search is done, with or without a vector of its query."""
+        by_vector = has_vector and self.uses_vectors
+        if self._config.text_weight > 0:
+            return "vector+keyword" if by_vector else "keyword"
+        return "vector" if by_vector else "none"
+
+    async def close(self) -> None:
+        """Release the file, once the searches that run are done."""
+        await asyncio.to_thread(self._threads.shutdown)
+        for reader in self._open:
+            reader.close()
+        self._open.clear()
+
+    async def search(
+        self, query: str, partitions: Sequence[str], limit: int | None, deadline: float
+    ) -> Findings:
+        """The best passages of these partitions until `deadline`, which is of time.monotonic."""
+        degraded: list[str] = []
+        request = Request(
+            query=query,
+            partitions=tuple(dict.fromkeys(partitions)),
+            limit=limit or self._config.max_results,
+            vector=await self._query_vector(query, deadline, degraded),
+            today=datetime.fromtimestamp(self._clock() / 1000, UTC).date(),
+            deadline=deadline,
+        )
+        try:
+            async with asyncio.timeout(deadline - time.monotonic() + GRACE):
+                return await self.run(lambda: self._answer(request, degraded))
+        except TimeoutError:
+            return Findings((), "none", (*degraded, "the search took too long"))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _query_vector(
+        self, query: str, deadline: float, degraded: list[str]
+    ) -> Vectors | None:
+        if not self.uses_vectors:
+            return None
+        self.query_failure = ""
+        try:
+            async with asyncio.timeout((deadline - time.monotonic()) * QUERY_SHARE):
+                rows = await self._embedder.embed([query])
+        except (EmbedderError, TimeoutError) as error:
+            self.query_failure = str(error) or "it did not answer in time"
+        except Exception as error:  # an embedder from elsewhere must not end a search
+            log.exception("memory.embedder_raised")
+            self.query_failure = type(error).__name__
+        else:
+            return rows if rows.any() else None
+        degraded.append(f"vectors are not used: {self.query_failure}")
+        return None
+
+    # --- in a reader's thread ---------------------------------------------------------------------
+
+    def _answer(self, request: Request, degraded: list[str]) -> Findings:
+        """Search the index, or the notes themselves when that fails."""
+        try:
+            answer = self._from_index(request, degraded)
+            if answer is not None:
+                return answer
+            degraded.append("the index is being built")
+        except apsw.InterruptError:
+            degraded.append("the search took too long")
+        except apsw.BusyError:
+            degraded.append("another program has locked the index")
+        except apsw.Error as error:
+            log.warning("memory.index_unreadable", error=type(error).__name__)
+            degraded.append(f"the index cannot be read ({type(error).__name__}); it is rebuilt")
+            self.drop_reader()
+            self._writer.broken = True
+        except Exception:  # a fault of ours must not end the conversation either
+            log.exception("memory.search_failed")
+            degraded.append("the search failed; the log says why")
+            return Findings((), "none", tuple(degraded))
+        return self._from_notes(request, degraded)
+
+    def _from_index(self, request: Request, degraded: list[str]) -> Findings | None:
+        """What the index has; None while there is none."""
+        reader = self._reader()
+        if reader is None:
+            return None
+        with reader.snapshot(request.deadline) as live:
+            if live is None:
+                return None
+            vector = request.vector
+            if vector is not None:
+                why = self._writer.mismatch(live, len(vector[0]))
+                if why or not live.dims:
+                    degraded.append(why or "no note has a vector yet")
+                    vector = None
+            like = None
+            if vector is not None:
+                if not reader.has_vec:
+                    degraded.append("sqlite-vec cannot be loaded; vectors are compared in memory")
+                if self._word_vectors is not None:
+                    like = Likeness(self._word_vectors, reader.split)
+            request = replace(request, vector=vector)
+            most = min(MAX_CANDIDATES, request.limit * self._config.candidate_multiplier)
+            found = reader.find(request, most, by_words=self._config.text_weight > 0)
+            hits = ranking.answer(found, request, self._config, reader.tokenize, like=like)
+        return _findings(hits, self.mode(has_vector=vector is not None), found, degraded)
+
+    def _from_notes(self, request: Request, degraded: list[str]) -> Findings:
+        """What the notes say, as far as there is time to read them."""
+        with closing(apsw.Connection(":memory:")) as connection:
+            tokenize = tokenizer(connection)
+            query = words.parse(request.query, tokenize)
+            items, late = _read(self._workspace, request)
+            found = Candidates(query, items, late=late)
+            hits = ranking.answer(found, request, self._config, tokenize)
+        return _findings(hits, "keyword", found, degraded)
+
+    def _reader(self) -> Reader | None:
+        """This thread's reader of the index file, or None while there is none."""
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is not None and not reader.is_current():
+            self.drop_reader()
+            reader = None
+        if reader is None and self._writer.is_open:
+            reader = self._local.reader = Reader(self._writer.path, self._extension)
+            self._open.append(reader)
+        return reader
+
+    def drop_reader(self) -> None:
+        """Let go of this thread's reader."""
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is not None:
+            self._local.reader = None
+            self._open.remove(reader)
+            reader.close()
 
 
-def in_notes(workspace: Path, request: Request, config: MemoryConfig) -> Found:
-    """The best passages of the notes in these partitions, as far as there is time to read them."""
-    connection = apsw.Connection(":memory:")
-    try:
-        tokenize = tokenizer(connection)
-        query = words.parse(request.query, tokenize)
-        found, late = _read(workspace, request)
-        candidates = [candidate for candidate, _ in found]
-        known = _statistics(candidates, query, tokenize)
-        scored = ranking.score(candidates, query, known, tokenize)
-    finally:
-        connection.close()
-    places = {candidate.key: place for candidate, place in found}
-    good = [each for each in scored if each.text > 0]
-    return Found(tuple(rank(good, places, request, config)), late)
+def _findings(
+    hits: tuple[Hit, ...], mode: Mode, found: Candidates, degraded: Sequence[str]
+) -> Findings:
+    late = ("the search took too long: some notes were not looked at",) if found.late else ()
+    return Findings(hits, mode, (*degraded, *late))
 
 
-def rank(
-    scored: Sequence[Scored], places: dict[int, Place], request: Request, config: MemoryConfig
-) -> list[Hit]:
-    """Scored candidates as hits, best first."""
-    ordered = _fused(scored, request, config)
-    good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
-    chosen = ranking.diversify(good, request.limit, config.mmr_lambda)
-    return [_hit(each, places[each.candidate.key]) for each in chosen]
-
-
-def _fused(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> list[Scored]:
-    weights = Weights(
-        text=config.text_weight,
-        vector=config.vector_weight if request.vector is not None else 0.0,
-        half_life_days=config.half_life_days,
-    )
-    return ranking.fuse(scored, request.query, weights, today=request.today)
-
-
-def _hit(scored: Scored, place: Place) -> Hit:
-    day = scored.candidate.day
-    at = place.at or (_milliseconds(day) if day else 0)
-    return Hit(
-        space=place.space,
-        path=place.path,
-        start_line=place.start_line,
-        end_line=place.end_line,
-        score=round(scored.score, 4),
-        snippet=ranking.snippet(scored),
-        source="transcript" if place.kind == "transcript" else "memory",
-        at=at,
-    )
-
-
-def _milliseconds(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
-
-
-def _statistics(
-    candidates: Sequence[Candidate], query: words.Query, tokenize: words.Tokenize
-) -> Statistics:
-    texts = [words.prepare(each.text, each.heading, tokenize) for each in candidates]
-    length = sum(text.length for text in texts) / max(1, len(texts))
-    if not texts or not query.terms:
-        return Statistics(len(texts), length, {})
-    counts = words.match(texts, query, [1.0] * len(query.terms)).counts
-    seen = (counts > 0).sum(axis=0).tolist()
-    terms = [term.tokens for term in query.terms]
-    return Statistics(len(texts), length, dict(zip(terms, seen, strict=True)))
-
-
-def _read(workspace: Path, request: Request) -> tuple[list[tuple[Candidate, Place]], bool]:
+def _read(workspace: Path, request: Request) -> tuple[list[Candidate], bool]:
+    """The passages of the notes in some partitions, and whether there was no time for more."""
     now = time.monotonic()
     until = now + (request.deadline - now) * READING_SHARE
-    found: list[tuple[Candidate, Place]] = []
+    found: list[Candidate] = []
     left = MAX_BYTES
     try:
         for seen in reading.files(workspace):
@@ -169,22 +233,15 @@ def _read(workspace: Path, request: Request) -> tuple[list[tuple[Candidate, Plac
             if time.monotonic() > until or left <= 0:
                 return found, True
             left -= seen.size
-            found += _chunks(workspace, note, len(found))
+            try:
+                text = reading.read(workspace, note).text
+            except (OSError, reading.Changed):
+                continue
+            located = note.located
+            for each in chunking.of_note(located.path, text):
+                lines = (each.start_line, each.end_line)
+                hit = Hit(located.space, located.path, *lines, 0.0, "", "memory")
+                found.append(Candidate(len(found), hit, each.body, each.heading, each.day))
     except OSError:
         return found, True
     return found, False
-
-
-def _chunks(workspace: Path, note: reading.Note, first: int) -> list[tuple[Candidate, Place]]:
-    try:
-        text = reading.read(workspace, note).text
-    except (OSError, reading.Changed):
-        return []
-    located = note.located
-    return [
-        (
-            Candidate(first + at, each.body, each.heading, each.day),
-            Place("memory", located.space, located.path, each.start_line, each.end_line, 0),
-        )
-        for at, each in enumerate(chunking.of_note(located.path, text))
-    ]

@@ -17,8 +17,8 @@ from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.file import Extension, load_vec, run
-from bot.memory.index.readers import Readers
 from bot.memory.index.reading import watch
+from bot.memory.index.search import Searches
 from bot.memory.index.store import SourceRow, Store
 from bot.memory.index.writer import Writer
 from bot.memory.search import Counts, Document, Findings, Forgotten, Mode, Probe, Status
@@ -50,7 +50,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._embedder = embedder
         self._extension = extension
         self._writer = Writer(workspace, folder, embedder, clock, extension)
-        self._readers = Readers(
+        self._searches = Searches(
             config, workspace, embedder, clock, self._writer, extension=extension
         )
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,7 +80,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._writer.close()
-        await self._readers.close()
+        await self._searches.close()
 
     # --- searching --------------------------------------------------------------------------------
 
@@ -90,9 +90,9 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """The best passages of these partitions, within the configured time. Never raises."""
         deadline = time.monotonic() + self._config.search_timeout
         if not query.strip() or not partitions:
-            return Findings((), self._readers.mode(has_vector=True))
+            return Findings((), self._searches.mode(has_vector=True))
         await self._freshen()
-        answer = await self._readers.search(query, partitions, limit, deadline)
+        answer = await self._searches.search(query, partitions, limit, deadline)
         if self._writer.needs_attention():  # it was this search that noticed
             self._spawn(self.sync("search"))
         return answer
@@ -172,7 +172,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         except StorageError:
             self._writer.broken = True
             raise
-        await self._readers.run(self._readers.drop_reader)
+        await self._searches.run(self._searches.drop_reader)
         return forgotten
 
     # --- how it is doing --------------------------------------------------------------------------
@@ -181,13 +181,13 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """What is in the index, and what does not work."""
         known, told = await self._writer.status()
         counts, is_open = known or Counts(), known is not None
-        failure = self._readers.query_failure
+        failure = self._searches.query_failure
         degraded = list(told)
-        if self._readers.uses_vectors and failure:
+        if self._searches.uses_vectors and failure:
             degraded.append(f"vectors are not used: {failure}")
         if self._watching and self._config.watch:
             degraded.append(self._watching)
-        mode = self._readers.mode(has_vector=counts.vectors > 0 and not failure)
+        mode = self._searches.mode(has_vector=counts.vectors > 0 and not failure)
         return Status(
             **{each.name: getattr(counts, each.name) for each in fields(Counts)},
             mode=mode if is_open else "keyword",
@@ -227,7 +227,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             return "weight"
         if not is_open:
             return "building"
-        return self._readers.query_failure or ("" if vectors else "empty")
+        return self._searches.query_failure or ("" if vectors else "empty")
 
     def _why(self, mode: Mode, vectors: int) -> str:
         off = self._vectors_off(vectors, is_open=True) if mode == "keyword" else ""

@@ -99,7 +99,7 @@ class Writer:
         """Why vectors of the embedder cannot be compared with an index's; empty when they can."""
         if live.embedder != identity(self._embedder):
             return "the embedder was changed; the index is being rebuilt for it"
-        if dims and live.dims and dims != live.dims:
+        if live.dims and dims != live.dims:
             self._outdated = live.id
             return f"vectors have {dims} dimensions now; the index is being rebuilt for them"
         return ""
