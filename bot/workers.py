@@ -13,6 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
+from bot.backoff import Backoff
+
 
 class Numbered(Protocol):
     """A row: its id grows in the order in which rows were stored."""
@@ -121,13 +123,13 @@ class Workers(Generic[K, R]):
         return backlog
 
     async def _work(self, key: K, backlog: Backlog[R]) -> None:
-        delay = RETRY_DELAY
+        backoff = Backoff(RETRY_DELAY, LAST_DELAY)
         try:
             while not self._stopping:
                 try:
                     if backlog.rows:
                         await self._handle(key, backlog)
-                        delay = RETRY_DELAY
+                        backoff.reset()
                     elif backlog.more:
                         await self._refill(key, backlog)
                     else:
@@ -137,8 +139,7 @@ class Workers(Generic[K, R]):
                     log.exception("worker.failed")
                     backlog.rows.clear()
                     backlog.more = True
-                    await asyncio.sleep(delay)
-                    delay = min(delay * 2, LAST_DELAY)
+                    await asyncio.sleep(backoff.next())
         finally:
             del self._tasks[key]
             del self._backlogs[key]

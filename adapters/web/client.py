@@ -14,6 +14,7 @@ from adapters.console import Console
 from adapters.screen import below
 from adapters.web import protocol
 from bot.channel import Address, Command, Health, HistoryItem, Inbound, Outbound, Piece
+from bot.channel.kit.supervisor import Backoff
 from bot.errors import ChannelError, StorageError
 
 ADDRESS = Address("web", "default", "owner")
@@ -146,7 +147,7 @@ class RemoteEngine:
         Raises:
             ChannelError: the first connection failed, or the bot refused this one.
         """
-        delay = FIRST_DELAY
+        backoff = Backoff(FIRST_DELAY, LONGEST_DELAY)
         async with aiohttp.ClientSession(headers=self._headers) as session:
             while True:
                 try:
@@ -154,7 +155,7 @@ class RemoteEngine:
                         f"{self._base}/chat/ws", heartbeat=25, max_msg_size=MAX_FRAME
                     ) as socket:
                         await self._talk(socket)
-                    delay = FIRST_DELAY
+                    backoff.reset()
                 except aiohttp.WSServerHandshakeError as error:
                     if error.status in REFUSALS or (self._seen is None and error.status != 503):
                         raise ChannelError(_refused(error.status)) from error
@@ -164,8 +165,7 @@ class RemoteEngine:
                         raise ChannelError(f"Nothing answers at {host}: {error}") from error
                 finally:
                     self._lost()
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, LONGEST_DELAY)
+                await asyncio.sleep(backoff.next())
 
     async def _talk(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         await socket.send_json(

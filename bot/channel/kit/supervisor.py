@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import UserDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 import structlog
 
+from bot.backoff import Backoff
 from bot.channel import Address, Engine, Health, Inbound
 from bot.errors import SendRefused, SendTransient, StorageError
 
@@ -29,25 +29,6 @@ T = TypeVar("T")
 
 class Stopped(Exception):
     """What waits is given up: its account stops."""
-
-
-@dataclass(slots=True)
-class Backoff:
-    """Doubling waits in seconds, from `first` to `longest`, until something succeeds."""
-
-    first: float = FIRST
-    longest: float = LONGEST
-    _next: float = 0.0  # 0 before the first failure
-
-    def next(self) -> float:
-        """The wait after one more failure, in seconds."""
-        delay = self._next or self.first
-        self._next = min(delay * 2, self.longest)
-        return delay
-
-    def reset(self) -> None:
-        """Begin again with the shortest wait."""
-        self._next = 0.0
 
 
 async def pause(seconds: float, event: asyncio.Event) -> bool:
