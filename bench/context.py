@@ -135,7 +135,7 @@ async def prepare(folder: Path, entries: int) -> None:
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
     then = system_clock() - DAYS_AGO
     place = store.Place(ADA, "memory:ada", "memory", "default", "ada", "", "direct")
-    session, _ = await database.write(lambda tx: store.ensure(tx, place, then))
+    session, _ = await database.write(lambda tx: Draft(tx, then).current(place))
     kept = ""
     for first in range(0, entries, BATCH):
         if first == entries - LIVE and first:

@@ -257,7 +257,14 @@ class App:
         )
         desks = PeopleDesk(directory, self.channels)
         known = handlers(desk, memory.desk, self.reminders, desks, database)
-        commander = Commander(known, ledger, upkeep, running, clock)
+        commander = Commander(
+            handlers=known,
+            ledger=ledger,
+            upkeep=upkeep,
+            running=running,
+            directory=directory,
+            clock=clock,
+        )
         attempts = Attempts(database=database, ledger=ledger, clock=clock, metrics=self.metrics)
         await attempts.begin()
         requests = Requests(

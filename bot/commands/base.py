@@ -10,7 +10,7 @@ from typing import Protocol
 from bot.channel import Health, Inbound
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
-from bot.identity import Conversation, Place
+from bot.identity import Activation, Conversation, Link, Place
 from bot.ledger import Draft
 from bot.scope import MemoryView
 from bot.sessions.store import Session
@@ -65,12 +65,15 @@ class Call:
 class Answer:
     """What a command says, in Markdown, and what is left of its text as a first message.
 
-    `extra` is what comes with it where the channel takes it.
+    `extra` is what comes with it where the channel takes it. `links` are all there are now, if it
+    changed any; `activation` is what was chosen for the room it was given in.
     """
 
     text: str
     message: str = ""
     extra: Extra | None = None
+    links: tuple[Link, ...] | None = None
+    activation: Activation | None = None
 
 
 Apply = Callable[[Draft, Session], Answer]

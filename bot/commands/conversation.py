@@ -43,7 +43,7 @@ class ConversationCommands:
 
         def apply(draft: Draft, session: Session) -> Answer:
             if compactions.undo(draft.tx, session) is not None:
-                draft.reload(session.id)
+                draft.stale.add(session.id)
                 return Answer(text(call.language, "command.undo.compaction"))
             before = store.get(draft.tx, session.previous) if session.previous else None
             if before is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from cachetools import LRUCache
 
@@ -27,19 +26,10 @@ MAX_TRIED = 10_000  # people whose tries are remembered
 ALL = frozenset({"all", "全部"})
 
 
-class LinkDesk(Protocol):
-    """What these commands may ask of the running program."""
-
-    def linked(self, found: tuple[Link, ...]) -> None:
-        """These are all the links there are now, on disk."""
-        ...
-
-
 class LinkCommands:
     """`/link [CODE]`, `/unlink [NUMBER|all]`."""
 
-    def __init__(self, desk: LinkDesk) -> None:
-        self._desk = desk
+    def __init__(self) -> None:
         self._tries: LRUCache[Seat, list[float]] = LRUCache(MAX_TRIED)
 
     async def link(self, call: Call) -> Apply:
@@ -50,9 +40,11 @@ class LinkCommands:
             return self._offered(call)
         if call.conversation.is_configured:
             return saying(text(call.language, "link.configured"))
-        if not self._may_try((call.inbound.channel, call.inbound.sender)):
+        tries = self._tries_of((call.inbound.channel, call.inbound.sender))
+        if len(tries) >= MAX_TRIES:
             return saying(text(call.language, "link.wrong"))
-        return lambda draft, _session: Answer(self._typed(draft, call))
+        tries.append(time.monotonic())
+        return lambda draft, _session: _typed(draft, call, tries)
 
     async def unlink(self, call: Call) -> Apply:
         """Let an account be somebody of its own again: this one, or one of the list."""
@@ -72,8 +64,8 @@ class LinkCommands:
                 if parted is not None and seat != (call.inbound.channel, call.inbound.sender):
                     words = text(parted.language, "link.ended_here")
                     draft.say(parted.address, words, "notice", language=parted.language)
-            self._changed(draft)
-            return Answer(text(call.language, "link.ended", count=len(gone)))
+            words = text(call.language, "link.ended", count=len(gone))
+            return Answer(words, links=tuple(links.everything(draft.tx)))
 
         return apply
 
@@ -98,36 +90,32 @@ class LinkCommands:
 
         return apply
 
-    def _typed(self, draft: Draft, call: Call) -> str:
-        inbound = call.inbound
-        found = links.claim(draft.tx, call.rest, call.person, call.now)
-        if found is None:
-            return text(call.language, "link.wrong")
-        seat = (inbound.channel, inbound.sender)
-        links.join(draft.tx, Link(seat, found.root, inbound.address, call.language), call.now)
-        self._changed(draft)
-        draft.then(lambda: self._tries.pop(seat, None))
-        words = text(found.language, "link.joined_there", channel=inbound.channel)
-        session = store.current(draft.tx, found.key)
-        if session is None:
-            draft.say(found.address, words, "notice", language=found.language)
-        else:
-            draft.tell(session.id, found.address, words, "notice", language=found.language)
-        return text(call.language, "link.joined", channel=found.address.channel)
-
-    def _changed(self, draft: Draft) -> None:
-        found = tuple(links.everything(draft.tx))
-        draft.then(lambda: self._desk.linked(found))
-
-    def _may_try(self, seat: Seat) -> bool:
-        """Count one more try; False when there were too many of late."""
+    def _tries_of(self, seat: Seat) -> list[float]:
+        """When somebody typed codes of late that were wrong, or may yet turn out so."""
         now = time.monotonic()
-        tried = [at for at in self._tries.get(seat, []) if now - at < TRIES_SECONDS]
-        self._tries[seat] = tried
-        if len(tried) >= MAX_TRIES:
-            return False
-        tried.append(now)
-        return True
+        tries = [at for at in self._tries.get(seat, []) if now - at < TRIES_SECONDS]
+        self._tries[seat] = tries
+        return tries
+
+
+def _typed(draft: Draft, call: Call, tries: list[float]) -> Answer:
+    inbound = call.inbound
+    found = links.claim(draft.tx, call.rest, call.person, call.now)
+    if found is None:
+        return Answer(text(call.language, "link.wrong"))
+    tries.clear()
+    seat = (inbound.channel, inbound.sender)
+    links.join(draft.tx, Link(seat, found.root, inbound.address, call.language), call.now)
+    session = store.current(draft.tx, found.key)
+    draft.say(
+        found.address,
+        text(found.language, "link.joined_there", channel=inbound.channel),
+        "notice",
+        language=found.language,
+        noted_in=session.id if session is not None else "",
+    )
+    words = text(call.language, "link.joined", channel=found.address.channel)
+    return Answer(words, links=tuple(links.everything(draft.tx)))
 
 
 def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:

@@ -258,7 +258,7 @@ class MemoryCommands:
             current = (store.current(draft.tx, key) for key in sorted(keys))
             going_on = (each.id for each in current if each is not None)
             for session_id in {*prompts, *(mention.session_id for mention in held), *going_on}:
-                draft.reload(session_id)
+                draft.stale.add(session_id)
             said = sum(mention.says for mention in held)
             lines = [text(call.language, "memory.forget_done")]
             lines += [

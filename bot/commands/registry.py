@@ -9,14 +9,14 @@ from bot.commands.base import Desk, Handler
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
 from bot.commands.info import InfoCommands, SessionDesk
-from bot.commands.link import LinkCommands, LinkDesk
+from bot.commands.link import LinkCommands
 from bot.commands.memory import MemoryCommands, MemoryDesk
 from bot.commands.remind import RemindCommands, ReminderDesk
 from bot.commands.rooms import RoomCommands, RoomDesk
 from bot.storage import Database
 
 
-class PeopleDesk(LinkDesk, RoomDesk, SessionDesk, Protocol):
+class PeopleDesk(RoomDesk, SessionDesk, Protocol):
     """What commands about people and rooms may ask of the running program."""
 
 
@@ -33,7 +33,7 @@ def handlers(
     info = InfoCommands(desk, people_desk)
     memory = MemoryCommands(memory_desk, database)
     remind = RemindCommands(reminder_desk)
-    link = LinkCommands(people_desk)
+    link = LinkCommands()
     return {
         "new": conversation.new,
         "reset": conversation.new,

@@ -22,10 +22,6 @@ class RoomDesk(Protocol):
         """Whether the caller looks after the room."""
         ...
 
-    def activated(self, key: str, activation: Activation) -> None:
-        """Something was chosen for a room, and is on disk."""
-        ...
-
 
 class RoomCommands:
     """`/activation`."""
@@ -48,7 +44,6 @@ class RoomCommands:
 
         def apply(draft: Draft, session: Session) -> Answer:
             rooms.activate(draft.tx, key, wish, call.now)
-            draft.then(lambda: self._desk.activated(key, wish))
-            return Answer(text(call.language, f"rooms.set_{wish}"))
+            return Answer(text(call.language, f"rooms.set_{wish}"), activation=wish)
 
         return apply

@@ -23,8 +23,7 @@ from bot.delivery import outbox
 from bot.delivery.outbox import Queue
 from bot.i18n import text
 from bot.metrics import Metrics
-from bot.storage import Database, Transaction
-from bot.storage.insist import insist
+from bot.storage import Database, Transaction, insist
 from bot.workers import Backlog, Workers
 
 WINDOW = 100  # texts of one address kept in memory

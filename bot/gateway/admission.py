@@ -179,13 +179,14 @@ class Admission:
         words = text(language, "rooms.declined")
 
         def work(draft: Draft) -> bool:
-            draft.then(lambda: self._told.__setitem__(key, now))
             if not rooms.warn(draft.tx, key, now, DAY_MS):
                 return False
             draft.say(conversation.address, words, "notice", language=language)
             return True
 
-        if (await self._ledger.write(now, work)).result:
+        declined = (await self._ledger.write(now, work)).result
+        self._told[key] = now
+        if declined:
             # Whoever runs the bot needs the id to list the room.
             log.info("room.declined", channel=facts.channel, chat=facts.chat)
 
@@ -195,7 +196,7 @@ class Admission:
         def work(draft: Draft) -> None:
             session, _ = draft.current(place)
             inbox.rehome(draft.tx, row.id, place.key, session.id)
-            draft.answer(replace(row, key=place.key, session_id=session.id))
+            draft.due.append(replace(row, key=place.key, session_id=session.id))
 
         return (await self._ledger.write(self._clock(), work, must=True)).due
 

@@ -141,12 +141,12 @@ class Attempts:
         # Like a command it is kept, and no request holds it: it might stop them all.
         said = NewEntry("command", "user", inbound.shown, source=inbound.message_id)
         draft.append(row.session_id, [said])
-        draft.tell(
-            row.session_id,
+        draft.say(
             inbound.address,
             words,
             "notice",
             language=language,
+            noted_in=row.session_id,
             asker=inbound.asker,
             reply_to=inbound.to_answer,
         )

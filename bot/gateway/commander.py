@@ -11,9 +11,9 @@ import structlog
 from bot.agent.turn import RunningTurns
 from bot.channel import Inbound
 from bot.clock import Clock
-from bot.commands.base import Apply, Call, Handler, saying
+from bot.commands.base import Answer, Apply, Call, Handler, saying
 from bot.i18n import text
-from bot.identity import Conversation, Parsed
+from bot.identity import Conversation, Directory, Parsed
 from bot.identity.message import command_of, is_abort, parse
 from bot.ledger import Draft, Ledger
 from bot.sessions import inbox
@@ -29,16 +29,19 @@ class Commander:
 
     def __init__(
         self,
+        *,
         handlers: Mapping[str, Handler],
         ledger: Ledger,
         upkeep: Upkeep,
         running: RunningTurns,
+        directory: Directory,
         clock: Clock,
     ) -> None:
         self._handlers = handlers
         self._ledger = ledger
         self._upkeep = upkeep
         self._running = running
+        self._directory = directory
         self._clock = clock
 
     def command_in(self, inbound: Inbound, conversation: Conversation) -> Parsed | None:
@@ -67,6 +70,10 @@ class Commander:
             commit = await self._ledger.write(
                 call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
             )
+            if (links := commit.result.links) is not None:
+                self._directory.linked(links)
+            if (activation := commit.result.activation) is not None:
+                self._directory.activated(call.place.key, activation)
         self._upkeep.ended(commit.ended)
         # What is no command may be anything: somebody's words do not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"
@@ -77,7 +84,7 @@ class Commander:
         return saying(text(call.language, "command.unknown", name=call.name))
 
 
-def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> None:
+def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Answer:
     before, _ = draft.current(call.place)
     answer = apply(draft, before)
     inbound = call.inbound
@@ -102,10 +109,11 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> None
         draft.touch(session_id)
     if not answer.message:
         inbox.done(draft.tx, [waiting.id], call.now)
-        return
+        return answer
     message = replace(inbound, text=answer.message)
     inbox.bind(draft.tx, waiting.id, after.id, message)
     parsed = parse(message.text)
     command = command_of(message, parsed) if parsed is not None else None
     conversation = replace(waiting.conversation, command=command)
-    draft.answer(Waiting(waiting.id, waiting.key, after.id, message, conversation))
+    draft.due.append(Waiting(waiting.id, waiting.key, after.id, message, conversation))
+    return answer

@@ -111,12 +111,12 @@ class TurnCommits:
                 )
             if notice is not None:
                 store.change(draft.tx, live.session.id, told=notice.level)
-                draft.tell(
-                    live.session.id,
+                draft.say(
                     inbound.address,
                     notice.words,
                     "notice",
                     language=language,
+                    noted_in=live.session.id,
                     asker=inbound.asker,
                     extra=notice.extra,
                 )
@@ -204,7 +204,7 @@ def _forget_again(draft: Draft, session: Session, context: ToolContext, ids: Seq
     for words in context.watch.words:
         search.forget(draft.tx, context.view, words, draft.now, ids)
         artifacts.drop(draft.tx, (session.key,), words)
-        draft.reload(session.id)
+        draft.stale.add(session.id)
 
 
 def _replies(said: Sequence[Message], answer: Answer) -> list[NewEntry]:

@@ -13,7 +13,7 @@ from bot.channel import Admins, Channel, Health
 from bot.commands.base import Call
 from bot.context.report import Report
 from bot.gateway.gateway import Connections
-from bot.identity import Activation, Directory, Link
+from bot.identity import Directory
 from bot.ledger import Ledger
 from bot.sessions.reset import Reason
 from bot.sessions.store import Session
@@ -90,7 +90,7 @@ class GatewayDesk:
 
 
 class PeopleDesk:
-    """`bot.commands.registry.PeopleDesk` over what is known of rooms and of linked accounts."""
+    """`bot.commands.registry.PeopleDesk` over what channels and the configuration say."""
 
     def __init__(self, directory: Directory, channels: Mapping[str, Channel]) -> None:
         self._directory = directory
@@ -109,14 +109,6 @@ class PeopleDesk:
             log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
             return False
 
-    def activated(self, key: str, activation: Activation) -> None:
-        """Something was chosen for a room, and is on disk."""
-        self._directory.activated(key, activation)
-
     def ends_at(self, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
         """When a conversation is over by itself if nothing more is said, and why."""
         return resets.ends_at(self._directory.policy, session, taken_up_at)
-
-    def linked(self, found: tuple[Link, ...]) -> None:
-        """These are all the links there are now, on disk."""
-        self._directory.linked(found)

@@ -246,7 +246,7 @@ def _store(
     if arrived.reset is not None:
         _tell_of_reset(draft, session, inbound, language, arrived.reset)
     inbox.bind(draft.tx, row, session.id)
-    draft.answer(Waiting(row, place.key, session.id, inbound, conversation))
+    draft.due.append(Waiting(row, place.key, session.id, inbound, conversation))
     return "queued"
 
 
@@ -257,12 +257,12 @@ def _tell_of_reset(
     before = store.get(draft.tx, fresh.previous) if fresh.previous else None
     if before is not None and before.saved:
         receipt = f"{receipt} {text(language, 'receipt.saved', where=before.saved)}"
-    draft.tell(
-        fresh.id,
+    draft.say(
         inbound.address,
         receipt,
         "receipt",
         language=language,
+        noted_in=fresh.id,
         asker=inbound.asker,
         extra=undo_button(language),
     )

@@ -128,5 +128,11 @@ class Reminders:
         if session is None:  # its conversation was lost with a damaged database
             draft.say(origin.address, words, "reminder", language=origin.language)
             return
-        draft.tell(session.id, origin.address, words, "reminder", language=origin.language)
+        draft.say(
+            origin.address,
+            words,
+            "reminder",
+            language=origin.language,
+            noted_in=session.id,
+        )
         draft.touch(session.id)

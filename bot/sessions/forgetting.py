@@ -16,8 +16,7 @@ from bot.scope import MemoryView
 from bot.sessions import artifacts, search, snapshots
 from bot.sessions.search import Mention
 from bot.sessions.snapshots import Name
-from bot.storage import Database, Transaction
-from bot.storage.insist import insist
+from bot.storage import Database, Transaction, insist
 
 SLICE = 200  # entries that are looked at, or hidden, together
 LONG_SLICE = 10  # prompts, or long results of tools

@@ -93,6 +93,7 @@ TABLES: dict[str, Table] = {
     ),
 }
 
+CHOICES = frozenset(TABLES["sessions"].columns)  # of a session's columns, those that last
 
 _DROP = {
     "artifact": "DELETE FROM artifacts WHERE id = ?",
@@ -143,13 +144,10 @@ def keep(tx: Transaction, name: Name, *key: Value) -> None:
 
 
 def differs(tx: Transaction, session_id: str, columns: Mapping[str, Value]) -> bool:
-    """True when a session has something else in any of these columns that last."""
-    named = {name: columns[name] for name in TABLES["sessions"].columns if name in columns}
-    if not named:
-        return False
-    others = " OR ".join(f"{name} IS DISTINCT FROM ?" for name in named)
+    """True when a session has something else in any of these columns, which are `CHOICES`."""
+    others = " OR ".join(f"{name} IS DISTINCT FROM ?" for name in columns)
     rows = tx.execute(
-        f"SELECT 1 FROM sessions WHERE id = ? AND ({others})", (session_id, *named.values())
+        f"SELECT 1 FROM sessions WHERE id = ? AND ({others})", (session_id, *columns.values())
     )
     return bool(rows)
 

@@ -174,18 +174,7 @@ def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -
 def _begun(header: dict[str, Any]) -> Session:
     """The session of a header, as it was when it began."""
     facts = {name: header[name] for name in store.HEADER_NAMES}
-    return Session(
-        **facts,
-        model="",
-        last_user_at=header["started_at"],
-        last_entry=None,
-        entry_count=0,
-        mirror_bytes=0,
-        input_tokens=0,
-        output_tokens=0,
-        context_tokens=0,
-        turns=0,
-    )
+    return Session(**facts, model="", last_user_at=header["started_at"])
 
 
 def _entries(lines: list[bytes]) -> tuple[list[Entry], bool]:

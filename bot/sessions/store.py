@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from bot.identity import MANY, Facts, Place
 from bot.sessions import entries, hiding, lasting
 from bot.sessions.reset import Cut
-from bot.storage import Row, Transaction
+from bot.storage import Transaction
 
 StartedBy = Literal["first", "new", "daily", "idle"]
 EndedBy = Literal["", "daily", "idle", "left"]
-
-_COLUMNS = (
-    "id, key, person, channel, account, chat, thread, chat_type, model, previous, started_at, "
-    "last_user_at, started_by, last_entry, entry_count, mirror_bytes, input_tokens, "
-    "output_tokens, context_tokens, turns, compaction, compaction_count, held, memory_flush_at, "
-    "memory_flush_compaction_count, flushed_to, told, saved, notices, usage, "
-    "ended_by, ended_at, sender, locale, last_turn_at, cached_tokens, parent, server"
-)
 
 # What a session's mirror begins with: everything about it that never changes.
 HEADER_NAMES = (
@@ -72,13 +64,13 @@ class Session:
     started_at: int
     last_user_at: int
     started_by: StartedBy
-    last_entry: str | None
-    entry_count: int
-    mirror_bytes: int
-    input_tokens: int
-    output_tokens: int
-    context_tokens: int
-    turns: int
+    last_entry: str | None = None
+    entry_count: int = 0
+    mirror_bytes: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    context_tokens: int = 0
+    turns: int = 0
     compaction: str | None = None
     compaction_count: int = 0
     held: int = 0
@@ -117,6 +109,11 @@ class Session:
     def is_flushed(self) -> bool:
         """Whether memory was saved in this cycle."""
         return self.memory_flush_compaction_count == self.compaction_count
+
+
+_NAMES = tuple(field.name for field in fields(Session))  # the table's columns have these names
+_COLUMNS = ", ".join(_NAMES)
+_CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) | {"context_tokens", "model"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +160,13 @@ def current(tx: Transaction, key: str) -> Session | None:
         "WHERE id = (SELECT session_id FROM conversations WHERE key = ?)",
         (key,),
     )
-    return _session(rows[0]) if rows else None
+    return Session(*rows[0]) if rows else None
 
 
 def get(tx: Transaction, session_id: str) -> Session | None:
     """A session by its id."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions WHERE id = ?", (session_id,))
-    return _session(rows[0]) if rows else None
-
-
-def ensure(tx: Transaction, place: Place, now: int) -> tuple[Session, Appended | None]:
-    """The current session of a place; its first one is made when there is none."""
-    session = current(tx, place.key)
-    if session is not None:
-        return session, None
-    return start(tx, place, now, by="first", previous=None, model="")
+    return Session(*rows[0]) if rows else None
 
 
 def is_untouched(tx: Transaction, session: Session) -> bool:
@@ -189,9 +178,16 @@ def is_untouched(tx: Transaction, session: Session) -> bool:
 
 
 def start(
-    tx: Transaction, place: Place, now: int, *, by: StartedBy, previous: Session | None, model: str
+    tx: Transaction,
+    place: Place,
+    now: int,
+    *,
+    by: StartedBy,
+    previous: Session | None = None,
+    model: str = "",
 ) -> tuple[Session, Appended]:
     """Begin a new session, with the choices made in the one before, and point to it."""
+    notices = previous.notices if previous is not None else ""
     session = Session(
         id=new_id(now),
         key=place.key,
@@ -206,14 +202,7 @@ def start(
         started_at=now,
         last_user_at=now,
         started_by=by,
-        last_entry=None,
-        entry_count=0,
-        mirror_bytes=0,
-        input_tokens=0,
-        output_tokens=0,
-        context_tokens=0,
-        turns=0,
-        notices=_lasting(previous.notices) if previous is not None else "",
+        notices="" if notices == "later" else notices,  # that was for this conversation
         usage=previous.usage if previous is not None else "",
     )
     begun = insert(tx, session)
@@ -302,7 +291,7 @@ def filling(tx: Transaction, model: str, used: int, level: int, since: int) -> l
         "AND id IN (SELECT session_id FROM conversations WHERE key = sessions.key)",
         (model, used, level, since),
     )
-    return [_session(row) for row in rows]
+    return [Session(*row) for row in rows]
 
 
 def append(
@@ -375,8 +364,12 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Non
         raise ValueError(f"not to be changed: {', '.join(sorted(unknown))}")
     names = ", ".join(f"{name} = ?" for name in columns)
     # Each turn says who wrote; that lasts only when it was not one person.
-    lasts = {name: value for name, value in columns.items() if name != "sender" or value == MANY}
-    is_other = lasting.differs(tx, session_id, lasts)
+    lasts = {
+        name: value
+        for name, value in columns.items()
+        if name in lasting.CHOICES and (name != "sender" or value == MANY)
+    }
+    is_other = bool(lasts) and lasting.differs(tx, session_id, lasts)
     tx.execute(f"UPDATE sessions SET {names} WHERE id = ?", (*columns.values(), session_id))
     if is_other:
         lasting.keep(tx, "sessions", session_id)
@@ -432,13 +425,13 @@ def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Ent
 def all_sessions(tx: Transaction) -> list[Session]:
     """Every session, newest first."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions ORDER BY started_at DESC, id DESC")
-    return [_session(row) for row in rows]
+    return [Session(*row) for row in rows]
 
 
 def of_key(tx: Transaction, key: str) -> list[Session]:
     """Every session of a key, oldest first."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions WHERE key = ? ORDER BY started_at", (key,))
-    return [_session(row) for row in rows]
+    return [Session(*row) for row in rows]
 
 
 def rekey(tx: Transaction, session: Session) -> None:
@@ -462,16 +455,3 @@ def new_id(now: int) -> str:
     """A session id: when it began (UTC), then chance, so that ids sort and never meet."""
     moment = datetime.fromtimestamp(now / 1000, UTC)
     return f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(5)}"
-
-
-_NAMES = tuple(name.strip() for name in _COLUMNS.split(","))
-_CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) | {"context_tokens", "model"}
-
-
-def _lasting(notices: Literal["", "on", "off", "later"]) -> Literal["", "on", "off"]:
-    """What was chosen for good: "later" ends with the conversation."""
-    return "" if notices == "later" else notices
-
-
-def _session(row: Row) -> Session:
-    return Session(*row)

@@ -6,8 +6,19 @@ together with whatever else is waiting, and resumes the caller only when it is o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from bot.backoff import Backoff
+from bot.errors import StorageClosed, StorageError
+
+FIRST_RETRY = 0.5  # seconds; doubles with each try
+LAST_RETRY = 15.0  # seconds
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Value = str | int | float | bytes | None
@@ -67,3 +78,23 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish what is queued, then release the files."""
         ...
+
+
+async def insist(database: Database, work: Callable[[Transaction], T]) -> T:
+    """Run `work` as `Database.write` does, trying again while the disk is full or failing.
+
+    What has happened already (a message sent, a turn finished) can only be noted, not undone.
+
+    Raises:
+        StorageClosed: the database was closed meanwhile.
+    """
+    backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+    while True:
+        try:
+            return await database.write(work)
+        except StorageClosed:
+            raise
+        except StorageError as exc:
+            delay = backoff.next()
+            log.warning("storage.retry", error=type(exc).__name__, seconds=delay)
+            await asyncio.sleep(delay)

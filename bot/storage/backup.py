@@ -19,7 +19,7 @@ import structlog
 
 from bot.errors import StorageCorrupt, StorageError
 from bot.storage import private
-from bot.storage.sqlite import mapped, run
+from bot.storage.sqlite import SqliteTransaction, mapped
 
 FOLDER = "backups"
 READ_BACK_MARK = "read-back.pending"
@@ -78,7 +78,7 @@ def is_sound(path: Path) -> bool:
             # Looking must not change a file that may be damaged: closing would write the log to it.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         try:
-            return run(connection, "PRAGMA quick_check(1)") == [("ok",)]
+            return SqliteTransaction(connection).execute("PRAGMA quick_check(1)") == [("ok",)]
         finally:
             connection.close()
     except (apsw.CorruptError, apsw.NotADBError):

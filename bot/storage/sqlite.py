@@ -46,21 +46,22 @@ _FULLTEXT = """CREATE VIRTUAL TABLE IF NOT EXISTS entries_text USING fts5(
 log = structlog.get_logger(__name__)
 
 _Job = tuple[Callable[[Transaction], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
-_Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
+_Outcome = tuple[Any, BaseException | None]  # what the work returned, or why it failed
 
 
 class SqliteTransaction:
     """`bot.storage.Transaction` over one connection."""
 
-    __slots__ = ("_connection", "has_noted")
+    __slots__ = ("connection", "has_noted")
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self.has_noted = False
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """Run one statement and return all its rows."""
-        return run(self._connection, sql, parameters)
+        """Run one statement and return all its rows; apsw raises what goes wrong."""
+        cursor: Any = self.connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
+        return cursor.fetchall()
 
     def index_text(self, entry: int, text: str) -> None:
         """Make an entry findable by its words."""
@@ -105,15 +106,15 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, connection: apsw.Connection) -> None:
         self.path = path
-        self._connection = connection
+        self._writer = SqliteTransaction(connection)
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closing = False
-        self._data_version = _data_version(SqliteTransaction(connection))
+        self._data_version = _data_version(self._writer)
         self._thread = threading.Thread(target=self._run, name="confidant-writer", daemon=True)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
         self._local = threading.local()
-        self._reader_connections: list[apsw.Connection] = []
+        self._connections = [connection]  # with those of the readers
         self._thread.start()
 
     @classmethod
@@ -175,69 +176,65 @@ class SqliteDatabase:
                 # Whatever happens here, nobody may wait for an answer that never comes.
                 log.exception("storage.writer_failed")
                 with suppress(apsw.Error):
-                    _roll_back(self._connection)
+                    self._roll_back()
                 error = mapped(exc) if isinstance(exc, apsw.Error) else errors.StorageError()
-                outcomes = [(future, None, error) for _, future, _ in batch]
-            _resume(batch[0][2], outcomes)
+                outcomes = [(None, error)] * len(batch)
+            try:
+                batch[0][2].call_soon_threadsafe(_settle, batch, outcomes)
+            except RuntimeError:  # the loop is gone; what was committed stays committed
+                log.warning("storage.caller_gone", works=len(batch))
 
     def _commit(self, batch: list[_Job]) -> list[_Outcome]:
-        connection = self._connection
-        transaction = SqliteTransaction(connection)
-        outcomes: list[_Outcome] = []
+        writer = self._writer
+        writer.has_noted = False
         try:
-            run(connection, "BEGIN IMMEDIATE")
-            for work, future, _ in batch:
-                outcomes.append((future, *_attempt(connection, transaction, work)))
-            run(connection, "COMMIT")
+            writer.execute("BEGIN IMMEDIATE")
+            outcomes = [_attempt(writer, work) for work, _, _ in batch]
+            writer.execute("COMMIT")
         except apsw.Error as exc:
-            _roll_back(connection)
-            failure = mapped(exc)
+            self._roll_back()
             log.warning("storage.write_failed", error=type(exc).__name__, works=len(batch))
-            return [(future, None, failure) for _, future, _ in batch]
-        if transaction.has_noted:
-            self._follow(transaction)
+            return [(None, mapped(exc))] * len(batch)
+        if writer.has_noted:
+            self._follow_journal()
         return outcomes
 
-    def _follow(self, transaction: SqliteTransaction) -> None:
+    def _roll_back(self) -> None:
+        if self._writer.connection.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def _follow_journal(self) -> None:
         """Bring the journal's file up to what is committed, before anybody is told of it."""
         try:
-            journal.follow(transaction, journal.file_of(self.path))
+            journal.follow(self._writer, journal.file_of(self.path))
         except (OSError, apsw.Error) as exc:  # the table has it; the next line or start adds it
             log.warning("journal.write_failed", error=type(exc).__name__)
 
     # --- the readers' threads --------------------------------------------------------------------
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        reader: SqliteTransaction | None = getattr(self._local, "reader", None)
         try:
-            if connection is None:
-                connection = _connect(self.path, apsw.SQLITE_OPEN_READONLY)
-                self._local.connection = connection
-                self._reader_connections.append(connection)
-                run(connection, _CACHE)
-            run(connection, "BEGIN")
+            if reader is None:
+                reader = self._local.reader = _connect(self.path, apsw.SQLITE_OPEN_READONLY)
+                self._connections.append(reader.connection)
+                reader.execute(_CACHE)
+            reader.execute("BEGIN")
             try:
-                return work(SqliteTransaction(connection))
+                return work(reader)
             finally:
-                run(connection, "COMMIT")
+                reader.execute("COMMIT")
         except apsw.Error as exc:
             raise mapped(exc) from exc
 
     def _finish(self) -> None:
         self._thread.join()
         self._readers.shutdown(wait=True)
-        for connection in (*self._reader_connections, self._connection):
+        for connection in reversed(self._connections):  # the writer's last: it tidies up
             try:
                 connection.close()
             except apsw.Error as exc:  # all is stored; the next opening tidies up
                 log.warning("storage.close_failed", error=type(exc).__name__)
-        self._reader_connections.clear()
-
-
-def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-    """Run one statement and return all its rows; apsw raises what goes wrong."""
-    cursor: Any = connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
-    return cursor.fetchall()
 
 
 def _data_version(tx: Transaction) -> int:
@@ -263,38 +260,24 @@ def mapped(exc: apsw.Error) -> errors.StorageError:
 _BATCH_FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
 
 
-def _attempt(
-    connection: apsw.Connection, transaction: Transaction, work: Callable[[Transaction], Any]
-) -> tuple[Any, BaseException | None]:
-    run(connection, "SAVEPOINT work")
+def _attempt(writer: SqliteTransaction, work: Callable[[Transaction], Any]) -> _Outcome:
+    writer.execute("SAVEPOINT work")
     try:
-        result = work(transaction)
+        result = work(writer)
     except _BATCH_FATAL:
         raise
     except Exception as exc:  # noqa: BLE001 - it goes to whoever asked, the batch goes on
-        run(connection, "ROLLBACK TO work")
-        run(connection, "RELEASE work")
+        writer.execute("ROLLBACK TO work")
+        writer.execute("RELEASE work")
         if isinstance(exc, StopIteration):  # no future takes one
             return None, RuntimeError("the work raised StopIteration")
         return None, mapped(exc) if isinstance(exc, apsw.Error) else exc
-    run(connection, "RELEASE work")
+    writer.execute("RELEASE work")
     return result, None
 
 
-def _roll_back(connection: apsw.Connection) -> None:
-    if connection.in_transaction:
-        run(connection, "ROLLBACK")
-
-
-def _resume(loop: asyncio.AbstractEventLoop, outcomes: Sequence[_Outcome]) -> None:
-    try:
-        loop.call_soon_threadsafe(_settle, outcomes)
-    except RuntimeError:  # the loop is gone; what was committed stays committed
-        log.warning("storage.caller_gone", works=len(outcomes))
-
-
-def _settle(outcomes: Sequence[_Outcome]) -> None:
-    for future, result, error in outcomes:
+def _settle(batch: Sequence[_Job], outcomes: Sequence[_Outcome]) -> None:
+    for (_, future, _), (result, error) in zip(batch, outcomes, strict=True):
         if future.done():  # its caller was cancelled; the work itself is committed
             continue
         if error is not None:
@@ -303,10 +286,10 @@ def _settle(outcomes: Sequence[_Outcome]) -> None:
             future.set_result(result)
 
 
-def _connect(path: Path, flags: int) -> apsw.Connection:
+def _connect(path: Path, flags: int) -> SqliteTransaction:
     connection = apsw.Connection(str(path), flags=flags, statementcachesize=200)
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-    return connection
+    return SqliteTransaction(connection)
 
 
 def _connect_and_migrate(path: Path) -> apsw.Connection:
@@ -314,34 +297,33 @@ def _connect_and_migrate(path: Path) -> apsw.Connection:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(OSError):  # SQLite says better what is wrong
             private.create(path)
-        connection = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        writer = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
             for pragma in _PRAGMAS:
-                run(connection, pragma)
-            _migrate(connection)
+                writer.execute(pragma)
+            _migrate(writer)
         except BaseException:
-            connection.close()
+            writer.connection.close()
             raise
     except apsw.Error as exc:
         raise mapped(exc) from exc
     except OSError as exc:
         raise errors.StorageError(f"cannot use {path.parent}: {exc.strerror}") from exc
-    return connection
+    return writer.connection
 
 
-def _migrate(connection: apsw.Connection) -> None:
+def _migrate(tx: SqliteTransaction) -> None:
     """Bring the tables to the current version, in one transaction.
 
     Raises:
         StorageError: a newer version of the program made this file.
     """
-    with connection:
-        run(
-            connection,
+    with tx.connection:
+        tx.execute(
             "CREATE TABLE IF NOT EXISTS schema_versions("
-            "version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL)",
+            "version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL)"
         )
-        current = int(run(connection, "SELECT max(version) FROM schema_versions")[0][0] or 0)
+        current = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0] or 0)
         if current > schema.VERSION:
             raise errors.StorageError(
                 f"The database has version {current}, made by a newer Confidant; this one knows "
@@ -349,6 +331,6 @@ def _migrate(connection: apsw.Connection) -> None:
             )
         for version in range(current + 1, schema.VERSION + 1):
             for statement in schema.MIGRATIONS[version - 1]:
-                run(connection, statement.replace("{serial}", "INTEGER PRIMARY KEY"))
-            run(connection, "INSERT INTO schema_versions VALUES (?, datetime('now'))", (version,))
-        run(connection, _FULLTEXT)
+                tx.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
+            tx.execute("INSERT INTO schema_versions VALUES (?, datetime('now'))", (version,))
+        tx.execute(_FULLTEXT)

@@ -173,7 +173,9 @@ class Compactions:
             words = _receipt(language, compacted, before, after, saved=current.saved, again=again)
             if tells and not current.ended_by:
                 undo = undo_button(language)
-                draft.tell(session.id, address, words, "receipt", language=language, extra=undo)
+                draft.say(
+                    address, words, "receipt", language=language, noted_in=session.id, extra=undo
+                )
             else:
                 draft.append(session.id, [NewEntry("notice", "assistant", words)])
             draft.touch(session.id)
@@ -190,8 +192,8 @@ class Compactions:
         words = text(language, CompactionFailed.key)
         await self._ledger.write(
             self._clock(),
-            lambda draft: draft.tell(
-                talk.live.session.id, address, words, "notice", language=language
+            lambda draft: draft.say(
+                address, words, "notice", language=language, noted_in=talk.live.session.id
             ),
             must=True,
         )

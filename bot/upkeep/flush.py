@@ -293,7 +293,7 @@ class Flushes:
             if where and tells:
                 words = text(language, "notice.saved", count=len(flushed.saved), where=where)
                 address = talk.conversation.address
-                draft.tell(session.id, address, words, "notice", language=language)
+                draft.say(address, words, "notice", language=language, noted_in=session.id)
 
         await self._ledger.write(now, work, must=True)
 

@@ -118,8 +118,11 @@ class NoticeSweep:
             if current.told >= level or current.context_tokens != session.context_tokens:
                 return False
             store.change(draft.tx, session.id, told=level)
-            draft.tell(
-                *(session.id, conversation.address, made.words, "notice"),
+            draft.say(
+                conversation.address,
+                made.words,
+                "notice",
+                noted_in=session.id,
                 extra=made.extra,
                 language=language,
             )

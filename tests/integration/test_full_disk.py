@@ -19,8 +19,8 @@ from tests.support import Engine, FakeClock, make_config, until
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr("bot.storage.insist.FIRST_RETRY", 0.002)
-    monkeypatch.setattr("bot.storage.insist.LAST_RETRY", 0.01)
+    monkeypatch.setattr("bot.storage.FIRST_RETRY", 0.002)
+    monkeypatch.setattr("bot.storage.LAST_RETRY", 0.01)
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.002)
 
 

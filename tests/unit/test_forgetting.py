@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bot.ledger import Draft
 from bot.scope import MemoryView
 from bot.sessions import forgetting, hiding, search, snapshots, store
 from bot.sessions.artifacts import ArtifactStore
@@ -25,7 +26,7 @@ def text(words: str, *, note: bool = False) -> Mapping[str, Any]:
 
 
 def begin(tx: Transaction, *said: str) -> str:
-    session, _ = store.ensure(tx, PLACE, 1)
+    session, _ = Draft(tx, 1).current(PLACE)
     news = [NewEntry("message", "user", words, (text(words),)) for words in said]
     store.append(tx, session.id, news, 1)
     return session.id

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
+from bot.ledger import Draft
 from bot.scope import MemoryView
 from bot.sessions import (
     artifacts,
@@ -157,7 +158,7 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
 
 
 def current(tx: Transaction) -> store.Session:
-    return store.ensure(tx, PLACE, NOON)[0]
+    return Draft(tx, NOON).current(PLACE)[0]
 
 
 def say(tx: Transaction, words: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bot.agent.live import LiveSessions
+from bot.ledger import Draft
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction
@@ -42,7 +43,7 @@ async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
 
 
 def begin(tx: Transaction) -> store.Session:
-    session, _ = store.ensure(tx, PLACE, 1)
+    session, _ = Draft(tx, 1).current(PLACE)
     said = NewEntry("message", "user", "hello", ({"type": "text", "text": "hello"},))
     store.append(tx, session.id, [said], 1)
     return session

@@ -24,7 +24,7 @@ from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
 from bot.gateway.reminders import BATCH, Reminders
 from bot.identity import Directory, Place, Policy
-from bot.ledger import Ledger
+from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
 from bot.scope import MemoryView
 from bot.sessions import reminders, store
@@ -81,7 +81,7 @@ class Desk:
         )
         apply = await getattr(self.commands, name)(call)
         draft: Any = type("Draft", (), {"tx": self.tx})()
-        session, _ = store.ensure(self.tx, call.place, self.clock())
+        session, _ = Draft(self.tx, self.clock()).current(call.place)
         return apply(draft, session).text
 
     def letters(self, address: Address = ADA) -> list[outbox.Letter]:
@@ -160,7 +160,7 @@ def test_the_searches_use_their_indexes(desk):
 
 
 async def test_a_reminder_is_sent_where_it_was_made_and_stands_in_the_history(desk):
-    session, _ = store.ensure(desk.tx, PLACE, desk.clock())
+    session, _ = Draft(desk.tx, desk.clock()).current(PLACE)
     desk.add("water the plants", HOUR)
     desk.clock.advance(hours=1)
     with structlog.testing.capture_logs() as logs:
@@ -178,7 +178,7 @@ async def test_a_reminder_is_sent_where_it_was_made_and_stands_in_the_history(de
 
 
 async def test_it_goes_into_the_conversation_that_goes_on_now(desk):
-    first, _ = store.ensure(desk.tx, PLACE, desk.clock())
+    first, _ = Draft(desk.tx, desk.clock()).current(PLACE)
     desk.add("x", HOUR)
     second, _ = store.start(desk.tx, PLACE, desk.clock(), by="new", previous=first, model="")
     desk.clock.advance(hours=1)
@@ -187,7 +187,7 @@ async def test_it_goes_into_the_conversation_that_goes_on_now(desk):
 
 
 async def test_it_does_not_count_as_something_the_person_wrote(desk):
-    session, _ = store.ensure(desk.tx, PLACE, desk.clock())
+    session, _ = Draft(desk.tx, desk.clock()).current(PLACE)
     desk.add("x", HOUR)
     desk.clock.advance(hours=1)
     await desk.reminders.fire(desk.clock())
@@ -240,7 +240,7 @@ async def test_a_full_disk_sends_nothing_and_loses_nothing(desk):
 
 
 async def test_a_crash_in_the_middle_leaves_all_or_nothing(desk, monkeypatch):
-    store.ensure(desk.tx, PLACE, desk.clock())
+    Draft(desk.tx, desk.clock()).current(PLACE)
     desk.add("x", HOUR)
     desk.clock.advance(hours=1)
     for name in ("add", "append"):

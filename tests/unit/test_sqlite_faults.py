@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from bot import storage
 from bot.errors import StorageBusy, StorageClosed, StorageCorrupt, StorageError, StorageFull
 from bot.identity import Place
 from bot.recovery import DATABASE_NAME, open_database
@@ -110,7 +111,7 @@ async def test_a_database_can_be_closed_and_opened_on_a_full_disk_without_harm(t
 
 
 async def test_insisting_goes_on_until_there_is_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(insist, "FIRST_RETRY", 0.001)
+    monkeypatch.setattr(storage, "FIRST_RETRY", 0.001)
     with faulty_disk(tmp_path) as disk:
         database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
         disk.full = True
@@ -123,18 +124,18 @@ async def test_insisting_goes_on_until_there_is_space(tmp_path, monkeypatch):
             put("kept")(tx)
             return "done"
 
-        assert await asyncio.wait_for(insist.insist(database, work), 10) == "done"
+        assert await asyncio.wait_for(insist(database, work), 10) == "done"
         assert len(tries) >= 3
         assert await database.read(keys) == ["kept"]
         await database.close()
 
 
 async def test_insisting_ends_when_the_database_is_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(insist, "FIRST_RETRY", 0.001)
+    monkeypatch.setattr(storage, "FIRST_RETRY", 0.001)
     with faulty_disk(tmp_path) as disk:
         database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
         disk.full = True
-        insisting = asyncio.create_task(insist.insist(database, put("never")))
+        insisting = asyncio.create_task(insist(database, put("never")))
         await until(lambda: bool(disk.refused))
         await database.close()
         with pytest.raises(StorageClosed):
@@ -148,14 +149,14 @@ async def test_insisting_tries_only_what_storage_may_do_better(tmp_path):
         raise LookupError("mine")
 
     with pytest.raises(LookupError):
-        await insist.insist(database, work)
+        await insist(database, work)
     await database.close()
 
 
 async def test_waiting_writes_share_their_commits(tmp_path):
     database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
     commits: list[int] = []
-    database._connection.set_commit_hook(lambda: commits.append(1) or False)
+    database._writer.connection.set_commit_hook(lambda: commits.append(1) or False)
     await asyncio.gather(*(database.write(put(f"k{n}")) for n in range(1000)))
     assert len(commits) < 100
     await database.close()

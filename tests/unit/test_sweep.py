@@ -40,8 +40,8 @@ class MemoryDatabase:
 
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
-        sqlite._migrate(self.connection)
         self.tx = SqliteTransaction(self.connection)
+        sqlite._migrate(self.tx)
         self.reads = 0
         self.full = False
 

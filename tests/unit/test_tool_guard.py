@@ -24,6 +24,7 @@ from bot.agent.tools.artifacts import (
 from bot.agent.tools.toolbox import Toolbox
 from bot.context import tokens
 from bot.errors import NotVisible, StorageFull, ToolError
+from bot.ledger import Draft
 from bot.messages import ToolUse
 from bot.scope import MemoryView
 from bot.sessions import artifacts, store
@@ -177,7 +178,7 @@ async def session_of(database: SqliteDatabase, key: str, *, by: Any = "first") -
                 lambda tx: store.start(tx, place, 2, by=by, previous=None, model="")
             )
         )[0].id
-    return (await database.write(lambda tx: store.ensure(tx, place, 1)))[0].id
+    return (await database.write(lambda tx: Draft(tx, 1).current(place)))[0].id
 
 
 async def read(tool: ArtifactGet, context_: ToolContext, id_: object, **more: object) -> str:

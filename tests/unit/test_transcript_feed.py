@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bot.gateway.feed import TranscriptFeed
+from bot.ledger import Draft
 from bot.memory.search import Document
 from bot.scope import MemoryView
 from bot.sessions import search, store
@@ -43,7 +44,7 @@ class SlowIndex:
 
 def said(*texts: str, at: int = NOW) -> Callable[[Transaction], object]:
     def work(tx: Transaction) -> None:
-        session, _ = store.ensure(tx, PLACE, at)
+        session, _ = Draft(tx, at).current(PLACE)
         store.append(tx, session.id, [NewEntry("message", "user", text) for text in texts], at)
 
     return work
