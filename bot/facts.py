@@ -104,7 +104,17 @@ class Refused:
         return f"Error: {self.reason}"
 
 
-Facts = Quoted | Stored | Scheduled | Refused
+@dataclass(frozen=True, slots=True)
+class Canned:
+    """That the offline model said something: it answers no later question.
+
+    An `introduction` says what the bot is and what it can do.
+    """
+
+    kind: Literal["introduction", "answer"]
+
+
+Facts = Quoted | Stored | Scheduled | Refused | Canned
 
 _FACTS: Final[TypeAdapter[Facts]] = TypeAdapter(Facts)
 

@@ -13,7 +13,7 @@ import orjson
 from bot import facts
 from bot.context.conversation import Line
 from bot.errors import ModelBadReply
-from bot.facts import Facts
+from bot.facts import Canned, Facts
 from bot.messages import (
     CARRIED,
     Block,
@@ -60,6 +60,12 @@ def origins_of(role: Role, content: Iterable[Mapping[str, Any]]) -> frozenset[Wh
     return frozenset(found)
 
 
+def is_canned(content: Iterable[Mapping[str, Any]]) -> bool:
+    """True for the content of what the offline model said: it answers no question."""
+    told = (data["facts"] for data in content if "facts" in data)
+    return any(isinstance(facts.from_json(each), Canned) for each in told)
+
+
 def to_json(block: Block) -> Mapping[str, Any]:
     """One block as JSON; the shapes are those of the Messages API."""
     match block:
@@ -90,7 +96,8 @@ def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
         case {"type": "text", "text": str(text)}:
             note = bool(data.get("note"))
             origin = _origin(data, role, text, note=note)
-            told = _facts(data, text) if note and origin in _RECALLED else None
+            is_recalled = note and origin in _RECALLED
+            told = _facts(data, text) if is_recalled or "facts" in data else None
             return Text(text, note, origin, told)
         case {"type": "tool_use", "id": str(id_), "name": str(name)}:
             return ToolUse(id_, name, data.get("input") or {})

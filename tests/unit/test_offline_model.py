@@ -19,6 +19,7 @@ from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.search import Elsewhere, Hit, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
+from bot.agent.transcript import new_entry
 from bot.errors import ModelRejected
 from bot.facts import Facts, Quote, Quoted, Refused, Stored
 from bot.memory.files import SpaceFiles
@@ -36,15 +37,15 @@ class FakeTranscripts:
     """Finds a message when one of the query's words is in it."""
 
     def __init__(self, *texts: str) -> None:
-        self.texts = list(texts)
+        self.said: list[tuple[Any, str, Any]] = [("user", text, ()) for text in texts]
         self.queries: list[str] = []
 
     async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
         self.queries.append(query)
         at = int(NOW.timestamp() * 1000)
         return [
-            Hit("s1", f"s1.{n}", "user", text, at)
-            for n, text in enumerate(self.texts)
+            Hit("s1", f"s1.{n}", role, text, at, content)
+            for n, (role, text, content) in enumerate(self.said)
             if any(word.lower() in text.lower() for word in query.split())
         ][:limit]
 
@@ -56,12 +57,14 @@ class Conversation:
         self, toolbox: Toolbox, context: ToolContext = CONTEXT, language: str = "en"
     ) -> None:
         self.toolbox, self.context, self.language = toolbox, context, language
+        self.past = FakeTranscripts()
         self.messages: list[Message] = []
         self.results: list[str] = []
 
     async def say(self, text: str, *notes: str, begins: int | None = None) -> str:
         blocks = (*(Text(note, note=True) for note in notes), Text(text))
         self.messages.append(Message("user", blocks))
+        begins = len(self.messages) - 1 if begins is None else begins
         while True:
             request = Request(
                 "offline",
@@ -92,11 +95,14 @@ async def run(request: Request) -> Reply:
 
 
 def talk(tmp_path: Path, *past: str, context: ToolContext = CONTEXT, language: str = "en"):
+    transcripts = FakeTranscripts(*past)
     tools = [
         MemoryWrite(Notes(tmp_path), SpaceFiles(tmp_path)),
-        TranscriptSearch(FakeTranscripts(*past)),
+        TranscriptSearch(transcripts),
     ]
-    return Conversation(Toolbox(tools), context, language)
+    talking = Conversation(Toolbox(tools), context, language)
+    talking.past = transcripts
+    return talking
 
 
 def says(language: str, key: str, **values: Any) -> str:
@@ -208,21 +214,16 @@ async def test_questions_are_no_answers(tmp_path: Path):
     assert answer.count("“") == 1
 
 
-@pytest.mark.parametrize(
-    ("by", "told"), [("assistant", "I said: “Tea is ready.”"), ("said", "said: “Tea is ready.”")]
-)
-async def test_its_own_answers_are_no_answers(by: str, told: str):
-    own = (
-        "I can only quote what I found:\n\n…tea",
-        "Noted: “tea”\n\n✓ Stored in memory/a.md:3",
-        says("en", "stored_already", path="memory/a.md", line="3"),
-        says("zh", "short"),
-    )
-    quotes = [Quote(("2026-07-01 14:03", by, "session s1"), text, by=by) for text in own]
-    real = Quote(("2026-07-01 14:03", by, "session s1"), "Tea is ready.", by=by)
-    answer = await after_search(Quoted((*quotes, real)))
+async def test_its_own_answers_are_no_answers(tmp_path: Path):
+    talking = talk(tmp_path, "Tea is ready.")
+    for question in ("tea?", "What about the tea?", "remember tea"):
+        own = await talking.say(question)
+        reply = new_entry(talking.messages[-1])
+        assert reply.text == own
+        talking.past.said.append(("assistant", own, reply.content))
+    answer = await talking.say("what of tea?")
     assert answer.count("“") == 1
-    assert told in answer
+    assert "you said: “Tea is ready.”" in answer
 
 
 async def test_a_question_that_was_said_is_no_answer_whoever_found_it():

@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 from bot.agent.tools import Recalled, ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.search import MAX_TOLD, NOTE, Elsewhere, Hit, MemorySearch, TranscriptSearch
+from bot.agent.transcript import to_json
 from bot.channel import Address
 from bot.config import SessionConfig
 from bot.errors import NotVisible, ToolError
-from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted, excerpt, read
+from bot.facts import NOT_INSTRUCTIONS, Canned, Quote, Quoted, excerpt, read
 from bot.identity import routing
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
+from bot.memory.search import Findings
+from bot.memory.search import Hit as Passage
 from bot.messages import Message, Text
 from bot.scope import MAIN_SPACE, MemoryView
 from bot.sessions.entries import Entry
@@ -122,6 +125,20 @@ async def test_a_view_of_nothing_is_not_even_asked_about():
     with pytest.raises(NotVisible):
         await TranscriptSearch(transcripts).run({"query": "secret"}, BLIND)
     assert transcripts.asked == []
+
+
+async def test_what_the_offline_model_said_is_no_answer(tmp_path: Path):
+    class Index(WordSearcher):
+        async def search(self, query: str, partitions: Sequence[str], limit: int | None, /):
+            return Findings((found,), "words")
+
+    found = Passage("", "s1.4", 1, 1, 0.9, "I found tea.", "transcript", 1)
+    canned = Text("I found tea.", facts=Canned("answer"))
+    for block, count in ((canned, 0), (Text("I found tea."), 1)):
+        said = hit("I found tea.", role="assistant", content=(to_json(block),))
+        memory = searching(tmp_path, said, searcher=Index(tmp_path))
+        for tool in (memory, TranscriptSearch(FakeTranscripts(said))):
+            assert len((await tool.run({"query": "tea"}, CONTEXT)).quotes) == count
 
 
 async def test_hits_are_quoted_with_the_persons_own_date():

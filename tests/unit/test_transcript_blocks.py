@@ -17,7 +17,7 @@ from bot.agent.transcript import (
 )
 from bot.channel import Foreign, Inbound
 from bot.errors import ModelBadReply
-from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted, Refused, Scheduled, Stored
+from bot.facts import NOT_INSTRUCTIONS, Canned, Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse, Whose
 from bot.sessions import entries
 from bot.sessions.inbox import revived
@@ -50,12 +50,13 @@ FACTS = (
     | st.builds(Scheduled, st.integers(0, 2**63 - 1), WORDS)
     | st.builds(Refused, WORDS, st.booleans())
 )
+CANNED = st.builds(Canned, st.sampled_from(["introduction", "answer"]))
 TEXT = st.builds(Text, WORDS, note=st.booleans(), origin=ORIGINS) | st.builds(
     Text,
     WORDS,
     note=st.just(True),
     origin=st.sampled_from(["memory", "before", "carried"]),
-    facts=QUOTED,
+    facts=QUOTED | CANNED,
 )
 USES = st.builds(ToolUse, IDS, WORDS, st.dictionaries(WORDS, JSON, max_size=2))
 RESULTS = st.builds(ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS, facts=FACTS)

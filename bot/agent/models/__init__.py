@@ -39,7 +39,7 @@ class Request:
 
     `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
     the person's ("en", "zh"), `purpose` what the reply is for, `now` the time on the person's
-    clocks, `begins` the first of `messages` that this turn answers (None: the last one), `cite`
+    clocks, `begins` the first of `messages` that this turn answers, `cite`
     whether files may be named and `said` the conversation that is to be summarised or saved: a real
     model takes these from the prompt, the offline one from here. Without `may_call` the reply is to
     be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
@@ -54,7 +54,7 @@ class Request:
     language: str = "en"
     purpose: Purpose = "chat"
     now: datetime | None = None
-    begins: int | None = None
+    begins: int = 0
     cite: bool = True
     said: tuple[Said, ...] = ()
     may_call: bool = True

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 from bot import i18n
 from bot.agent.models import Reply, Request, TextDelta, Window
@@ -29,7 +28,7 @@ from bot.agent.models.intent import (
 from bot.agent.replies import TOKENS
 from bot.context import extract
 from bot.errors import ModelRejected
-from bot.facts import Quote, Quoted, Refused, Scheduled, Stored
+from bot.facts import Canned, Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import when
 from bot.sessions.reminders import MAX_TEXT
@@ -39,9 +38,11 @@ WRITE = "memory_write"
 REMIND = "schedule_message"
 SEARCHES = ("memory_search", "transcript_search")
 WINDOW = Window(max_input_tokens=1_000_000, max_output_tokens=8_192)  # it has no limit of its own
-SEARCH_LIMIT: Final[Mapping[str, int]] = {"transcript_search": 20}  # own questions are left out
 
 _PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
+
+Answered = tuple[ToolUse, ToolResult]
+"""A tool this model asked for, and what it answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,6 @@ class Wish:
     said: str
     intent: Intent
     calls: tuple[tuple[str, Mapping[str, object]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A tool this model asked for, and what it answered."""
-
-    use: ToolUse
-    result: ToolResult
 
 
 class OfflineModel:
@@ -97,54 +90,47 @@ class OfflineModel:
 
 
 def _reply(request: Request) -> Message:
-    """The whole reply to a request. Pure."""
-    answered = _answered(request)
-    names = {spec.name for spec in request.tools} | {item.use.name for item in answered or ()}
-    wishes = [_wish(request, said, names) for said in _words(request)]
-    if answered is None:
-        calls = [call for wish in wishes for call in wish.calls]
-        if calls:
-            place = len(request.messages)  # no other call of the conversation has this id
-            uses = (ToolUse(f"offline-{place}-{n}", *call) for n, call in enumerate(calls))
-            return Message("assistant", tuple(uses))
-    return Message("assistant", (Text(_answer(request, wishes, answered or ())),))
-
-
-def _answer(request: Request, wishes: Sequence[Wish], answered: Sequence[Answered]) -> str:
-    """What there is to say to every wish, in order, and about itself where that explains it."""
-    left = list(answered)
+    """The whole reply to a request: first the tools to ask, then what there is to say. Pure."""
+    left = _answered(request)
+    offered = {spec.name for spec in request.tools} | {use.name for use, _ in left}
+    wishes = [
+        _wish(request, message.text, offered)
+        for message in request.messages[request.begins :]
+        if message.role == "user" and not any(isinstance(b, ToolResult) for b in message.blocks)
+    ]
+    calls = [call for wish in wishes for call in wish.calls]
+    if calls and not left:
+        place = len(request.messages)  # no other call of the conversation has this id
+        uses = (ToolUse(f"offline-{place}-{n}", *call) for n, call in enumerate(calls))
+        return Message("assistant", tuple(uses))
+    is_asked = any(isinstance(wish.intent, About) for wish in wishes)
+    explain = is_asked
     parts: list[str] = []
-    explain = any(isinstance(wish.intent, About) for wish in wishes)
     for wish in wishes:
-        found = _taken(left, wish)
-        text, is_whole = _reported(request, wish, found) if found else _plain(request, wish)
+        text, is_whole = _answer(request, wish, _taken(left, wish))
         parts.append(text)
         explain = explain or not is_whole
-    parts += [_done(request, item) for item in left if item.use.name not in SEARCHES]
-    said = [part for part in dict.fromkeys(parts) if part]
-    if explain or not said:
-        whole = any(isinstance(wish.intent, About) for wish in wishes)
-        said.append(_about_itself(request, whole=whole))
-    return "\n\n".join(said)
+    parts += [_done(request, *item) for item in left if item[0].name not in SEARCHES]
+    parts = [part for part in dict.fromkeys(parts) if part]
+    # All of it the first time in a conversation and for who asks, else one line.
+    whole = is_asked or not any(_introduces(message) for message in request.messages)
+    told = Canned("answer")
+    if explain or not parts:
+        keys = ("intro", "can", "key") if whole else ("short",)
+        parts += [_text(request, f"offline.{key}") for key in keys]
+        told = Canned("introduction" if whole else "answer")
+    return Message("assistant", (Text("\n\n".join(parts), facts=told),))
+
+
+def _introduces(message: Message) -> bool:
+    return any(isinstance(b, Text) and b.facts == Canned("introduction") for b in message.blocks)
+
+
+def _text(request: Request, key: str, **values: object) -> str:
+    return i18n.text(request.language, key, **values)
 
 
 # --- what was asked for --------------------------------------------------------------------------
-
-
-def _words(request: Request) -> tuple[str, ...]:
-    """What the person wrote that this turn answers: often one message, several when they hurry."""
-    begins = len(request.messages) - 1 if request.begins is None else request.begins
-    if request.begins is None and len(request.messages) > 2 and _answered(request) is not None:
-        begins -= 2
-    return tuple(
-        message.text
-        for message in request.messages[begins:]
-        if message.role == "user" and not _has_results(message)
-    )
-
-
-def _has_results(message: Message) -> bool:
-    return any(isinstance(block, ToolResult) for block in message.blocks)
 
 
 def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
@@ -158,9 +144,14 @@ def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
             if isinstance(found, When) and found.rest and len(found.rest) <= MAX_TEXT:
                 at = found.at.isoformat(timespec="seconds")
                 calls = ((REMIND, {"text": found.rest, "at": at}),)
-        case Recall() if not (intent.before and _before(request)):
-            names = [name for name in SEARCHES if name in offered]
-            calls = tuple((name, _search_arguments(name, said, intent.query)) for name in names)
+        case Recall(query, before) if not (before and _before(request)):
+            # Memory is searched by sense, so it gets the whole question; the other its words. It
+            # finds the questions too, which are left out.
+            ways: Mapping[str, Mapping[str, object]] = {
+                "memory_search": {"query": said.strip()[:MAX_QUERY]},
+                "transcript_search": {"query": query, "limit": 20},
+            }
+            calls = tuple((name, ways[name]) for name in SEARCHES if name in offered)
         case _:
             pass
     return Wish(said, intent, calls)
@@ -170,89 +161,89 @@ def _when(request: Request, intent: Remind) -> When | when.Problem:
     return when.parse(intent.words, request.now) if request.now else when.Problem.NONE
 
 
-def _search_arguments(name: str, question: str, query: str) -> dict[str, object]:
-    """Memory is searched by sense, so it gets the whole question; other searches get its words."""
-    limit = SEARCH_LIMIT.get(name)
-    if limit is None:
-        return {"query": question.strip()[:MAX_QUERY]}
-    return {"query": query, "limit": limit}
-
-
 # --- what the tools answered ---------------------------------------------------------------------
 
 
-def _answered(request: Request) -> tuple[Answered, ...] | None:
+def _answered(request: Request) -> list[Answered]:
     """What the tools answered to the calls this reply follows; nothing else counts as an answer."""
-    if len(request.messages) < 2:
-        return None
-    asked, told = request.messages[-2:]
-    if asked.role != "assistant" or told.role != "user":
-        return None
+    asked, told = request.messages[-2:] if len(request.messages) > 1 else (None, None)
+    if asked is None or told is None or (asked.role, told.role) != ("assistant", "user"):
+        return []
     known = {WRITE, REMIND, *SEARCHES}
     uses = {b.id: b for b in asked.blocks if isinstance(b, ToolUse) and b.name in known}
-    found = tuple(
-        Answered(uses[block.tool_use_id], block)
-        for block in told.blocks
-        if isinstance(block, ToolResult) and block.tool_use_id in uses
-    )
-    return found or None
+    results = (block for block in told.blocks if isinstance(block, ToolResult))
+    return [(uses[each.tool_use_id], each) for each in results if each.tool_use_id in uses]
 
 
 def _taken(left: list[Answered], wish: Wish) -> list[Answered]:
     """The answers to a wish's calls, which come in the order of the wishes."""
     found: list[Answered] = []
     for name, _ in wish.calls:
-        item = next((each for each in left if each.use.name == name), None)
+        item = next((each for each in left if each[0].name == name), None)
         if item is not None:
             left.remove(item)
             found.append(item)
     return found
 
 
-def _reported(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str, bool]:
-    """What came of a wish, and whether that says it all."""
-    if isinstance(wish.intent, Recall):
-        return _found(request, wish, found)
-    return "\n\n".join(_done(request, item) for item in found), True
+def _answer(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str, bool]:
+    """What there is to say to a wish, and whether that says it all."""
+    words, is_whole = "", True
+    match wish.intent:
+        case Recall() if found:
+            return _found(request, wish, found)
+        case _ if found:
+            words = "\n\n".join(_done(request, *item) for item in found)
+        case Remind():
+            words = _not_reminding(request, wish.intent)
+        case Reminders():
+            words = _text(request, "reminder.usage")
+        case Recall(before=True) if before := _before(request):
+            words = before
+        case Recall():
+            words, is_whole = _text(request, "offline.no_search"), False
+        case Remember(what):
+            key = "offline.no_store" if what else "offline.remember_what"
+            words, is_whole = _text(request, key), False
+        case _:
+            pass
+    return words, is_whole
 
 
-def _done(request: Request, item: Answered) -> str:
+def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
     """What came of something that was to be kept, or said later."""
-    language, words = request.language, str(item.use.input.get("text", ""))
-    match item.result.facts:
+    words = str(use.input.get("text", ""))
+    match result.facts:
         case Stored(path, line, already=True):
-            return i18n.text(language, "offline.stored_already", path=path, line=line)
+            return _text(request, "offline.stored_already", path=path, line=line)
         case Stored():
-            return i18n.text(language, "offline.stored", text=words)
+            return _text(request, "offline.stored", text=words)
         case Scheduled(due_at):
             zone = request.now.tzinfo if request.now else UTC
-            moment = when.shown(language, datetime.fromtimestamp(due_at / 1000, zone))
-            return i18n.text(language, "reminder.set", when=moment, text=words)
-        case Refused(hidden=True) if item.use.name == WRITE:
-            return i18n.text(language, "offline.no_store")
+            moment = when.shown(request.language, datetime.fromtimestamp(due_at / 1000, zone))
+            return _text(request, "reminder.set", when=moment, text=words)
+        case Refused(hidden=True) if use.name == WRITE:
+            return _text(request, "offline.no_store")
         case _:
-            key = "offline.not_stored" if item.use.name == WRITE else "offline.not_reminding"
-            return i18n.text(language, key, reason=_reason(item.result))
+            key = "offline.not_stored" if use.name == WRITE else "offline.not_reminding"
+            return _text(request, key, reason=_reason(result))
 
 
 def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[str, bool]:
-    language = request.language
-    facts = [item.result.facts for item in answered]
+    facts = [result.facts for _, result in answered]
     if all(isinstance(each, Refused) and each.hidden for each in facts):
-        return i18n.text(language, "offline.no_search"), True
-    works = [item for item in answered if not item.result.is_error]
+        return _text(request, "offline.no_search"), True
+    works = [use for use, result in answered if not result.is_error]
     if not works:
-        reason = _reason(answered[0].result)
-        return i18n.text(language, "offline.not_searched", reason=reason), True
+        return _text(request, "offline.not_searched", reason=_reason(answered[0][1])), True
     found = [each for each in facts if isinstance(each, Quoted)]
     useful = _best([quote for each in found for quote in each.quotes], wish.said)
     if useful:
-        lines = [_shown(language, quote, wish.said, cite=request.cite) for quote in useful]
-        return "\n\n".join([i18n.text(language, "offline.found"), *lines]), True
-    query = str(works[-1].use.input.get("query", ""))
-    nothing = i18n.text(language, "offline.nothing", query=query)
+        lines = [_shown(request, quote, wish.said) for quote in useful]
+        return "\n\n".join([_text(request, "offline.found"), *lines]), True
+    nothing = _text(request, "offline.nothing", query=str(works[-1].input.get("query", "")))
     if any(each.elsewhere for each in found):
-        return f"{nothing}\n\n{i18n.text(language, 'offline.elsewhere')}", True
+        return f"{nothing}\n\n{_text(request, 'offline.elsewhere')}", True
     return nothing, False
 
 
@@ -260,74 +251,30 @@ def _reason(result: ToolResult) -> str:
     return result.facts.reason if isinstance(result.facts, Refused) else result.text.strip()
 
 
-# --- what needs no tool --------------------------------------------------------------------------
-
-
-def _plain(request: Request, wish: Wish) -> tuple[str, bool]:
-    """The answer to a wish without a tool, and whether that says it all."""
-    language = request.language
-    match wish.intent:
-        case Remind():
-            return _not_reminding(request, wish.intent), True
-        case Reminders():
-            return i18n.text(language, "reminder.usage"), True
-        case Recall() if wish.intent.before and (words := _before(request)):
-            return words, True
-        case Recall():
-            return i18n.text(language, "offline.no_search"), False
-        case Remember(what):
-            key = "offline.no_store" if what else "offline.remember_what"
-            return i18n.text(language, key), False
-        case _:
-            return "", True
-
-
 def _before(request: Request) -> str:
-    """The end of the conversation before; empty when it is not known."""
-    end = next((quote for quote in _recalled(request) if quote.turns), None)
+    """The end of the conversation before, as the newest note of it says; empty without one."""
+    blocks = (block for message in reversed(request.messages) for block in message.blocks)
+    notes = (b.facts for b in blocks if isinstance(b, Text) and isinstance(b.facts, Quoted))
+    end = next((quote for note in notes for quote in note.quotes if quote.turns), None)
     if end is None:
         return ""
-    language = request.language
     keys = {"person": "offline.before_user", "you": "offline.before_assistant"}
-    lines = [f"> - {i18n.text(language, keys[who], text=said)}" for who, said in end.turns]
-    return "\n".join([i18n.text(language, "offline.before", date=end.until), "", *lines])
-
-
-def _recalled(request: Request) -> Iterator[Quote]:
-    """What the notes of a conversation quote, the newest first."""
-    for message in reversed(request.messages):
-        for block in message.blocks:
-            if isinstance(block, Text) and isinstance(block.facts, Quoted):
-                yield from block.facts.quotes
+    lines = [f"> - {_text(request, keys[who], text=said)}" for who, said in end.turns]
+    return "\n".join([_text(request, "offline.before", date=end.until), "", *lines])
 
 
 def _not_reminding(request: Request, intent: Remind) -> str:
     """Why no reminder was set, and how to say it."""
-    language = request.language
     if REMIND not in {spec.name for spec in request.tools}:
-        return i18n.text(language, "offline.no_reminders")
+        return _text(request, "offline.no_reminders")
     found = _when(request, intent)
     if not isinstance(found, When):
-        why = i18n.text(language, f"reminder.problem_{found.value}")
+        why = _text(request, f"reminder.problem_{found.value}")
     elif found.rest:
-        return i18n.text(language, "reminder.long", most=MAX_TEXT)
+        return _text(request, "reminder.long", most=MAX_TEXT)
     else:
-        why = i18n.text(language, "reminder.what", when=when.shown(language, found.at))
-    return f"{why}\n\n{i18n.text(language, 'offline.remind_examples')}"
-
-
-def _about_itself(request: Request, *, whole: bool) -> str:
-    """All of it the first time in a conversation and for who asks, else one line."""
-    language = request.language
-    if not whole and any(_explains(message) for message in request.messages):
-        return i18n.text(language, "offline.short")
-    return "\n\n".join(i18n.text(language, f"offline.{key}") for key in ("intro", "can", "key"))
-
-
-def _explains(message: Message) -> bool:
-    return message.role == "assistant" and any(
-        i18n.text(language, "offline.intro") in message.text for language in i18n.LANGUAGES
-    )
+        why = _text(request, "reminder.what", when=when.shown(request.language, found.at))
+    return f"{why}\n\n{_text(request, 'offline.remind_examples')}"
 
 
 # --- quoting what was found ----------------------------------------------------------------------
@@ -339,43 +286,41 @@ LIKELY = 0.15  # how well a passage in other words matches; what has nothing to 
 WHOLE_LINES = 3  # of a note are quoted whether they answer or not
 STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
 
-# Of this model's own answers, by how they begin.
-_OWN_HEADS: Final = (
-    *("offline.intro", "offline.short", "offline.found", "offline.before", "offline.nothing"),
-    *("offline.not_searched", "offline.no_search", "offline.no_store", "offline.stored"),
-    *("offline.stored_already", "offline.not_stored", "offline.remember_what"),
-    *("offline.not_reminding", "offline.no_reminders", "reminder.set", "reminder.what"),
-    *("reminder.long", "reminder.usage", *(f"reminder.problem_{p.value}" for p in when.Problem)),
-)
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
 _WORD = re.compile("[^\\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
 
 
 def _best(quotes: Sequence[Quote], question: str) -> list[Quote]:
-    """The few that may answer a question: by a word in common, or because they match it well."""
+    """The few that may answer a question: by a word in common, or because they match it well.
+
+    The person's own words come first, without what they only asked.
+    """
     wanted = _terms(query_of(question))
-    useful = (
-        quote
-        for quote in _useful(quotes, question)
-        if _has_any(quote.text, wanted) or (quote.match or 0.0) >= LIKELY
-    )
-    return list(useful)[:QUOTES]
+    found: dict[str, Quote] = {}
+    for quote in sorted(quotes, key=lambda quote: quote.by == "assistant"):
+        text = quote.text.strip()
+        fits = _has_any(text, wanted) or (quote.match or 0.0) >= LIKELY
+        if not fits or text in {"", question.strip(), *found} or len(found) == QUOTES:
+            continue
+        if quote.by not in {"user", "said"} or not isinstance(understand(text), Recall):
+            found[text] = quote
+    return list(found.values())
 
 
-def _shown(language: str, quote: Quote, question: str, *, cite: bool) -> str:
+def _shown(request: Request, quote: Quote, question: str) -> str:
     """One of them, as a person reads it; of a long passage the lines that answer."""
     if quote.by:
         text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
-        return i18n.text(language, f"offline.said_{quote.by}", date=quote.where[0], text=text)
-    where = quote.where[0] if cite else i18n.text(language, "offline.notes")
+        return _text(request, f"offline.said_{quote.by}", date=quote.where[0], text=text)
+    where = quote.where[0] if request.cite else _text(request, "offline.notes")
     kept = _clipped(quote.text, NOTE_LENGTH).splitlines()
     lines = [line for line in kept if line.strip() and not line.startswith("#")] or kept
     if len(lines) > WHOLE_LINES:
         wanted = _terms(query_of(question))
         lines = [line for line in lines if _has_any(line, wanted)] or lines
     if len(lines) == 1:
-        return i18n.text(language, "offline.noted", where=where, text=" ".join(lines[0].split()))
-    head = i18n.text(language, "offline.noted_lines", where=where)
+        return _text(request, "offline.noted", where=where, text=" ".join(lines[0].split()))
+    head = _text(request, "offline.noted_lines", where=where)
     return "\n".join([head, "", *(f"> {line}" for line in lines)])
 
 
@@ -391,27 +336,6 @@ def _terms(query: str) -> list[str]:
     runs = _CJK.findall(query)
     pairs = [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
     return [word[:STEM] for word in _WORD.findall(query.lower())] + pairs
-
-
-def _useful(quotes: Sequence[Quote], question: str) -> Iterator[Quote]:
-    """Quotes that can answer: the person's own words first, without what they only asked."""
-    seen = {question.strip()}
-    for quote in sorted(quotes, key=lambda quote: quote.by == "assistant"):
-        text = quote.text.strip()
-        if text in seen or not text:
-            continue
-        seen.add(text)
-        asked = quote.by in {"user", "said"} and isinstance(understand(text), Recall)
-        own = quote.by in {"assistant", "said"} and _is_own_answer(text)
-        if not asked and not own:
-            yield quote
-
-
-def _is_own_answer(text: str) -> bool:
-    """Whether this model wrote it, so that quoting it would quote a quote."""
-    catalogs = [i18n.catalog(language) for language in i18n.LANGUAGES]
-    heads = (catalog[key].split("{")[0] for catalog in catalogs for key in _OWN_HEADS)
-    return text.startswith(tuple(head for head in heads if head))
 
 
 def _clipped(text: str, length: int) -> str:
@@ -437,28 +361,22 @@ def chore(request: Request) -> Message:
 
 def _writes(request: Request) -> tuple[ToolUse, ...]:
     """The next entries to write; none when all are there, or when writing does not work."""
-    if WRITE not in {spec.name for spec in request.tools} or _failed(request):
+    last = request.messages[-1].blocks if request.messages else ()
+    results = [block for block in last if isinstance(block, ToolResult)]
+    failed = results and all(block.is_error for block in results)
+    if failed or WRITE not in {spec.name for spec in request.tools}:
         return ()
     blocks = [block for message in request.messages for block in message.blocks]
     written = [str(b.input.get("text", "")) for b in blocks if isinstance(b, ToolUse)]
     known = [each.text for each in request.said if each.who == "memory"]
     # What the program keeps by itself is no memory: reminders, and asking for them.
     person = (each.text for each in request.said if each.who == "person")
-    facts = extract.facts(text for text in person if not _is_reminder(text))
+    facts = extract.facts(
+        text for text in person if not isinstance(understand(text), Remind | Reminders)
+    )
     news = extract.unknown(facts, (*written, *known))
     start = len(written)
     return tuple(
         ToolUse(f"offline-flush-{start + number}", WRITE, {"text": fact})
         for number, fact in enumerate(news[:AT_ONCE])
     )
-
-
-def _is_reminder(text: str) -> bool:
-    return isinstance(understand(text), Remind | Reminders)
-
-
-def _failed(request: Request) -> bool:
-    """Whether the last writes were all refused."""
-    last = request.messages[-1].blocks if request.messages else ()
-    results = [block for block in last if isinstance(block, ToolResult)]
-    return bool(results) and all(block.is_error for block in results)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from bot.agent.tools import Recalled, ToolContext
 from bot.agent.tools.parameters import Parameters, Words
-from bot.agent.transcript import origins_of
+from bot.agent.transcript import is_canned, origins_of
 from bot.errors import NotVisible
 from bot.facts import Quote, Quoted, excerpt
 from bot.memory import layout, markdown
@@ -97,6 +97,9 @@ class MemorySearch:
         found = await self._searcher.search(asked.query, partitions, limit)
         seen = (hit for hit in found.hits if may_see(context.view, hit))
         hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)][:limit]
+        said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
+        canned = {entry.id for entry in said if is_canned(entry.content)}
+        hits = [hit for hit in hits if hit.path not in canned]
         note = self._elsewhere.note(context)
         mode = f"Searched by {how(found)}. {note}".rstrip()
         if not hits:
@@ -104,9 +107,10 @@ class MemorySearch:
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
         for _, others in await parted(self._files, context.view, hits):
             context.memory.foreign.extend(others)
-        said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
         context.memory.foreign.extend(
-            entry.text for entry in said if origins_of(entry.role, entry.content) - CLEAN
+            entry.text
+            for entry in said
+            if entry.id not in canned and origins_of(entry.role, entry.content) - CLEAN
         )
         zone = context.now.tzinfo or UTC
         quotes = tuple(replace(quote(hit, zone), match=round(float(hit.score), 2)) for hit in hits)
@@ -213,15 +217,16 @@ class TranscriptSearch:
         query, limit = asked.query, asked.limit
         if not context.view.keys:
             raise NotVisible
-        hits = await self._transcripts.search(context.view, query, limit)
+        found = await self._transcripts.search(context.view, query, limit)
+        hits = [hit for hit in found if not is_canned(hit.content)][:limit]
         note = self._elsewhere.note(context)
         if not hits:
             head = f"No past message matches. {note}".rstrip()
             return Quoted((), head=head, elsewhere=bool(note))
-        strange = (hit.text for hit in hits[:limit] if origins_of(hit.role, hit.content) - CLEAN)
+        strange = (hit.text for hit in hits if origins_of(hit.role, hit.content) - CLEAN)
         context.memory.foreign.extend(strange)
         zone = context.now.tzinfo or UTC
-        quotes = tuple(_quote(hit, query, zone) for hit in hits[:limit])
+        quotes = tuple(_quote(hit, query, zone) for hit in hits)
         return Quoted(quotes, head=note, elsewhere=bool(note))
 
 
