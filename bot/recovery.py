@@ -1,17 +1,24 @@
-"""Opening the database, and bringing back what it lost.
+"""Opening the database, bringing back what it lost, and telling its owner.
 
-What came back and what did not is noted once, and told to the owner.
+What the database lost is read back from the journal first, so that what was forgotten is known
+before it is read and stays hidden; then from the transcripts. Their files were written after each
+commit, so together with a backup they hold everything that was said; what is missing in the
+database is added again, and nothing that is there is touched. A turn's lines are written at once,
+so a message that stands in a file has had its turn. Only the last lines of a file that was torn off
+may be half of one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import orjson
+import structlog
 
 from bot.channel import Address
 from bot.clock import Clock
@@ -19,14 +26,42 @@ from bot.delivery import outbox
 from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
-from bot.sessions import inbox, recover
-from bot.storage import Transaction, backup, journal
+from bot.sessions import entries, inbox, lasting, store
+from bot.sessions.entries import Entry, NewEntry
+from bot.sessions.mirror import sizes
+from bot.sessions.store import Session
+from bot.storage import Database, Transaction, backup, journal
 from bot.storage.sqlite import SqliteDatabase
 
 DATABASE_NAME = "confidant.db"
 TRANSCRIPTS = "sessions"
 _KEY = "restored"
 _TOLD = "restored.told"
+_HEADER = b'{"type":"journal"'
+
+log = structlog.get_logger(__name__)
+
+Recovered = Callable[[Transaction, Session, Sequence[Entry]], object]
+"""Hears, in the same transaction, of a session's entries that were added and are whole turns."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What the journal gave back: how much of each kind, and what was not.
+
+    `unreadable` counts lines that are none of ours, `unknown` those the database could not have
+    lost; the file they stood in is `aside` now.
+    """
+
+    kept: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    unreadable: int = 0
+    unknown: int = 0
+    aside: Path | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many different things of each kind came back."""
+        return {kind: len(subjects) for kind, subjects in self.kept.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +112,13 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
     is_due = backup.read_back_is_due(path)
     settle = partial(inbox.settle, now=now)
     try:
-        told = await recover.read_journal(database, journal.file_of(path), now)
-        entries = await recover.read_back(database, folder / TRANSCRIPTS, settle, now, every=is_due)
+        told = await read_journal(database, journal.file_of(path), now)
+        added = await read_back(database, folder / TRANSCRIPTS, settle, now, every=is_due)
         back = Restored(
             at=now,
             backup=used,
             by_hand=by_hand,
-            entries=entries,
+            entries=added,
             counts=told.counts,
             unread=told.unreadable + told.unknown,
             aside=told.aside.name if told.aside else "",
@@ -102,6 +137,144 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         await database.close()
         raise
     return database
+
+
+# --- reading back --------------------------------------------------------------------------------
+
+
+async def read_journal(database: Database, path: Path, now: int) -> Told:
+    """Do what the journal's file says beyond the database, and bring both in step; see `journal`.
+
+    A file that goes on where the database ends is what the database has lost. Of one that says
+    something else than the database only what was forgotten counts: that is safe to do again.
+
+    Raises:
+        StorageError: the database could not take it; it can be tried again.
+        OSError: the file cannot be read or written.
+    """
+    told = Told()
+    if not await database.read(lambda tx: journal.is_whole(tx, path)):
+        position = await database.read(lambda tx: journal.beyond(tx, path))
+        if position is not None:
+            await _read_from(database, path, position, told, now)
+        told.aside = await database.read(lambda tx: journal.repair(tx, path))
+        log.warning(
+            "journal.repaired" if position is None else "journal.read_back",
+            **told.counts,
+            unreadable=told.unreadable,
+            unknown=told.unknown,
+            aside=told.aside.name if told.aside else "",
+        )
+    if await database.read(journal.end) == len(journal.HEADER):
+        # A database from before there was a journal, or a new one.
+        await database.write(lambda tx: [tx.note(line) for line in lasting.everything(tx)])
+    return told
+
+
+async def _read_from(database: Database, path: Path, position: int, told: Told, now: int) -> None:
+    end = await database.read(journal.end)
+    is_lost = position == end or end == len(journal.HEADER)
+    known = frozenset[int]() if is_lost else await database.read(journal.digests)
+    while batch := await asyncio.to_thread(journal.lines, path, position):
+        position += sum(map(len, batch))
+        take = partial(_take, batch=batch, known=known, told=told, now=now, is_lost=is_lost)
+        await database.write(take)
+
+
+def _take(
+    tx: Transaction,
+    batch: Sequence[bytes],
+    known: frozenset[int],
+    told: Told,
+    now: int,
+    *,
+    is_lost: bool,
+) -> None:
+    for raw in batch:
+        # Where power was lost there may be zeros in the place of what was being written.
+        clean = raw.strip(b"\0\n")
+        record = lasting.parse(clean)
+        told.unreadable += (record is None or b"\0" in raw) and not clean.startswith(_HEADER)
+        if record is None:
+            continue
+        line = clean.decode()
+        if hash(line) in known:
+            continue
+        if not is_lost and record.kind not in {"forgotten", "dropped"}:
+            told.unknown += 1
+            continue
+        lasting.apply(tx, line, record, now)
+        journal.add(tx, line)
+        told.kept.setdefault(record.kind, set()).add(record.subject)
+
+
+async def read_back(
+    database: Database, folder: Path, recovered: Recovered, now: int, *, every: bool
+) -> int:
+    """Add the entries that only the files have; how many there were. The journal is read before.
+
+    Of a database that is not known to be an older one (not `every` file), only those files are
+    read that are longer than it says: it may have been put in its place by hand.
+
+    Raises:
+        StorageError: the database could not take them; it can be tried again.
+    """
+    found = await asyncio.to_thread(lambda: sizes(folder) if folder.is_dir() else {})
+    known = {} if every else await database.read(store.mirror_sizes)
+    added = 0
+    for id_ in sorted(id_ for id_, size in found.items() if size > known.get(id_, 0)):
+        data = await asyncio.to_thread((folder / f"{id_}.jsonl").read_bytes)
+        added += await database.write(
+            partial(_add_missing, data=data, recovered=recovered, now=now)
+        )
+    await database.write(lasting.go_back)
+    if added:
+        log.warning("sessions.read_back", entries=added)
+    return added
+
+
+def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -> int:
+    lines = data.splitlines()
+    header = entries.parse_header(lines[0]) if lines else None
+    if header is None or not set(store.HEADER_NAMES) <= header.keys():
+        return 0
+    session_id = str(header["id"])
+    session = store.get(tx, session_id)
+    if session is None:
+        session = store.insert(tx, _begun(header))[0]
+    found, is_torn = _entries(lines[1:])
+    added = [
+        entry
+        for number, entry in enumerate(found, start=1)
+        if number > session.entry_count and entry.id == entries.entry_id(session_id, number)
+    ]
+    for entry in added:
+        news = NewEntry(entry.kind, entry.role, entry.text, entry.content, entry.source)
+        store.append(tx, session_id, [news], entry.at)
+    lasting.arrived(tx, session_id, now)
+    torn_at = added[-1].at if added and (is_torn or not data.endswith(b"\n")) else None
+    recovered(tx, session, [entry for entry in added if entry.at != torn_at])
+    return len(added)
+
+
+def _begun(header: dict[str, Any]) -> Session:
+    """The session of a header, as it was when it began."""
+    facts = {name: header[name] for name in store.HEADER_NAMES}
+    return Session(**facts, model="", last_user_at=header["started_at"])
+
+
+def _entries(lines: list[bytes]) -> tuple[list[Entry], bool]:
+    """The entries of lines, and whether there was a line behind them that is none."""
+    found: list[Entry] = []
+    for line in lines:
+        try:
+            found.append(entries.parse(line))
+        except ValueError:
+            return found, True  # a torn last line: nothing after it can be trusted
+    return found, False
+
+
+# --- telling -------------------------------------------------------------------------------------
 
 
 def note(tx: Transaction, restored: Restored) -> None:

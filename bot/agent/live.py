@@ -13,7 +13,7 @@ from bot.context.conversation import Conversation, Line
 from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.messages import Message, Picture
-from bot.sessions import artifacts, compactions, hiding, snapshots, store
+from bot.sessions import artifacts, compactions, snapshots, store
 from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -28,7 +28,7 @@ class Live:
 
     `snapshots` is what its requests begin with, by view; those in `unsaved` are not on disk yet.
     `called_at` is when its model was last asked, in ms, or 0; `hidden` how much was hidden of it
-    (`hiding.marks`) when it was read.
+    (`store.hidden_count`) when it was read.
     """
 
     session: Session
@@ -104,7 +104,7 @@ def _load(tx: Transaction, session_id: str, count: Count) -> Live:
         conversation,
         snapshots.load(tx, session_id),
         called_at=session.last_turn_at,
-        hidden=hiding.marks(tx, session_id),
+        hidden=store.hidden_count(tx, session_id),
     )
 
 

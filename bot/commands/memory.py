@@ -19,7 +19,7 @@ from bot.ledger import Draft
 from bot.memory import layout, markdown
 from bot.memory.search import Findings, Hit
 from bot.scope import MemoryView
-from bot.sessions import forgetting, search, store
+from bot.sessions import forgetting, store
 from bot.sessions.store import Session
 from bot.storage import Database
 
@@ -299,7 +299,7 @@ def _in_index(call: Call, cleared: Cleared) -> str:
     return text(call.language, "memory.forget_index", chunks=cleared.chunks, cached=cleared.cached)
 
 
-def _in_transcripts(call: Call, held: Sequence[search.Mention]) -> list[str]:
+def _in_transcripts(call: Call, held: Sequence[forgetting.Mention]) -> list[str]:
     said = sum(mention.says for mention in held)
     counts = {"memory.in_transcripts": said, "memory.beside": len(held) - said}
     return [text(call.language, key, count=count) for key, count in counts.items() if count]

@@ -23,7 +23,7 @@ from bot.gateway.requests import Asked
 from bot.i18n import catalog, text
 from bot.ledger import Draft, Ledger
 from bot.messages import Message
-from bot.sessions import artifacts, inbox, search, store
+from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import Waiting
 from bot.sessions.store import Session
@@ -202,7 +202,7 @@ def read(message: Message) -> str:
 def _forget_again(draft: Draft, session: Session, context: ToolContext, ids: Sequence[str]) -> None:
     """Hide what was forgotten while a turn ran in what the turn says too."""
     for words in context.watch.words:
-        search.forget(draft.tx, context.view, words, draft.now, ids)
+        forgetting.forget_in(draft.tx, context.view, words, draft.now, ids)
         artifacts.drop(draft.tx, (session.key,), words)
         draft.stale.add(session.id)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from bot.clock import Clock
 from bot.scope import MemoryView
-from bot.sessions import lasting, search
-from bot.storage import Database, Transaction
+from bot.sessions import lasting
+from bot.storage import Database, Transaction, fulltext
 from bot.wellformed import well_formed
 
 PICTURE = "picture"  # stands for the tool of what a person sent
@@ -63,13 +63,13 @@ def ids_of(tx: Transaction, keys: Sequence[str]) -> list[str]:
 
 
 def among(tx: Transaction, ids: Sequence[str], words: str) -> list[str]:
-    """The ids of the texts among these that hold some words; see `search.among`."""
-    wanted = search.folded(words)
+    """The ids of the texts among these that hold some words; see `forgetting.among`."""
+    wanted = fulltext.folded(words)
     if not wanted:
         return []
     marks = ",".join("?" * len(ids))
     rows = tx.execute(f"SELECT id, text FROM artifacts WHERE id IN ({marks}) ORDER BY id", ids)
-    return [id_ for id_, text in rows if wanted in search.folded(text)]
+    return [id_ for id_, text in rows if wanted in fulltext.folded(text)]
 
 
 def remove(tx: Transaction, ids: Sequence[str]) -> None:

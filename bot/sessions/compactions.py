@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from bot.messages import Whose
-from bot.sessions import hiding, store
-from bot.sessions.entries import Entry, NewEntry
+from bot.sessions import store
+from bot.sessions.entries import GONE, Entry, NewEntry
 from bot.sessions.store import Session
 from bot.storage import Transaction
 
@@ -74,7 +74,7 @@ def current(tx: Transaction, session: Session) -> Compaction | None:
         "SELECT 1 FROM forgotten JOIN entries ON entries.seq = forgotten.seq WHERE id = ?",
         (session.compaction,),
     )
-    return replace(found, summary=hiding.GONE) if gone else found
+    return replace(found, summary=GONE) if gone else found
 
 
 def apply(tx: Transaction, session_id: str, entry_id: str, tokens_after: int) -> None:

@@ -7,12 +7,15 @@ is what the database keeps and the mirror file holds, byte for byte.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import orjson
 
 FORMAT_VERSION = 1
+GONE = "(forgotten, as the person wished)"
+
+_KNOWN_BLOCKS = frozenset({"text", "tool_use", "tool_result"})
 
 Kind = Literal["message", "command", "notice", "compaction"]
 Role = Literal["user", "assistant"]
@@ -110,3 +113,26 @@ def parse_header(line: str | bytes) -> dict[str, Any] | None:
         return None
     header = cast("dict[str, Any]", record)
     return header if header.get("type") == "session" else None
+
+
+def veil(entry: Entry, blocks: set[int]) -> Entry:
+    """An entry without what some of its blocks said; calls and answers stay pairs. Pure."""
+    shown = (_bare(block) if n in blocks else block for n, block in enumerate(entry.content))
+    # A block only the model's service understands may repeat what the others said.
+    content = tuple(block for block in shown if block.get("type") in _KNOWN_BLOCKS)
+    gone = (block for n, block in enumerate(entry.content) if n in blocks)
+    said = any(block.get("type") == "text" and not block.get("note") for block in gone)
+    return replace(entry, text="" if said else entry.text, content=content)
+
+
+def _bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    left = {name: value for name, value in block.items() if name != "facts"}
+    match block.get("type"):
+        case "text":
+            return {**left, "text": f"{GONE}\n" if block.get("note") else GONE}
+        case "tool_use":
+            return {**left, "input": {}}
+        case "tool_result":
+            return {**left, "content": GONE}
+        case _:
+            return {}

@@ -7,22 +7,36 @@ transaction looks only at what came meanwhile.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
+
+import orjson
 
 from bot.scope import MemoryView
-from bot.sessions import artifacts, search, snapshots
-from bot.sessions.search import Mention
+from bot.sessions import artifacts, entries, lasting, search, snapshots
 from bot.sessions.snapshots import Name
-from bot.storage import Database, Transaction, insist
+from bot.storage import Database, Transaction, fulltext, insist
 
 SLICE = 200  # entries that are looked at, or hidden, together
 LONG_SLICE = 10  # prompts, or long results of tools
 
+_WILD = re.compile("[!%_]")
+
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """An entry that holds some words: in what was said, or only in `blocks` beside it."""
+
+    seq: int
+    session_id: str
+    blocks: tuple[int, ...]
+    says: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         words=words,
         keys=keys,
         newest=newest,
-        mentions=tuple(await sliced(numbers, SLICE, search.among)),
+        mentions=tuple(await sliced(numbers, SLICE, among)),
         prompts=tuple(await sliced(names, LONG_SLICE, snapshots.among)),
         results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
         seen=frozenset((*names, *ids)),
@@ -82,23 +96,22 @@ async def hide(database: Database, held: Held, now: int) -> None:
         StorageClosed: the program ends; some of it may be done.
     """
     for some in _slices(held.mentions, SLICE):
-        await insist(database, partial(search.hide, mentions=some, now=now))
+        await insist(database, partial(_hide, mentions=some, now=now))
     for some in _slices(held.results, LONG_SLICE):
         await insist(database, partial(artifacts.remove, ids=some))
 
 
 def complete(tx: Transaction, held: Held, now: int) -> Gone:
     """Do the same with what came since the words were looked for, and say what there was."""
-    words, late = held.words, search.numbers_of(tx, held.keys, held.newest)
-    mentions = [
-        mention for some in _slices(late, SLICE) for mention in search.among(tx, some, words)
-    ]
-    search.hide(tx, mentions, now)
-    spoke = search.sessions_of(tx, late)
+    words, late = held.words, numbers_of(tx, held.keys, held.newest)
+    mentions = [mention for some in _slices(late, SLICE) for mention in among(tx, some, words)]
+    _hide(tx, mentions, now)
+    marks = ",".join("?" * len(late))
+    spoke = tx.execute(f"SELECT DISTINCT session_id FROM entries WHERE seq IN ({marks})", late)
     names = [
         name
         for name in snapshots.names_of(tx, held.keys)
-        if name not in held.seen or name[0] in spoke
+        if name not in held.seen or name[:1] in spoke
     ]
     prompts = [*held.prompts, *snapshots.among(tx, names, words)]
     snapshots.remove(tx, prompts)
@@ -129,9 +142,115 @@ def _everything(
     keys = tuple(search.keys_of(tx, view))
     newest = int(tx.execute("SELECT coalesce(max(seq), 0) FROM entries")[0][0])
     names, ids = snapshots.names_of(tx, keys), artifacts.ids_of(tx, keys)
-    return keys, newest, search.numbers_of(tx, keys), names, ids
+    return keys, newest, numbers_of(tx, keys), names, ids
 
 
 def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for at in range(0, len(items), size):
         yield items[at : at + size]
+
+
+# --- entries of transcripts -----------------------------------------------------------------------
+
+
+def mentions(
+    tx: Transaction, view: MemoryView, words: str, within: Sequence[str] = ()
+) -> list[Mention]:
+    """Every entry a view may see that literally holds these words and was not forgotten before.
+
+    It reads all of the view's conversations, or only the entries with an id `within`: for many of
+    them see `find`.
+    """
+    keys = search.keys_of(tx, view)
+    if not within:
+        return among(tx, numbers_of(tx, keys), words)
+    rows = tx.execute(
+        "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
+        f"WHERE entries.id IN ({','.join('?' * len(within))}) "
+        f"AND key IN ({','.join('?' * len(keys))})",
+        (*within, *keys),
+    )
+    return among(tx, [row[0] for row in rows], words)
+
+
+def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
+    """The entries of these numbers that literally hold some words and were not forgotten before.
+
+    Case and spacing do not count. Entries are read, because the full text knows no phrases, nor
+    what tools said.
+    """
+    wanted = fulltext.folded(words)
+    if not wanted or not numbers:
+        return []
+    raw = orjson.dumps(wanted).decode()[1:-1]
+    rows = tx.execute(
+        f"SELECT seq, session_id, line FROM entries WHERE seq IN ({','.join('?' * len(numbers))}) "
+        "AND kind IN ('message', 'compaction') AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
+        (*numbers, _like(raw)),
+    )
+    found: list[Mention] = []
+    for seq, session_id, line in rows:
+        if raw not in fulltext.folded(line.replace("\\n", "\n").replace("\\t", " ")):
+            continue  # most entries are not worth parsing
+        entry = entries.parse(line)
+        gone = tx.execute("SELECT 1 FROM forgotten WHERE seq = ?", (seq,))
+        says = not gone and wanted in fulltext.folded(entry.text)
+        hidden = {row[0] for row in tx.execute("SELECT block FROM hidden WHERE seq = ?", (seq,))}
+        blocks = tuple(
+            number
+            for number, block in enumerate(entry.content)
+            if number not in hidden and any(wanted in fulltext.folded(t) for t in _strings(block))
+        )
+        if says or blocks:
+            found.append(Mention(seq, session_id, blocks, says=says))
+    return found
+
+
+def numbers_of(tx: Transaction, keys: Sequence[str], after: int = 0) -> list[int]:
+    """The number of every entry of some keys' conversations, or of those after one."""
+    marks = ",".join("?" * len(keys))
+    rows = tx.execute(
+        "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
+        f"WHERE key IN ({marks}) AND seq > ? ORDER BY seq",
+        (*keys, after),
+    )
+    return [row[0] for row in rows]
+
+
+def forget_in(
+    tx: Transaction, view: MemoryView, words: str, now: int, within: Sequence[str] = ()
+) -> list[Mention]:
+    """Let no search find these words again and no request show them; the transcripts stay."""
+    held = mentions(tx, view, words, within)
+    _hide(tx, held, now)
+    return held
+
+
+def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
+    for mention in mentions:
+        lasting.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
+        entry = tx.execute("SELECT id FROM entries WHERE seq = ?", (mention.seq,))[0][0]
+        lasting.forgot(tx, entry, mention.blocks, now, says=mention.says)
+
+
+def _like(wanted: str) -> str:
+    """A pattern for every line that may hold some folded words: the longest that SQL can fold."""
+    known = (
+        word
+        for word in wanted.split()
+        if (word.isascii() and "ss" not in word) or word.upper() == word  # "ss" may be "ß"
+    )
+    word = _WILD.sub(r"!\g<0>", max(known, key=len, default=""))
+    return f"%{word}%"
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text within a block."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in cast("dict[str, object]", value).values():
+            yield from _strings(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in cast("Sequence[object]", value):
+            yield from _strings(inner)

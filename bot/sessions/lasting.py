@@ -160,6 +160,26 @@ def forgot(
     tx.note(_line({"type": "forgotten", "row": record}))
 
 
+def hide(tx: Transaction, seq: int, blocks: Iterable[int], now: int, *, says: bool) -> None:
+    """Show the model these blocks of an entry no more; with `says` no search finds it either.
+
+    By block, so that a message stays readable when only something beside its words (a tool's
+    answer, what was recalled for it) had to go; and by number, so that nowhere is written what it
+    was. The transcript keeps all of it.
+    """
+    for block in blocks:
+        tx.execute(
+            "INSERT INTO hidden(seq, block, at) VALUES (?, ?, ?) "
+            "ON CONFLICT(seq, block) DO NOTHING",
+            (seq, block, now),
+        )
+    if says:
+        tx.forget_text(seq)
+        tx.execute(
+            "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING", (seq, now)
+        )
+
+
 def dropped(tx: Transaction, what: Literal["artifact", "prompt"], id_: str) -> None:
     """Note that a tool's long result, or what a session's requests began with, was removed."""
     tx.note(_line({"type": "dropped", "row": {"what": what, "id": id_}}))
@@ -254,18 +274,7 @@ def _apply_to_session(tx: Transaction, record: Record, now: int) -> bool:
     rows = tx.execute("SELECT seq FROM entries WHERE id = ?", (record.data["entry"],))
     for (seq,) in rows:
         # As of now: what is forgotten of late is taken out of the index too.
-        for block in record.data["blocks"]:
-            tx.execute(
-                "INSERT INTO hidden(seq, block, at) VALUES (?, ?, ?) "
-                "ON CONFLICT(seq, block) DO NOTHING",
-                (seq, block, now),
-            )
-        if record.data["says"]:
-            tx.forget_text(seq)
-            tx.execute(
-                "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING",
-                (seq, now),
-            )
+        hide(tx, seq, record.data["blocks"], now, says=record.data["says"])
     return bool(rows)
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from bot.scope import MemoryView
-from bot.sessions import entries, hiding, lasting, store
+from bot.sessions import entries, store
 from bot.sessions.entries import Entry, Role
 from bot.storage import Database, Transaction
 
 _NEAR = 12  # entries in which the message before or after is looked for: tools have some too
-_WILD = re.compile("[!%_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +24,6 @@ class Hit:
     text: str
     at: int
     content: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """An entry that holds some words: in what was said, or only in `blocks` beside it."""
-
-    seq: int
-    session_id: str
-    blocks: tuple[int, ...]
-    says: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,102 +104,9 @@ def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
         )
         near = [entries.parse(row[0]) for row in rows]
         seen = [e for e in near if e.id not in gone]
-        sides.append([e for e in hiding.veiled(tx, hit.session_id, seen) if e.text.strip()][:1])
+        sides.append([e for e in store.veiled(tx, hit.session_id, seen) if e.text.strip()][:1])
     match = Entry(hit.entry_id, None, "message", hit.role, hit.at, hit.text, hit.content, "")
     return [*sides[0], match, *sides[1]], len(sides[0])
-
-
-def mentions(
-    tx: Transaction, view: MemoryView, words: str, within: Sequence[str] = ()
-) -> list[Mention]:
-    """Every entry a view may see that literally holds these words and was not forgotten before.
-
-    It reads all of the view's conversations, or only the entries with an id `within`: for many of
-    them see `bot.sessions.forgetting`.
-    """
-    keys = keys_of(tx, view)
-    if not within:
-        return among(tx, numbers_of(tx, keys), words)
-    rows = tx.execute(
-        "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
-        f"WHERE entries.id IN ({','.join('?' * len(within))}) "
-        f"AND key IN ({','.join('?' * len(keys))})",
-        (*within, *keys),
-    )
-    return among(tx, [row[0] for row in rows], words)
-
-
-def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
-    """The entries of these numbers that literally hold some words and were not forgotten before.
-
-    Case and spacing do not count. Entries are read, because the full text knows no phrases, nor
-    what tools said.
-    """
-    wanted = folded(words)
-    if not wanted or not numbers:
-        return []
-    raw = orjson.dumps(wanted).decode()[1:-1]
-    rows = tx.execute(
-        f"SELECT seq, session_id, line FROM entries WHERE seq IN ({','.join('?' * len(numbers))}) "
-        "AND kind IN ('message', 'compaction') AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
-        (*numbers, _like(raw)),
-    )
-    found: list[Mention] = []
-    for seq, session_id, line in rows:
-        if raw not in folded(line.replace("\\n", "\n").replace("\\t", " ")):
-            continue  # most entries are not worth parsing
-        entry = entries.parse(line)
-        says = wanted in folded(entry.text) and not _is_forgotten(tx, seq)
-        gone = hiding.hidden(tx, seq)
-        blocks = tuple(
-            number
-            for number, block in enumerate(entry.content)
-            if number not in gone and any(wanted in folded(text) for text in hiding.strings(block))
-        )
-        if says or blocks:
-            found.append(Mention(seq, session_id, blocks, says=says))
-    return found
-
-
-def numbers_of(tx: Transaction, keys: Sequence[str], after: int = 0) -> list[int]:
-    """The number of every entry of some keys' conversations, or of those after one."""
-    marks = ",".join("?" * len(keys))
-    rows = tx.execute(
-        "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
-        f"WHERE key IN ({marks}) AND seq > ? ORDER BY seq",
-        (*keys, after),
-    )
-    return [row[0] for row in rows]
-
-
-def sessions_of(tx: Transaction, numbers: Sequence[int]) -> set[str]:
-    """The ids of the sessions that entries belong to."""
-    marks = ",".join("?" * len(numbers))
-    rows = tx.execute(f"SELECT DISTINCT session_id FROM entries WHERE seq IN ({marks})", numbers)
-    return {row[0] for row in rows}
-
-
-def forget(
-    tx: Transaction, view: MemoryView, words: str, now: int, within: Sequence[str] = ()
-) -> list[Mention]:
-    """Let no search find these words again and no request show them; the transcripts stay."""
-    held = mentions(tx, view, words, within)
-    hide(tx, held, now)
-    return held
-
-
-def hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
-    """Let no search find, and no request show, what was found; the transcripts stay."""
-    for mention in mentions:
-        hiding.hide(tx, mention.seq, mention.blocks, now)
-        entry = tx.execute("SELECT id FROM entries WHERE seq = ?", (mention.seq,))[0][0]
-        lasting.forgot(tx, entry, mention.blocks, now, says=mention.says)
-        if mention.says:
-            tx.forget_text(mention.seq)
-            tx.execute(
-                "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING",
-                (mention.seq, now),
-            )
 
 
 def forgotten(tx: Transaction, session_id: str) -> set[str]:
@@ -249,23 +142,3 @@ def last_save(tx: Transaction, view: MemoryView) -> tuple[int, str] | None:
         keys,
     )
     return (int(rows[0][0]), str(rows[0][1])) if rows else None
-
-
-def _like(wanted: str) -> str:
-    """A pattern for every line that may hold some folded words: the longest that SQL can fold."""
-    known = (
-        word
-        for word in wanted.split()
-        if (word.isascii() and "ss" not in word) or word.upper() == word  # "ss" may be "ß"
-    )
-    word = _WILD.sub(r"!\g<0>", max(known, key=len, default=""))
-    return f"%{word}%"
-
-
-def _is_forgotten(tx: Transaction, seq: int) -> bool:
-    return bool(tx.execute("SELECT 1 FROM forgotten WHERE seq = ?", (seq,)))
-
-
-def folded(text: str) -> str:
-    """A text as it is compared; a quote's line breaks are spaces too."""
-    return " ".join(text.replace("\n>", "\n").casefold().split())

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from bot.sessions import lasting
-from bot.storage import Transaction
+from bot.storage import Transaction, fulltext
 
 Name = tuple[str, str]
 """Which snapshot: the session's id, and the name of the view."""
@@ -58,11 +58,11 @@ def names_of(tx: Transaction, keys: Sequence[str]) -> list[Name]:
 
 def among(tx: Transaction, names: Sequence[Name], words: str) -> list[Name]:
     """Those of these snapshots that hold some words; case and spacing do not count."""
-    wanted = " ".join(words.casefold().split())
+    wanted = fulltext.folded(words)
     found: list[Name] = []
     for name in names if wanted else ():
         rows = tx.execute("SELECT system FROM snapshots WHERE session_id = ? AND view = ?", name)
-        if any(wanted in " ".join(row[0].casefold().split()) for row in rows):
+        if any(wanted in fulltext.folded(row[0]) for row in rows):
             found.append(name)
     return found
 

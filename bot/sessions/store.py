@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from bot.identity import MANY, Facts, Place
-from bot.sessions import entries, hiding, lasting
+from bot.sessions import entries, lasting
 from bot.sessions.reset import Cut
 from bot.storage import Transaction
 
@@ -383,7 +383,31 @@ def messages(tx: Transaction, session_id: str, limit: int, first: str = "") -> l
         (session_id, first, limit),
     )
     found = [entries.parse(row[0]) for row in reversed(rows)]
-    return hiding.veiled(tx, session_id, found)
+    return veiled(tx, session_id, found)
+
+
+def veiled(tx: Transaction, session_id: str, found: Sequence[entries.Entry]) -> list[entries.Entry]:
+    """Entries of a session as the model may see them."""
+    rows = tx.execute(
+        "SELECT id, block FROM hidden JOIN entries ON entries.seq = hidden.seq "
+        "WHERE session_id = ?",
+        (session_id,),
+    )
+    gone: dict[str, set[int]] = {}
+    for id_, block in rows:
+        gone.setdefault(id_, set()).add(block)
+    return [entries.veil(entry, gone[entry.id]) if entry.id in gone else entry for entry in found]
+
+
+def hidden_count(tx: Transaction, session_id: str) -> int:
+    """How much of a session the model must not see: it grows with each forgetting that is new."""
+    rows = tx.execute(
+        "SELECT (SELECT count(*) FROM hidden JOIN entries ON entries.seq = hidden.seq "
+        "WHERE session_id = ?) + (SELECT count(*) FROM forgotten JOIN entries "
+        "ON entries.seq = forgotten.seq WHERE session_id = ?)",
+        (session_id, session_id),
+    )
+    return int(rows[0][0])
 
 
 def entry(tx: Transaction, id_: str) -> entries.Entry | None:

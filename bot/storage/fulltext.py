@@ -38,6 +38,11 @@ def spaced(text: str) -> str:
     return text if text.isascii() else _CJK_CHARACTER.sub(r" \1 ", text)
 
 
+def folded(text: str) -> str:
+    """A text as it is compared; a quote's line breaks are spaces too."""
+    return " ".join(text.replace("\n>", "\n").casefold().split())
+
+
 def runs(text: str) -> list[str]:
     """The words of a text: a run of CJK characters, or of letters and digits of other scripts."""
     return _TERM.findall(text)

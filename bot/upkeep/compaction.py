@@ -22,7 +22,7 @@ from bot.i18n import text
 from bot.ledger import Draft, Ledger
 from bot.messages import Whose, mixture
 from bot.metrics import Metrics
-from bot.sessions import compactions, hiding, store
+from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Session
@@ -166,7 +166,7 @@ class Compactions:
             current = store.get(draft.tx, session.id)
             if current is None or current.compaction != session.compaction:
                 return False
-            if hiding.marks(draft.tx, session.id) != talk.live.hidden:
+            if store.hidden_count(draft.tx, session.id) != talk.live.hidden:
                 return False
             entry = draft.append(session.id, [compactions.entry_of(made)])[-1]
             compactions.apply(draft.tx, session.id, entry, after)

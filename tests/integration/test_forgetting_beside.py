@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.sessions import search
+from bot.storage import fulltext
 from tests.support import Engine, running
 
 READER = "confidant-reader"
@@ -22,7 +22,7 @@ class Held:
         self.looks: list[str] = []
         self.began = threading.Event()
         self.go_on = threading.Event()
-        real = search.folded
+        real = fulltext.folded
 
         def folded(text: str) -> str:
             if len(text) > 100:  # not the words that are looked for
@@ -31,7 +31,7 @@ class Held:
                 assert self.go_on.wait(30)
             return real(text)
 
-        patch.setattr(search, "folded", folded)
+        patch.setattr(fulltext, "folded", folded)
 
     async def begun(self) -> None:
         assert await asyncio.to_thread(self.began.wait, 30)

@@ -19,7 +19,7 @@ from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.memory import embed
 from bot.messages import Text, ToolResult
 from bot.scope.view import folder_name
-from bot.sessions import hiding
+from bot.sessions import entries
 from bot.storage import Transaction
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel, calls
 from tests.fakes import brain as brains
@@ -426,7 +426,7 @@ async def _does_not_show_it(engine: Engine) -> None:
     told = shown(request) + repr([b for m in request.messages for b in m.blocks])
     assert "allergic to peanuts" not in " ".join(told.casefold().split())
     assert "What about lunch?" in told  # only what held the words is gone
-    assert hiding.GONE in told
+    assert entries.GONE in told
 
 
 def transcript_of(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from bot.ledger import Draft
 from bot.scope import MemoryView
-from bot.sessions import forgetting, hiding, search, snapshots, store
+from bot.sessions import entries, forgetting, search, snapshots, store
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Transaction
@@ -47,11 +47,11 @@ def begin(tx: Transaction, *said: str) -> str:
 async def test_words_are_found_as_they_stand(tmp_path: Path, said: str, words: str):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     await database.write(lambda tx: begin(tx, "something else", said))
-    found = await database.read(lambda tx: search.mentions(tx, VIEW, words))
+    found = await database.read(lambda tx: forgetting.mentions(tx, VIEW, words))
     assert [(mention.seq, mention.says, mention.blocks) for mention in found] == [(2, True, (0,))]
-    assert await database.read(lambda tx: search.mentions(tx, NOBODY, words)) == []
-    await database.write(lambda tx: search.forget(tx, VIEW, words, 2))
-    assert await database.read(lambda tx: search.mentions(tx, VIEW, words)) == []
+    assert await database.read(lambda tx: forgetting.mentions(tx, NOBODY, words)) == []
+    await database.write(lambda tx: forgetting.forget_in(tx, VIEW, words, 2))
+    assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
     await database.close()
 
 
@@ -59,7 +59,7 @@ async def test_words_are_found_as_they_stand(tmp_path: Path, said: str, words: s
 async def test_words_that_are_nowhere_are_not_found(tmp_path: Path, words: str):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     await database.write(lambda tx: begin(tx, "something else"))
-    assert await database.read(lambda tx: search.mentions(tx, VIEW, words)) == []
+    assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
     await database.close()
 
 
@@ -103,14 +103,14 @@ def test_what_is_hidden_leaves_calls_and_answers_pairs():
         {"type": "tool_result", "tool_use_id": "0", "content": "tea", "facts": {"reason": "tea"}},
     )
     entry = Entry("s.1", None, "message", "user", 1, "Tea?", content, "")
-    beside = hiding.veil(entry, {0})
+    beside = entries.veil(entry, {0})
     assert beside.text == "Tea?"
-    assert beside.content == (text(f"{hiding.GONE}\n", note=True), content[1], *content[3:])
-    whole = hiding.veil(entry, {0, 1, 2, 3, 4})
+    assert beside.content == (text(f"{entries.GONE}\n", note=True), content[1], *content[3:])
+    whole = entries.veil(entry, {0, 1, 2, 3, 4})
     assert whole.text == ""
     assert whole.content == (
-        text(f"{hiding.GONE}\n", note=True),
-        text(hiding.GONE),
+        text(f"{entries.GONE}\n", note=True),
+        text(entries.GONE),
         {"type": "tool_use", "id": "1", "name": "memory_search", "input": {}},
-        {"type": "tool_result", "tool_use_id": "0", "content": hiding.GONE},
+        {"type": "tool_result", "tool_use_id": "0", "content": entries.GONE},
     )

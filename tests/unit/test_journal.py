@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bot import recovery
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
 from bot.ledger import Draft
 from bot.scope import MemoryView
 from bot.sessions import (
     artifacts,
+    forgetting,
     lasting,
     links,
-    recover,
     reminders,
     rooms,
-    search,
     snapshots,
     store,
 )
@@ -68,8 +68,8 @@ async def opened(folder: Path) -> SqliteDatabase:
     return await SqliteDatabase.open(folder / "confidant.db")
 
 
-async def read(database: SqliteDatabase) -> recover.Told:
-    return await recover.read_journal(database, journal.file_of(database.path), NOON)
+async def read(database: SqliteDatabase) -> recovery.Told:
+    return await recovery.read_journal(database, journal.file_of(database.path), NOON)
 
 
 def lose(folder: Path) -> None:
@@ -146,7 +146,7 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
     "say": lambda tx, a, _: say(tx, f"the secret {a % 3}"),
     "new": lambda tx, a, _: begin(tx, NOON + a),
     "undo": lambda tx, a, _: undo(tx, NOON + a),
-    "forget": lambda tx, a, _: search.forget(tx, VIEW, f"secret {a % 3}", NOON),
+    "forget": lambda tx, a, _: forgetting.forget_in(tx, VIEW, f"secret {a % 3}", NOON),
     "choose": lambda tx, a, b: store.change(
         tx, current(tx).id, notices=("", "off")[a % 2], told=b % 3
     ),
@@ -217,7 +217,7 @@ async def test_whatever_was_done_stands_again_over_any_older_database(tmp_path_f
             (folder / "older.db").rename(folder / "confidant.db")
         database = await opened(folder)
         told = await read(database)
-        await recover.read_back(database, folder / "sessions", lambda *_: None, NOON, every=True)
+        await recovery.read_back(database, folder / "sessions", lambda *_: None, NOON, every=True)
         found = await database.read(state)
         assert (told.unreadable, told.unknown, told.aside) == (0, 0, None)
         assert found == wanted, kind
@@ -237,7 +237,7 @@ async def filled(folder: Path) -> tuple[SqliteDatabase, list[str]]:
             lambda tx, n=number: reminders.add(tx, origin(), f"r{n}", NOON + n * 90_000, NOON)
         )
     await database.write(lambda tx: say(tx, "the secret 1"))
-    await database.write(lambda tx: search.forget(tx, VIEW, "secret 1", NOON))
+    await database.write(lambda tx: forgetting.forget_in(tx, VIEW, "secret 1", NOON))
     await database.write(lambda tx: transcripts(tx, folder / "sessions"))
     rows = await database.read(lambda tx: tx.execute("SELECT line FROM journal ORDER BY seq"))
     return database, [row[0] for row in rows]
@@ -373,7 +373,7 @@ async def test_what_is_none_of_ours_is_set_aside_and_the_rest_counts(tmp_path, n
         lose(tmp_path)
         database = await opened(tmp_path)
     told = await read(database)
-    await recover.read_back(database, tmp_path / "sessions", lambda *_: None, NOON, every=is_lost)
+    await recovery.read_back(database, tmp_path / "sessions", lambda *_: None, NOON, every=is_lost)
     assert await database.read(state) == before
     assert told.unreadable > 0
     assert told.aside is not None
@@ -381,7 +381,7 @@ async def test_what_is_none_of_ours_is_set_aside_and_the_rest_counts(tmp_path, n
     rows = await database.read(lambda tx: tx.execute("SELECT line FROM journal ORDER BY seq"))
     assert [row[0] for row in rows] == lines
     assert path.read_bytes() == b"".join(good)
-    assert await read(database) == recover.Told()
+    assert await read(database) == recovery.Told()
     await database.close()
 
 
@@ -395,7 +395,7 @@ async def test_of_another_databases_journal_only_what_was_forgotten_counts(tmp_p
     await database.close()
     database = await opened(ours)
     await database.write(lambda tx: rooms.activate(tx, "room", "always", NOON))
-    await recover.read_back(database, ours / "sessions", lambda *_: None, NOON, every=True)
+    await recovery.read_back(database, ours / "sessions", lambda *_: None, NOON, every=True)
     foreign = path_of(theirs).read_bytes()
     path_of(ours).write_bytes(foreign)
     told = await read(database)
@@ -407,7 +407,7 @@ async def test_of_another_databases_journal_only_what_was_forgotten_counts(tmp_p
     assert (found["links"], found["reminders"]) == ([], [])
     assert len(found["forgotten"]) == 1
     assert found["rooms"]
-    assert await read(database) == recover.Told()
+    assert await read(database) == recovery.Told()
     await database.close()
 
 
@@ -421,7 +421,7 @@ async def test_a_huge_journal_is_read_in_pieces(tmp_path, monkeypatch):
     lose(tmp_path)
     database = await opened(tmp_path)
     told = await read(database)
-    await recover.read_back(database, tmp_path / "sessions", lambda *_: None, NOON, every=True)
+    await recovery.read_back(database, tmp_path / "sessions", lambda *_: None, NOON, every=True)
     assert told.counts["rooms"] == 50
     assert await database.read(state) == wanted
     await database.close()
@@ -451,12 +451,12 @@ async def test_a_database_from_before_the_journal_begins_one_with_what_it_has(
         database, lines = await filled(tmp_path)
     assert not lines
     wanted = await database.read(state)
-    assert await read(database) == recover.Told()
+    assert await read(database) == recovery.Told()
     await database.close()
     lose(tmp_path)
     database = await opened(tmp_path)
     await read(database)
-    await recover.read_back(database, tmp_path / "sessions", lambda *_: None, NOON, every=True)
+    await recovery.read_back(database, tmp_path / "sessions", lambda *_: None, NOON, every=True)
     assert await database.read(state) == wanted
     await database.close()
 

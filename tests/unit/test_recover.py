@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from bot import recovery
 from bot.channel import Inbound
 from bot.ledger import Draft
-from bot.sessions import inbox, recover, store
+from bot.sessions import inbox, store
 from bot.sessions.entries import Kind, NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
@@ -68,7 +69,7 @@ async def written_ahead(
 
 async def read_back(database: SqliteDatabase, folder: Path, *, every: bool = False) -> int:
     settle = partial(inbox.settle, now=9_000)
-    return await recover.read_back(database, folder, settle, 9_000, every=every)
+    return await recovery.read_back(database, folder, settle, 9_000, every=every)
 
 
 async def states(database: SqliteDatabase) -> list[str]:

@@ -15,11 +15,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from bot import storage
+from bot import recovery, storage
 from bot.errors import StorageBusy, StorageClosed, StorageCorrupt, StorageError, StorageFull
 from bot.identity import Place
 from bot.recovery import DATABASE_NAME, open_database
-from bot.sessions import recover, snapshots, store
+from bot.sessions import snapshots, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
 from bot.sessions.snapshots import Snapshot
@@ -660,7 +660,7 @@ async def test_a_read_back_that_fails_is_done_at_the_next_start(tmp_path, monkey
         raise StorageFull
 
     with monkeypatch.context() as patch:
-        patch.setattr(recover, "read_back", fails)
+        patch.setattr(recovery, "read_back", fails)
         with pytest.raises(StorageFull):
             await open_database(tmp_path, FakeClock())
     database = await open_database(tmp_path, FakeClock())

@@ -9,7 +9,7 @@ from bot.gateway.feed import TranscriptFeed
 from bot.ledger import Draft
 from bot.memory.search import Document
 from bot.scope import MemoryView
-from bot.sessions import search, store
+from bot.sessions import forgetting, store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
@@ -54,7 +54,7 @@ async def test_what_is_forgotten_on_its_way_to_the_index_is_taken_out_again(tmp_
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     index = SlowIndex()
     index.database = database
-    index.meanwhile = lambda tx: search.forget(tx, VIEW, "peanuts", NOW)
+    index.meanwhile = lambda tx: forgetting.forget_in(tx, VIEW, "peanuts", NOW)
     await database.write(said("allergic to peanuts", "lives in Lyon"))
     feed = TranscriptFeed(database, index, 30, lambda: NOW)
     await feed.follow()
