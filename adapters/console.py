@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Literal, TextIO
+from typing import Literal, Protocol, TextIO
 
 from pydantic import Field
 
@@ -27,7 +27,6 @@ from bot.channel import (
     Capabilities,
     ChannelPlugin,
     DirectChannelConfig,
-    Engine,
     Health,
     Inbound,
     Piece,
@@ -52,6 +51,18 @@ class ConsoleConfig(DirectChannelConfig):
         default="open", description="Whoever sits at the terminal may talk."
     )
     allow_from: tuple[str, ...] = Field(default=("*",), description='The only id here is "owner".')
+
+
+class Listener(Protocol):
+    """As much of an engine as a terminal needs; the one of another process has no more."""
+
+    async def receive(self, inbound: Inbound) -> None:
+        """Store a line; see `Engine.receive`."""
+        ...
+
+    def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
+        """Say how the terminal is doing; see `Engine.report`."""
+        ...
 
 
 class Console(TakesMarkdown):
@@ -91,7 +102,7 @@ class Console(TakesMarkdown):
         self._waiting_for = ""  # id of the line whose reply is awaited
         self._pump: asyncio.Task[None] | None = None
 
-    async def start(self, engine: Engine) -> None:
+    async def start(self, engine: Listener) -> None:
         """Begin reading lines."""
         if self._typed:
             self._display.hint(hint(self._locale))
@@ -203,7 +214,7 @@ class Console(TakesMarkdown):
         self._lines.put_nowait(line or None)
         self._news.set()
 
-    async def _send_lines(self, engine: Engine) -> None:
+    async def _send_lines(self, engine: Listener) -> None:
         while (line := await self._lines.get()) is not None:
             text = line.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
             if text.lower() in LEAVING:
@@ -215,7 +226,7 @@ class Console(TakesMarkdown):
         await self._wait_for_reply()
         self._finished.set()
 
-    async def _store(self, engine: Engine, text: str) -> None:
+    async def _store(self, engine: Listener, text: str) -> None:
         inbound = Inbound(
             channel=self.name,
             account=DEFAULT_ACCOUNT,

@@ -12,6 +12,7 @@ from yarl import URL
 from adapters.nextcloud_talk import Seat
 from adapters.nextcloud_talk.signing import new_random, sign
 from bot.channel import reveal
+from bot.channel.kit.client import read
 from bot.channel.kit.shapes import Json, child, mapping, parse_json
 
 SEND_TIMEOUT = 20.0  # seconds until a server answers
@@ -180,7 +181,7 @@ class TalkApi:
                 timeout=limits,
                 allow_redirects=False,
             ) as response:
-                body = await _read(response, most)
+                body = await read(response, most)
                 file = response.headers.get("OC-FileId", "")
                 last = _number(response.headers.get("X-Chat-Last-Given", ""), _LONGEST_NUMBER)
                 return Answer(response.status, body, _retry_after(response), file, last)
@@ -188,28 +189,6 @@ class TalkApi:
             raise Unreachable(type(error).__name__, sent=False) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unreachable(type(error).__name__, sent=True) from None
-
-
-class TooLarge(Exception):
-    """An answer is longer than what was asked for."""
-
-
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """The body of an answer.
-
-    Raises:
-        TooLarge: it is longer than `most`.
-    """
-    if (response.content_length or 0) > most:
-        raise TooLarge
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.content.iter_chunked(1 << 16):
-        size += len(part)
-        if size > most:
-            raise TooLarge
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:

@@ -6,9 +6,10 @@ import html
 import re
 from urllib.parse import unquote
 
-from adapters.nextcloud_talk.api import Answer, TalkApi, TooLarge, Unreachable, escaped
+from adapters.nextcloud_talk.api import Answer, TalkApi, Unreachable, escaped
 from adapters.nextcloud_talk.rich import file_ref
 from bot.channel import Media
+from bot.channel.kit.client import TooLarge, failure
 from bot.errors import SendRefused, SendTransient
 
 TIMEOUT = 60.0  # seconds for one file
@@ -35,7 +36,7 @@ class Fetcher:
         """The bytes of a file.
 
         Raises:
-            SendTransient: it may work later.
+            SendLater, SendTransient: it may work later.
             SendRefused: it never will.
         """
         number, _ = file_ref(media.ref)
@@ -80,8 +81,6 @@ class Fetcher:
             raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
         except TooLarge:
             raise SendRefused("this file is too large") from None
-        if answer.status >= 500 or answer.status == 429:
-            raise SendTransient(f"Nextcloud failed (HTTP {answer.status})")
         if answer.status not in {200, 207}:
-            raise SendRefused(f"Nextcloud does not give this file (HTTP {answer.status})")
+            raise failure("Nextcloud", answer.status, answer.retry_after)
         return answer

@@ -13,10 +13,11 @@ from typing import cast
 
 import structlog
 
-from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
+from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
 from adapters.nextcloud_talk.record import OVERLAP, Entry, Missed
 from adapters.nextcloud_talk.rooms import Rooms
 from adapters.nextcloud_talk.shapes import number
+from bot.channel.kit.client import TooLarge
 from bot.channel.kit.intake import MAX_AGE
 from bot.channel.kit.shapes import mapping
 from bot.channel.kit.supervisor import Supervisor

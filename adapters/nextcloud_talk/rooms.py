@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import structlog
 from cachetools import LRUCache
 
-from adapters.nextcloud_talk.api import TalkApi, TooLarge, Unreachable
+from adapters.nextcloud_talk.api import TalkApi, Unreachable
 from adapters.nextcloud_talk.shapes import number
+from bot.channel.kit.client import TooLarge
 from bot.channel.kit.shapes import mapping
 
 PATIENCE = 1.5  # seconds for an answer; Talk itself waits 5 for ours

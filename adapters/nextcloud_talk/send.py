@@ -9,18 +9,19 @@ from typing import cast
 import structlog
 from cachetools import LRUCache
 
-from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, TooLarge, Unreachable
+from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
 from adapters.nextcloud_talk.inbound import room_token
 from adapters.nextcloud_talk.share import Sharer
 from bot.channel import Address, Outbound, Piece
+from bot.channel.kit import client
+from bot.channel.kit.client import TooLarge
 from bot.channel.kit.pieces import numbered
 from bot.channel.kit.shapes import Json, is_blank, mapping, storable
 from bot.channel.kit.text import pieces as cut
 from bot.channel.kit.text import seen
-from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
+from bot.errors import ChannelError, SendRefused, SendTransient
 
 LIMIT = 32_000  # characters of one message
-LATER = 30.0  # seconds, when Talk asks to wait and does not say how long
 REMEMBERED = 1024  # reactions, to know what to take away, and sends nobody knows the end of
 _SILENT = frozenset({"notice", "receipt"})
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,64}")
@@ -174,16 +175,13 @@ def reference_id(outbound_id: str) -> str:
 
 def failure(answer: Answer) -> ChannelError:
     """The error of the contract that an answer stands for."""
-    status = answer.status
-    if status == 429 or (status == 503 and answer.retry_after):
-        return SendLater(answer.retry_after or LATER)
-    if status >= 500 or status in {408, 425}:
-        return SendTransient(f"Nextcloud failed (HTTP {status})")
-    if status == 401:
+    if answer.status == 401:
         return NotAccepted(NOT_ACCEPTED)
     reasons = {
         400: "Nextcloud says that there is nothing to show in this message, or no such thread",
         404: "this conversation does not exist any more",
         413: "this message is too long for this Nextcloud",
     }
-    return SendRefused(reasons.get(status, f"Nextcloud refuses this message (HTTP {status})"))
+    if answer.status in reasons:
+        return SendRefused(reasons[answer.status])
+    return client.failure("Nextcloud", answer.status, answer.retry_after)

@@ -8,14 +8,14 @@ import orjson
 import structlog
 from cachetools import LRUCache
 
-from adapters.nextcloud_talk.api import Answer, TalkApi, TooLarge, Unreachable, escaped
+from adapters.nextcloud_talk.api import Answer, TalkApi, Unreachable, escaped
 from bot.channel import Attachment
+from bot.channel.kit.client import TooLarge, failure
 from bot.channel.kit.shapes import child, label, mapping, parse_json, text
-from bot.errors import SendLater, SendTransient
+from bot.errors import SendRefused, SendTransient
 
 FOLDER = "Confidant"  # in the API user's files
 TIMEOUT = 90.0  # seconds for one upload
-LATER = 30.0  # seconds, when the server asks to wait and does not say how long
 REMEMBERED = 1024  # files of ours, whose messages come back to us
 ROOM_SHARE = 10  # Nextcloud's number for sharing with a conversation
 _SHARES = "/ocs/v2.php/apps/files_sharing/api/v1/shares"
@@ -78,11 +78,10 @@ class Sharer:
     def _well(self, answer: Answer, good: set[int]) -> bool:
         if answer.status in good:
             return True
-        if answer.status in {423, 429} or (answer.status == 503 and answer.retry_after):
-            raise SendLater(answer.retry_after or LATER)
-        if answer.status >= 500:
-            raise SendTransient(f"Nextcloud failed (HTTP {answer.status})")
         status = answer.status
+        error = failure("Nextcloud", status, answer.retry_after)
+        if not isinstance(error, SendRefused):
+            raise error
         _log.warning("nextcloud_talk.file.not_shown", account=self._account, status=status)
         return False
 

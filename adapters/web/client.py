@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any, TextIO, cast
 from urllib.parse import urlsplit
 
@@ -13,7 +12,7 @@ import aiohttp
 from adapters.console import Console
 from adapters.screen import below
 from adapters.web import protocol
-from bot.channel import Address, Command, Health, HistoryItem, Inbound, Outbound, Piece
+from bot.channel import Address, Health, Inbound, Outbound, Piece
 from bot.channel.kit.supervisor import Backoff
 from bot.errors import ChannelError, StorageError
 
@@ -113,33 +112,8 @@ class RemoteEngine:
                 raise StorageError(problem)
             return
 
-    async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
-        """A terminal does not redraw what was said."""
-        return ()
-
-    async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
-        """A terminal has nothing to catch up with."""
-        return {}
-
-    async def chat_moved(self, address: Address, chat: str) -> None:
-        """A terminal stays where it is."""
-
-    async def keep(self, channel: str, account: str, name: str, text: str) -> None:
-        """A terminal keeps nothing."""
-
-    async def kept(self, channel: str, account: str) -> Mapping[str, str]:
-        """A terminal keeps nothing."""
-        return {}
-
-    def commands(self, locale: str) -> Sequence[Command]:
-        """A terminal has no menu."""
-        return ()
-
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
         """The bot itself knows how it is."""
-
-    def dropped(self, channel: str, reason: str) -> None:
-        """A terminal leaves nothing out."""
 
     async def run(self) -> None:
         """Keep the connection, until cancelled.

@@ -138,11 +138,6 @@ class HttpServer:
             keepalive_timeout=self._limits.head,
         )
 
-    @property
-    def is_listening(self) -> bool:
-        """True from `start` to `stop`."""
-        return self._server is not None
-
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; the address and port it really has. May be called again after an error.
 

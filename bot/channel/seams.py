@@ -168,6 +168,7 @@ class Files(Protocol):
         """The bytes of a `Media`, if they are no more than `most`.
 
         Raises:
+            SendLater: the platform asks to wait.
             SendTransient: it may work later.
             SendRefused: it never will; it is too large, gone, or not for us.
         """

@@ -33,5 +33,5 @@ async def confidant(
     object.__setattr__(config.channels, plugin.name, section)
     parts = Parts(clock=FakeClock(), remote=model, channels={plugin.name: channel}, dashboard=False)
     async with App(config, {plugin.name: plugin}, parts):
-        await until(lambda: channel._server._server.is_listening)
+        await until(lambda: channel._server is not None and channel._server.listening.is_set())
         yield channel

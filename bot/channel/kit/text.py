@@ -45,8 +45,10 @@ def units(text: str) -> int:
 
 
 def first_units(text: str, count: int) -> str:
-    """The beginning of a text, at most so many UTF-16 units, and no half of a letter."""
-    return text[: _reach(text, 0, count, "utf16")] if count > 0 else ""
+    """The beginning of a text, at most so many UTF-16 units, and no half of a character."""
+    if count <= 0:
+        return ""
+    return text[: _whole_character(text, 0, _reach(text, 0, count, "utf16"))]
 
 
 def width(text: str) -> int:

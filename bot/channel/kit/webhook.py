@@ -15,6 +15,7 @@ from bot.channel.kit.supervisor import Supervisor
 
 MAX_BODY = 1 << 20  # bytes of one call
 BODY_TIMEOUT = 10.0  # seconds for the body of a call
+PORT_WAIT = 1.0  # seconds between two tries to get the port, most often from a run that just ends
 
 _log = structlog.get_logger()
 
@@ -27,7 +28,8 @@ class WebhookServer:
         host, port: where it listens.
         routes: what answers the calls of a path.
         body_timeout: seconds for the body of a call.
-        listening: is set once it listens.
+        listening: is set once it listens; some platforms bring a message only once, so that is
+            tried at a steady pace.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class WebhookServer:
     ) -> None:
         self._supervisors = supervisors
         self._host, self._port = host, port
-        self._listening = listening or asyncio.Event()
+        self.listening = listening or asyncio.Event()
         first = supervisors[0]
         self._channel = first.channel
         self.refusals = Refusals(f"{self._channel}.webhook.rejected", first.drop)
@@ -64,19 +66,21 @@ class WebhookServer:
         await self._server.stop()
 
     async def _listen(self) -> None:
-        backoff = self._supervisors[0].backoff()
+        told = ""
         while True:
             try:
                 await self._server.start(self._host, self._port)
             except OSError as error:
                 name = type(error).__name__
-                _log.error(f"{self._channel}.webhook.port", port=self._port, error=name)
+                if name != told:
+                    _log.error(f"{self._channel}.webhook.port", port=self._port, error=name)
+                    told = name
                 for each in self._supervisors:
                     detail = f"Port {self._port} of {self._host} cannot be opened."
                     each.trouble("listening", Health.DOWN, detail)
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(min(PORT_WAIT, self._supervisors[0].first))
             else:
                 for each in self._supervisors:
                     each.well("listening")
-                self._listening.set()
+                self.listening.set()
                 return
