@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
-from cachetools import LRUCache
 from yarl import URL
 
 from adapters.discord import DiscordConfig, inbound, places, presses
@@ -17,14 +17,13 @@ from adapters.discord.events import Event, Events
 from adapters.discord.files import Shelf, origin
 from adapters.discord.gateway import Connection, Invalidated, Lost
 from adapters.discord.history import History
-from adapters.discord.inbound import CHANNEL, Identity, first_id_at, number_in
+from adapters.discord.ids import first_id_at, identity, ids, number_in
+from adapters.discord.inbound import CHANNEL, Identity
 from adapters.discord.menu import sync
-from adapters.discord.pace import Pace
 from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Places
 from adapters.discord.replies import Replies
 from adapters.discord.sdk import discord
 from adapters.discord.send import Sender
-from adapters.discord.shapes import identity, ids
 from bot.channel import Address, Command, Engine, Health
 from bot.channel.kit.intake import Intake
 from bot.channel.kit.shapes import Json, child, label, mapping, text
@@ -33,7 +32,6 @@ from bot.errors import StorageError
 
 READY, RESUMED = "READY", "RESUMED"
 EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, presses.EVENT)
-MAX_REACTIONS = 1024  # signs kept in mind, to be able to take them away
 STEADY = 10.0  # seconds after which the end of a connection is nothing to wait for
 HEARD = "heard"  # keeps the message id until which everything said in servers was dealt with
 SKEW = 600_000  # ms that this machine's clock may be ahead of Discord's
@@ -52,11 +50,24 @@ _REFUSALS = {
 _log = structlog.get_logger()
 
 
-class Account:
-    """One bot of the channel.
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Waits in seconds; tests make them short."""
 
-    It has many methods because a gateway's session begins, goes on and ends in many ways.
-    """
+    first: float = 2.0  # after the first failure, doubled after each further one
+    longest: float = 30.0
+    # After a refused token or intent, which only a person can mend. Discord resets the token of a
+    # bot that identifies itself 1000 times a day.
+    rejected: float = 120.0
+    identify: float = 5.0  # from the beginning of one session to the next; Discord's own rule
+    settle: float = 5.0  # for the servers to be described after a connect
+    draft_first: float = 1.0  # before a reply shows while it is being written
+    draft: float = 1.3  # between two edits of one message; Discord takes about 5 in 5 s
+    unanswered: float = 14 * 60.0  # until a "thinking…" that nobody answers is taken away
+
+
+class Account:
+    """One bot of the channel."""
 
     def __init__(
         self, *, name: str, config: DiscordConfig, token: str, engine: Engine, pace: Pace
@@ -75,9 +86,11 @@ class Account:
         self._session = new_session()
         self.rest = Rest(token, config.api_root, self._session)
         self.places = Places()
-        self.drafts = DiscordDrafts(self.rest, name, self.supervisor.spawn, pace)
-        self.replies = Replies(self.rest, name, self.supervisor.spawn, pace)
-        self.sender = Sender(self.rest, self.drafts, self.replies, self.places)
+        self.drafts = DiscordDrafts(
+            self.rest, name, self.supervisor.spawn, pace.draft_first, pace.draft
+        )
+        self.replies = Replies(self.rest, name, self.supervisor.spawn, pace.unanswered)
+        self.sender = Sender(name, self.rest, self.drafts, self.replies, self.places)
         hosts = frozenset(origin(URL(address)) for address in config.attachment_hosts)
         self.shelf = Shelf(self.rest, config.api_root, hosts)
         self.history = History(
@@ -103,12 +116,10 @@ class Account:
         self._restarts = Backoff(pace.first, pace.rejected)
         self._restarted = False  # without a wait, since a connection last stood for a while
         self._application = ""
-        self._described = asyncio.Event()  # every server
         self._menus: dict[str, Sequence[Command]] = {}
         self._since = 0  # the message id after which chats never heard before are looked through
         self._published = True
         self._is_connected = False  # since it last was, nothing failed
-        self._signs: LRUCache[tuple[str, str], str] = LRUCache(MAX_REACTIONS)
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -136,27 +147,6 @@ class Account:
         self._published = not menus
         if self._application and menus:
             self.supervisor.spawn(self._publish())
-
-    async def typing(self, chat: str) -> None:
-        """Show "is typing…" in a chat, if that works."""
-        try:
-            await self.rest.call("POST", "/channels/{channel_id}/typing", channel_id=chat)
-        except discord.DiscordException as error:
-            _log.debug("discord.typing.failed", account=self.name, error=reason(error))
-
-    async def react(self, chat: str, message: str, emoji: str) -> None:
-        """Put a sign below a message, or take the last one away."""
-        method, sign = ("PUT", emoji) if emoji else ("DELETE", self._signs.pop((chat, message), ""))
-        if not sign:
-            return
-        path = "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me"
-        try:
-            await self.rest.call(method, path, channel_id=chat, message_id=message, emoji=sign)
-        except discord.DiscordException as error:
-            _log.debug("discord.reaction.failed", account=self.name, error=reason(error))
-            return
-        if emoji:
-            self._signs[chat, message] = emoji
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person may manage the server a room belongs to."""
@@ -208,10 +198,15 @@ class Account:
             self._backoff.reset()
             self._restarts.reset()
             self._restarted = False
+        delay = 0.0
         if isinstance(lost, Invalidated):
-            delay = self._restart()
-        else:
-            delay = 0.0 if lasted >= STEADY else self._backoff.next()
+            # At once to a new session, unless that is over again as soon.
+            self._backoff.reset()
+            if self._restarted:
+                delay = self._restarts.next()
+            self._restarted = True
+        elif lasted < STEADY:
+            delay = self._backoff.next()
         if self._is_connected or not delay:
             # It was a good connection: come back, and say nothing if that works.
             _log.info("discord.connection.lost", account=self.name, error=str(lost), retry_in=delay)
@@ -223,14 +218,6 @@ class Account:
                 "receiving", Health.DOWN, f"{why}. Trying again in {delay:g} s."
             )
         return delay
-
-    def _restart(self) -> float:
-        """A session was invalidated: at once to a new one, unless that is over again as soon."""
-        self._backoff.reset()
-        if self._restarted:
-            return self._restarts.next()
-        self._restarted = True
-        return 0.0
 
     def _refused(self, code: int) -> float:
         words = _REFUSALS.get(code)
@@ -248,15 +235,15 @@ class Account:
         try:
             if event in places.EVENTS:
                 self.places.hear(event, data)
-                self._look_around()
                 if event == places.DESCRIBED and self._since:
                     # It comes late: the others have been looked through already.
                     server = identity(data, "id")
                     self.intake.release(self.history.chats({}, self._since, server))
-            elif event == READY:
-                self._ready(data)
-            elif event == RESUMED:
-                self._connected()
+            elif event in {READY, RESUMED}:
+                self._is_connected = True
+                self.supervisor.well("receiving")
+                if event == READY:
+                    self._ready(data)
             else:
                 self._offer(event, data)
         except Exception:  # noqa: BLE001
@@ -271,10 +258,6 @@ class Account:
         else:
             self.events.leave_out("malformed")
 
-    def _connected(self) -> None:
-        self._is_connected = True
-        self.supervisor.well("receiving")
-
     def _ready(self, data: Json) -> None:
         user = child(data, "user")
         number = identity(user, "id")
@@ -282,19 +265,12 @@ class Account:
         self.events.me = Identity(number, label(text(user, "username")))
         self._application = identity(child(data, "application"), "id") or number
         self.places.connected(data)
-        self._described.clear()
-        self._look_around()
         self.intake.hold()
         self._since = 0
         _log.info("discord.connected", account=self.name)
-        self._connected()
         self.supervisor.spawn(self._begin(_now()))
         if not self._published:
             self.supervisor.spawn(self._publish())
-
-    def _look_around(self) -> None:
-        if self.places.settled:
-            self._described.set()
 
     async def _begin(self, moment: int) -> None:
         """Let messages in, after those that were missed.
@@ -304,7 +280,7 @@ class Account:
         """
         try:
             async with asyncio.timeout(self._pace.settle):
-                await self._described.wait()
+                await self.places.described.wait()
         except TimeoutError:
             _log.warning("discord.servers.undescribed", account=self.name)
         seen, kept = await self.supervisor.insist("last_seen.failed", self._left_off)
@@ -323,7 +299,7 @@ class Account:
     async def _heard(self, moment: int) -> None:
         """Note that what was said until a moment (ms since the epoch) is stored."""
         since = first_id_at(moment)
-        if not self.places.settled or int(since) < self._since:
+        if not self.places.described.is_set() or int(since) < self._since:
             return  # there is a server whose chats are yet to be looked through
         try:
             await self._engine.keep(CHANNEL, self.name, HEARD, since)

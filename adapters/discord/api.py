@@ -6,14 +6,14 @@ The SDK's own sleeps through rate limits and failures; the engine wants to know 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import orjson
 from yarl import URL
 
-from adapters.discord.limits import Limits
 from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
 from bot.channel import Attachment
 from bot.channel.kit.client import Proxy, proxy_for
@@ -25,6 +25,7 @@ UPLOAD_TIMEOUT = 90.0  # seconds until Discord has a file and says so
 CLOSE_TIMEOUT = 5.0  # seconds for the gateway to agree to the end of a connection
 CONNECTIONS = 128  # at once, for one account
 MAX_REASON = 200  # characters of Discord's words that are passed on
+MAX_BUCKETS = 1024  # of rate limits, remembered; those whose time is over go first
 DEFAULT_WAIT = 5.0  # seconds, when Discord limits the rate without saying for how long
 
 # What goes out under an interaction's own token rather than the bot's.
@@ -68,7 +69,7 @@ class Rest(HTTPClient):
         self.token = token
         self._session = session
         self._root = api_root.rstrip("/")
-        self._limits = Limits(asyncio.get_running_loop().time)
+        self._limits = RateLimits(asyncio.get_running_loop().time)
         self._proxies: dict[str, Proxy] = {}
 
     @property
@@ -170,6 +171,67 @@ class Rest(HTTPClient):
         if response.status >= 500:
             kind = discord.DiscordServerError
         return kind(response, {"code": integer(said, "code") or 0, "message": words})
+
+
+@dataclass(slots=True)
+class _Bucket:
+    remaining: int
+    until: float  # when it is full again
+
+
+class RateLimits:
+    """The buckets of one bot, as Discord's answers tell of them; asking never waits.
+
+    Routes that share a bucket name one hash; each channel, server and webhook has its own.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._hashes: dict[str, str] = {}
+        self._buckets: dict[str, _Bucket] = {}
+        self._all_until = 0.0
+
+    def wait(self, route: Route) -> float:
+        """Seconds until a call may be made."""
+        now = self._clock()
+        bucket = self._buckets.get(self._key(route))
+        own = bucket.until if bucket is not None and bucket.remaining <= 0 else 0.0
+        return max(0.0, own - now, self._all_until - now)
+
+    def take(self, route: Route) -> None:
+        """A call is made."""
+        bucket = self._buckets.get(self._key(route))
+        if bucket is not None and bucket.until > self._clock():
+            bucket.remaining -= 1
+
+    def learn(self, route: Route, headers: Mapping[str, str]) -> None:
+        """An answer came."""
+        name = headers.get("X-RateLimit-Bucket", "")
+        if name:
+            self._hashes[route.key] = name
+        try:
+            remaining = int(headers["X-RateLimit-Remaining"])
+            after = float(headers["X-RateLimit-Reset-After"])
+        except (KeyError, ValueError):
+            return
+        self._keep(route, _Bucket(remaining, self._clock() + after))
+
+    def refused(self, route: Route, seconds: float, *, everywhere: bool) -> None:
+        """Discord asked to wait."""
+        until = self._clock() + seconds
+        if everywhere:
+            self._all_until = max(self._all_until, until)
+        else:
+            self._keep(route, _Bucket(0, until))
+
+    def _key(self, route: Route) -> str:
+        return f"{self._hashes.get(route.key, route.key)}:{route.major_parameters}"
+
+    def _keep(self, route: Route, bucket: _Bucket) -> None:
+        if len(self._buckets) >= MAX_BUCKETS:
+            now = self._clock()
+            self._buckets = {k: b for k, b in self._buckets.items() if b.until > now}
+        self._buckets[self._key(route)] = bucket
 
 
 def _parsed(raw: bytes) -> object:

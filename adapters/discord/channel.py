@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from adapters.discord import DiscordConfig
-from adapters.discord.account import Account
+from adapters.discord.account import Account, Pace
 from adapters.discord.doctor import examine
-from adapters.discord.inbound import CHANNEL, number_in
-from adapters.discord.pace import Pace
+from adapters.discord.ids import is_id, number_in
+from adapters.discord.inbound import CHANNEL
 from adapters.discord.render import LIMIT
 from adapters.discord.send import messages
-from adapters.discord.shapes import is_id
 from bot.channel import (
     Address,
     Capabilities,
@@ -81,7 +80,7 @@ class Discord:
         """Show "is typing…" in a chat, if that works."""
         account = self._accounts.get(address.account)
         if account is not None and is_id(address.chat):
-            await account.typing(address.chat)
+            await account.sender.typing(address.chat)
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply while it is being written; an empty text takes it away."""
@@ -95,7 +94,7 @@ class Discord:
         account = self._accounts.get(address.account)
         number = number_in(message_id) if message_id[:1].isdecimal() else ""
         if account is not None and number and is_id(address.chat):
-            await account.react(address.chat, number, emoji)
+            await account.sender.react(address.chat, number, emoji)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of what came with a message; see `Files.fetch`."""

@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from adapters.discord import DiscordConfig
 from adapters.discord.api import Rest, new_session, reason
+from adapters.discord.ids import identity
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import identity
 from bot.channel import Finding, reveal
 from bot.channel.kit.shapes import children, integer, label, mapping, text
 

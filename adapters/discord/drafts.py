@@ -10,9 +10,8 @@ from typing import Any
 import structlog
 
 from adapters.discord.api import Rest, reason
-from adapters.discord.pace import Pace
+from adapters.discord.ids import identity
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import identity
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.shapes import Json, mapping
 from bot.channel.kit.text import first_units, units
@@ -29,19 +28,24 @@ _log = structlog.get_logger()
 
 
 class DiscordDrafts(Drafts[str]):
-    """The open drafts of one account, one a chat."""
+    """The open drafts of one account, one a chat.
+
+    Args:
+        first, every: seconds before a reply shows, and between two edits of it.
+    """
 
     def __init__(
         self,
         rest: Rest,
         account: str,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        pace: Pace,
+        first: float,
+        every: float,
     ) -> None:
-        super().__init__(spawn, pace.draft_first)
+        super().__init__(spawn, first)
         self._rest = rest
         self._account = account
-        self._pace = pace
+        self._every = every
 
     async def remove(self, draft: Draft[str]) -> None:
         """Take away what shows of a draft."""
@@ -56,12 +60,12 @@ class DiscordDrafts(Drafts[str]):
         try:
             await self._put(draft, draft.text)
         except discord.RateLimited as error:
-            return max(self._pace.draft, error.retry_after)
+            return max(self._every, error.retry_after)
         except discord.DiscordException as error:
             # No later step will fare better where the bot may not write.
             draft.is_dead = isinstance(error, discord.HTTPException) and error.status < 500
             _log.info("discord.draft.failed", account=self._account, error=reason(error))
-        return self._pace.draft
+        return self._every
 
     async def _put(self, draft: Draft[str], text: str) -> None:
         body: Json = {"content": shortened(text), "allowed_mentions": QUIET, "flags": NO_PREVIEWS}

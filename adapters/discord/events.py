@@ -8,11 +8,11 @@ import structlog
 
 from adapters.discord import presses
 from adapters.discord.history import History
-from adapters.discord.inbound import Identity, Ignored, normalise, number_in
+from adapters.discord.ids import identity, number_in
+from adapters.discord.inbound import Identity, Ignored, normalise
 from adapters.discord.places import Place, Places, Room
 from adapters.discord.presses import Interaction, interaction_of
 from adapters.discord.replies import Replies
-from adapters.discord.shapes import identity
 from bot.channel import Inbound
 from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.shapes import Json, integer

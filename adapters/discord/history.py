@@ -11,18 +11,10 @@ import structlog
 from adapters.discord import DiscordConfig
 from adapters.discord.api import Rest, reason
 from adapters.discord.drafts import MARK
-from adapters.discord.inbound import (
-    CHANNEL,
-    CREATED,
-    UPDATED,
-    edited_at,
-    first_id_at,
-    number_in,
-    sent_at,
-)
+from adapters.discord.ids import first_id_at, identity, number_in, sent_at
+from adapters.discord.inbound import CHANNEL, CREATED, UPDATED, edited_at
 from adapters.discord.places import Place, Places
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import identity
 from bot.channel import Inbound
 from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, listens, newest_chats

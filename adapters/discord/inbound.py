@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from adapters.discord.ids import identity, ids, moment, sent_at
 from adapters.discord.places import Room
-from adapters.discord.shapes import EPOCH, identity, ids, moment
 from bot.channel import Foreign, Inbound, Media, ReplyTo
 from bot.channel.kit.shapes import (
     Json,
@@ -63,22 +63,6 @@ class Ignored:
     """A message that is none for the engine, and why."""
 
     reason: Reason
-
-
-def sent_at(number: str) -> int:
-    """When the thing with this id was made, in ms since the epoch."""
-    return (int(number) >> 22) + EPOCH
-
-
-def first_id_at(at: int) -> str:
-    """The smallest id something made at a moment (ms since the epoch) can have."""
-    return str(max(0, at - EPOCH) << 22)
-
-
-def number_in(message_id: str) -> str:
-    """The platform's number in a message id of ours, such as "12:e34" or "interaction-56"."""
-    found = message_id.partition(":")[0].rpartition("-")[2]
-    return found if found.isascii() and found.isdecimal() else ""
 
 
 def edited_at(message: Json) -> int | None:

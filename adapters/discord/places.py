@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from cachetools import LRUCache
 
-from adapters.discord.shapes import identity, moment
+from adapters.discord.ids import identity, moment
 from bot.channel import ChatType
 from bot.channel.kit.shapes import Json, child, children, integer, label, text
 
@@ -90,19 +91,17 @@ class Places:
 
     def __init__(self) -> None:
         self.me = ""  # the bot's own id
+        self.described = asyncio.Event()  # set while every server of the session is
         self._guilds: dict[str, _Guild] = {}
         self._servers: dict[str, str] = {}  # of channels, by id
         self._unlisted: LRUCache[str, Place] = LRUCache(MAX_UNLISTED)
         self._missing: set[str] = set()  # servers that are yet to be described
 
-    @property
-    def settled(self) -> bool:
-        """Whether every server has been described since the connection was made."""
-        return not self._missing
-
     def connected(self, ready: Json) -> None:
         """A new session begins: its servers are described next."""
         self._missing = {identity(guild, "id") for guild in children(ready, "guilds")} - {""}
+        self.described.clear()
+        self._know("")
 
     def hear(self, event: str, data: Json) -> None:
         """One of `EVENTS`."""
@@ -110,7 +109,7 @@ class Places:
         if event == DESCRIBED:
             self._describe(server, data)
         elif event == "GUILD_DELETE":
-            self._missing.discard(server)
+            self._know(server)
             if data.get("unavailable") is not True:
                 self._forget(server)
         elif event == "GUILD_UPDATE":
@@ -190,8 +189,13 @@ class Places:
             found |= guild.powers.get(role, 0)
         return found
 
-    def _describe(self, server: str, data: Json) -> None:
+    def _know(self, server: str) -> None:
         self._missing.discard(server)
+        if not self._missing:
+            self.described.set()
+
+    def _describe(self, server: str, data: Json) -> None:
+        self._know(server)
         if not server or data.get("unavailable") is True:
             return
         self._forget(server)

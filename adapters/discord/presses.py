@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from adapters.discord.inbound import CHANNEL, Identity, name_of, sent_at
+from adapters.discord.ids import identity, is_id, sent_at
+from adapters.discord.inbound import CHANNEL, Identity, name_of
 from adapters.discord.places import DM, Place, place_of
-from adapters.discord.shapes import identity, is_id
 from bot.channel import Inbound
 from bot.channel.kit.shapes import Json, child, children, integer, mapping, text
 

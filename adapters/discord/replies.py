@@ -11,7 +11,6 @@ import structlog
 from cachetools import LRUCache
 
 from adapters.discord.api import Rest, reason
-from adapters.discord.pace import Pace
 from adapters.discord.presses import Interaction
 from adapters.discord.sdk import discord
 from bot.channel import Piece
@@ -45,6 +44,7 @@ class Replies:
 
     Args:
         spawn: runs something in a task that ends with the account.
+        unanswered: seconds until a "thinking…" that nobody answers is taken away.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Replies:
         rest: Rest,
         account: str,
         spawn: Callable[[Coroutine[Any, Any, Any]], object],
-        pace: Pace,
+        unanswered: float,
     ) -> None:
         self._rest = rest
         self._account = account
         self._spawn = spawn
-        self._pace = pace
+        self._unanswered = unanswered
         self._waiting: dict[str, Waiting] = {}
         # Messages, and the press on them that counts.
         self._pressed: LRUCache[str, str] = LRUCache(REMEMBERED)
@@ -157,7 +157,7 @@ class Replies:
             waiting.acknowledged.set_result(done)
         if done and not waiting.is_filled and waiting.interaction.id in self._waiting:
             loop = asyncio.get_running_loop()
-            waiting.timer = loop.call_later(self._pace.unanswered, self._give_up, waiting)
+            waiting.timer = loop.call_later(self._unanswered, self._give_up, waiting)
         elif not done:
             self._forget(waiting.interaction.id)
 

@@ -11,13 +11,12 @@ from cachetools import LRUCache
 
 from adapters.discord.api import Rest, Unreachable, file_name, reason
 from adapters.discord.drafts import MESSAGE, NO_PREVIEWS, QUIET, nonce, reference
-from adapters.discord.inbound import number_in
+from adapters.discord.ids import identity, is_id, number_in
 from adapters.discord.places import Places
 from adapters.discord.presses import pressable, private_to
 from adapters.discord.render import LIMIT, rendered
 from adapters.discord.replies import Replies, Waiting
 from adapters.discord.sdk import discord
-from adapters.discord.shapes import identity, is_id
 from bot.channel import Attachment, Button, Outbound, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.pieces import numbered
@@ -25,7 +24,7 @@ from bot.channel.kit.shapes import Json, is_blank, mapping
 from bot.channel.kit.text import pieces as cut
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
-REMEMBERED = 1024  # direct chats, and texts sent there
+REMEMBERED = 1024  # direct chats, texts sent there, and reactions
 MAX_FILES = 10  # of one message
 MAX_FILE = 10_000_000  # bytes; what a server without boosts takes, for one message together
 MAX_ROW, MAX_ROWS = 5, 5  # buttons side by side, and rows of them
@@ -48,12 +47,16 @@ _log = structlog.get_logger()
 class Sender:
     """Sends the messages of one account."""
 
-    def __init__(self, rest: Rest, drafts: Drafts[str], replies: Replies, places: Places) -> None:
+    def __init__(
+        self, account: str, rest: Rest, drafts: Drafts[str], replies: Replies, places: Places
+    ) -> None:
+        self._account = account
         self._rest = rest
         self._places = places
         self._drafts = drafts
         self._replies = replies
         self._direct: LRUCache[str, str] = LRUCache(REMEMBERED)  # direct chats, by person
+        self._signs: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)  # to take them away
         self._explained: LRUCache[str, None] = LRUCache(REMEMBERED)  # texts said to be private
 
     async def send(self, piece: Piece) -> str:
@@ -70,6 +73,27 @@ class Sender:
             return await self._message(piece)
         except discord.DiscordException as error:
             raise failure(error) from None
+
+    async def typing(self, chat: str) -> None:
+        """Show "is typing…" in a chat, if that works."""
+        try:
+            await self._rest.call("POST", "/channels/{channel_id}/typing", channel_id=chat)
+        except discord.DiscordException as error:
+            _log.debug("discord.typing.failed", account=self._account, error=reason(error))
+
+    async def react(self, chat: str, message: str, emoji: str) -> None:
+        """Put a sign below a message, or take the last one away."""
+        method, sign = ("PUT", emoji) if emoji else ("DELETE", self._signs.pop((chat, message), ""))
+        if not sign:
+            return
+        path = "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me"
+        try:
+            await self._rest.call(method, path, channel_id=chat, message_id=message, emoji=sign)
+        except discord.DiscordException as error:
+            _log.debug("discord.reaction.failed", account=self._account, error=reason(error))
+            return
+        if emoji:
+            self._signs[chat, message] = emoji
 
     async def _message(self, piece: Piece) -> str:
         body: Json = {"content": piece.text, "allowed_mentions": QUIET, "flags": NO_PREVIEWS}

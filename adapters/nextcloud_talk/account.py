@@ -11,8 +11,7 @@ from adapters.nextcloud_talk.api import TalkApi
 from adapters.nextcloud_talk.files import Fetcher
 from adapters.nextcloud_talk.history import History
 from adapters.nextcloud_talk.inbound import CHANNEL
-from adapters.nextcloud_talk.incoming import Incoming
-from adapters.nextcloud_talk.pace import Pace
+from adapters.nextcloud_talk.incoming import Incoming, Pace
 from adapters.nextcloud_talk.rooms import Rooms
 from adapters.nextcloud_talk.send import NotAccepted, Sender
 from adapters.nextcloud_talk.share import Sharer

@@ -11,7 +11,7 @@ from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.doctor import examine
 from adapters.nextcloud_talk.inbound import CHANNEL
-from adapters.nextcloud_talk.pace import Pace
+from adapters.nextcloud_talk.incoming import Pace
 from adapters.nextcloud_talk.send import LIMIT, messages
 from adapters.nextcloud_talk.webhook import TalkWebhook
 from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound, Piece

@@ -16,10 +16,9 @@ import structlog
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
 from adapters.nextcloud_talk.record import OVERLAP, Entry, Missed
 from adapters.nextcloud_talk.rooms import Rooms
-from adapters.nextcloud_talk.shapes import number
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.intake import MAX_AGE
-from bot.channel.kit.shapes import mapping
+from bot.channel.kit.shapes import mapping, number
 from bot.channel.kit.supervisor import Supervisor
 
 MAX_PAGES = 20  # of one room, before only the newest is looked at

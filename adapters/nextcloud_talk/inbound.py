@@ -14,9 +14,18 @@ from functools import lru_cache
 from typing import Literal
 
 from adapters.nextcloud_talk.rich import files, is_shared_object, parts, render
-from adapters.nextcloud_talk.shapes import identifier, number
 from bot.channel import Inbound, ReplyTo
-from bot.channel.kit.shapes import Json, child, is_blank, label, mapping, parse_json, text
+from bot.channel.kit.shapes import (
+    Json,
+    child,
+    identifier,
+    is_blank,
+    label,
+    mapping,
+    number,
+    parse_json,
+    text,
+)
 
 CHANNEL = "nextcloud_talk"
 MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept

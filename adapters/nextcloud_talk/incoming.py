@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -24,14 +24,13 @@ from adapters.nextcloud_talk.inbound import (
     normalise,
     room_token,
 )
-from adapters.nextcloud_talk.pace import Pace
 from adapters.nextcloud_talk.record import read
 from adapters.nextcloud_talk.rich import file_ref
 from adapters.nextcloud_talk.rooms import DIRECT, Rooms
-from adapters.nextcloud_talk.shapes import number
 from adapters.nextcloud_talk.share import Sharer
 from bot.channel import Address, ChannelConfig, Health, Inbound
 from bot.channel.kit.intake import Intake, listens, newest_chats
+from bot.channel.kit.shapes import number
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import StorageError
 
@@ -39,6 +38,17 @@ REMEMBERED = 10_000  # rooms, and people in rooms
 ACTOR = "actor"  # what the engine keeps the bot's own id under
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Waits in seconds; tests make them short."""
+
+    # After storing failed. Talk brings a message once and waits 5 s, so it is tried again at once.
+    store: Sequence[float] = (0.2, 0.5, 1.0)
+    first: float = 2.0  # after the first failure of what can wait, doubled after each further one
+    longest: float = 30.0
+    hold: float = 20.0  # a message waits at most for what was said before it to be read
 
 
 class Incoming:

@@ -10,10 +10,9 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from adapters.nextcloud_talk.inbound import Identity, Ignored, Membership, normalise
-from adapters.nextcloud_talk.shapes import identifier, number
 from bot.channel import Inbound
 from bot.channel.kit.intake import MAX_MISSED
-from bot.channel.kit.shapes import Json, child, mapping, text
+from bot.channel.kit.shapes import Json, child, identifier, mapping, number, text
 
 # Talk's calls do not come in order, so what was said shortly before the newest message that was
 # stored may not have arrived.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from adapters.nextcloud_talk.shapes import identifier, number
 from bot.channel import Foreign, ForeignKind, Media
-from bot.channel.kit.shapes import MAX_LABEL, Json, child, label, text
+from bot.channel.kit.shapes import MAX_LABEL, Json, child, identifier, label, number, text
 
 MAX_FILES = 20  # of one message
 MAX_LINK = 2000  # characters

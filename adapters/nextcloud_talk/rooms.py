@@ -10,9 +10,8 @@ import structlog
 from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import TalkApi, Unreachable
-from adapters.nextcloud_talk.shapes import number
 from bot.channel.kit.client import TooLarge
-from bot.channel.kit.shapes import mapping
+from bot.channel.kit.shapes import mapping, number
 
 PATIENCE = 1.5  # seconds for an answer; Talk itself waits 5 for ours
 KEPT = 600.0  # seconds an answer counts

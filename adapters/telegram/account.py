@@ -6,6 +6,7 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import aiohttp
@@ -19,10 +20,10 @@ from adapters.telegram.files import Fetcher
 from adapters.telegram.inbound import ALLOWED_UPDATES, CHANNEL, Identity, Membership, update_id
 from adapters.telegram.intake import Intake
 from adapters.telegram.members import Members
-from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.presses import Presses
-from adapters.telegram.send import Sender, failure
+from adapters.telegram.send import Allowance, Sender, failure
 from bot.channel import Command, Engine, Health
+from bot.channel.kit.reassembly import Patience
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import SendLater, StorageError
 
@@ -37,6 +38,19 @@ _COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _LANGUAGE = re.compile(r"[a-z]{2}")
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace(Patience):
+    """Waits in seconds; tests make them short."""
+
+    first: float = 2.0  # after the first failure, doubled after each further one
+    longest: float = 30.0
+    rejected: float = 60.0  # after a rejected token, which only a person can mend
+    probe: int = 1  # the long poll after a failure, to know soon whether it is over
+    look: float = 0.15  # between two looks for further parts
+    draft_first: float = 1.0  # before a reply shows while it is being written
+    draft: float = 1.0  # between two changes of it
 
 
 class Account(ABC):
@@ -74,7 +88,8 @@ class Account(ABC):
             call=self._call,
             spawn=self.supervisor.spawn,
             allowance=allowance,
-            pace=pace,
+            first=pace.draft_first,
+            every=pace.draft,
         )
         self.sender = Sender(self.bot, allowance, self.drafts)
         # A token begins with the bot's id; the username comes with the first answer.
@@ -86,7 +101,7 @@ class Account(ABC):
             presses=Presses(name, self._call, self.supervisor.spawn),
             hear=self.drafts.hear,
             member=self._member,
-            pace=pace,
+            patience=pace,
         )
         self.backoff = self.supervisor.backoff()
         self.pace = pace

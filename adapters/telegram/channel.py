@@ -12,10 +12,9 @@ from telegram.constants import ReactionEmoji
 from telegram.error import TelegramError
 
 from adapters.telegram import TelegramConfig
-from adapters.telegram.account import Account, PollingAccount
+from adapters.telegram.account import Account, Pace, PollingAccount
 from adapters.telegram.api import new_session
 from adapters.telegram.inbound import CHANNEL
-from adapters.telegram.pace import Pace
 from adapters.telegram.render import LIMIT, messages
 from bot.channel import (
     Address,

@@ -19,9 +19,8 @@ from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter, Tele
 
 from adapters.telegram.api import Json, reason
 from adapters.telegram.inbound import CHANNEL
-from adapters.telegram.pace import Allowance, Pace
 from adapters.telegram.render import LIMIT, pieces
-from adapters.telegram.send import chat_id, failure, place_of
+from adapters.telegram.send import Allowance, chat_id, failure, place_of
 from bot.channel import Address, Engine, Inbound
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.shapes import integer, mapping
@@ -42,6 +41,7 @@ class TelegramDrafts(Drafts[Address]):
         engine: keeps which messages are drafts.
         call: calls a method of the Bot API.
         spawn: runs something in a task that ends with the channel.
+        first, every: seconds before a reply shows, and between two changes of it.
     """
 
     def __init__(
@@ -52,14 +52,15 @@ class TelegramDrafts(Drafts[Address]):
         call: Callable[[str, Json], Awaitable[Any]],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         allowance: Allowance,
-        pace: Pace,
+        first: float,
+        every: float,
     ) -> None:
-        super().__init__(spawn, pace.draft_first)
+        super().__init__(spawn, first)
         self._account = account
         self._engine = engine
         self._call = call
         self._allowance = allowance
-        self._pace = pace
+        self._every = every
         self._has_own_place = True  # until Telegram's server says it knows no drafts
 
     def hear(self, inbound: Inbound) -> None:
@@ -98,7 +99,7 @@ class TelegramDrafts(Drafts[Address]):
 
     async def put(self, draft: Draft[Address]) -> float:
         """Show a draft; see `Drafts.put`."""
-        is_private, rest = not draft.place.chat.startswith("-"), self._pace.draft
+        is_private, rest = not draft.place.chat.startswith("-"), self._every
         if is_private and not self._has_own_place:
             return rest
         try:

@@ -27,11 +27,10 @@ from adapters.telegram.inbound import (
     press_of,
     update_id,
 )
-from adapters.telegram.pace import Pace
 from adapters.telegram.presses import Presses
 from bot.channel import Address, Inbound
 from bot.channel.kit import reassembly
-from bot.channel.kit.reassembly import Part, Reassembly, put
+from bot.channel.kit.reassembly import Part, Patience, Reassembly, put
 from bot.channel.kit.shapes import mapping
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import StorageError
@@ -65,7 +64,7 @@ class Intake:
         presses: Presses,
         hear: Callable[[Inbound], None],
         member: Callable[[Membership], None],
-        pace: Pace,
+        patience: Patience,
     ) -> None:
         self.me = me
         self._supervisor = supervisor
@@ -74,11 +73,11 @@ class Intake:
         self._presses = presses
         self._hear = hear
         self._member = member
-        self._pace = pace
+        self._patience = patience
         # Of the updates Telegram still keeps: those that are stored, and when the others came.
         self._done: set[int] = set()
         self._seen: dict[int, float] = {}
-        self._held = Reassembly[Press | Moved](supervisor, self._perform, pace)
+        self._held = Reassembly[Press | Moved](supervisor, self._perform, patience)
 
     async def offer(self, update: object) -> None:
         """Take one update that was brought; when this returns its words are on disk.
@@ -168,7 +167,7 @@ class Intake:
             How long that one may take in seconds, or None if the channel stopped before the end.
         """
         for pending in lane:
-            wait = pending.waits(now, self._pace)
+            wait = pending.waits(now, self._patience)
             if wait > 0:
                 return wait
             try:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
+import time
+from collections import deque
 from collections.abc import Sequence
 
 import structlog
+from cachetools import LRUCache
 from telegram import InputFile
 from telegram.error import BadRequest, ChatMigrated, Forbidden, RetryAfter, TelegramError
 
 from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
 from adapters.telegram.inbound import GENERAL_TOPIC, pressable
-from adapters.telegram.pace import Allowance
 from bot.channel import Address, Attachment, Button, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.text import width
@@ -23,6 +25,9 @@ UPLOAD_TIMEOUT = 90.0  # seconds until Telegram has a file and says so
 MAX_PHOTO = 10_000_000  # bytes of what Telegram shows as a picture
 MAX_ROW = 40  # columns of labels side by side on a phone
 MAX_BUTTONS = 100  # of one message
+MOST_A_MINUTE = 20  # messages in one group; Telegram refuses more
+MINUTE = 60.0  # seconds
+REMEMBERED = 1024  # groups that were written to a moment ago
 
 # A drawing and a format Telegram does not decode go out as files.
 _NO_PHOTO = ("image/svg", "image/tiff", "image/x-icon", "image/vnd")
@@ -39,6 +44,32 @@ _TOO_LARGE = re.compile(r"entity too large|\(413\)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.()+-]+")  # in the name of a file
 
 _log = structlog.get_logger()
+
+
+class Allowance:
+    """How often groups may be written to, so that Telegram never has to refuse."""
+
+    def __init__(self, most: int = MOST_A_MINUTE, period: float = MINUTE) -> None:
+        self._most = most
+        self._period = period
+        self._spent: LRUCache[str, deque[float]] = LRUCache(REMEMBERED)
+
+    def wait(self, chat: str, spare: int = 0) -> float:
+        """Seconds until this chat may be written to, with `spare` messages left after that."""
+        spent = self._spent.get(chat)
+        if spent is None:
+            return 0.0
+        now = time.monotonic()
+        while spent and now - spent[0] >= self._period:
+            spent.popleft()
+        over = len(spent) + spare + 1 - self._most
+        return max(0.0, spent[over - 1] + self._period - now) if over > 0 else 0.0
+
+    def spend(self, chat: str) -> None:
+        """Note that something was written there; direct chats have no such limit."""
+        if not chat.startswith("-"):
+            return
+        self._spent.setdefault(chat, deque(maxlen=self._most)).append(time.monotonic())
 
 
 class Sender:

@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from adapters.discord import DiscordConfig
-from adapters.discord.account import Account
+from adapters.discord.account import Account, Pace
 from adapters.discord.channel import Discord
-from adapters.discord.pace import Pace
 from bot.channel import Engine
 from tests.fakes.discord import FakeDiscord
 

@@ -25,7 +25,7 @@ from aiohttp import web
 
 from adapters.nextcloud_talk import NextcloudTalkConfig
 from adapters.nextcloud_talk.channel import NextcloudTalk
-from adapters.nextcloud_talk.pace import Pace
+from adapters.nextcloud_talk.incoming import Pace
 from bot.channel import Health
 from bot.testing import RecordingEngine
 from tests.support import until

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from adapters.telegram import TelegramConfig
+from adapters.telegram.account import Pace
 from adapters.telegram.channel import Telegram
-from adapters.telegram.pace import Pace
 from bot.channel import Engine, Health
 from bot.testing import RecordingEngine
 from tests.fakes.telegram import FakeTelegram

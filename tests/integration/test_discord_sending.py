@@ -383,7 +383,7 @@ async def test_an_account_has_its_own_hosts_for_files(fake, engine):
 
 
 async def test_who_looks_after_a_server_is_known(fake, channel):
-    await account(channel)._described.wait()
+    await account(channel).places.described.wait()
     fake.admins.add("9")
     assert await channel.is_admin(ROOM, "8")  # its owner
     assert await channel.is_admin(ROOM, "9")

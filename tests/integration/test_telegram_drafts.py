@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from adapters.telegram.drafts import MARK
-from adapters.telegram.pace import Allowance
+from adapters.telegram.send import Allowance
 from bot.channel import Address, Attachment, Button, Outbound
 from bot.errors import SendLater, SendTransient, StorageError
 from tests.fakes.telegram import FakeTelegram, Fault

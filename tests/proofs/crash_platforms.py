@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from adapters.discord.inbound import sent_at
+from adapters.discord.ids import sent_at
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import BOT_ID, TEXT_CHANNEL, bot_user
 from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud, free_port

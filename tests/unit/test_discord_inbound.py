@@ -4,16 +4,8 @@ import random
 
 import pytest
 
-from adapters.discord.inbound import (
-    CREATED,
-    UPDATED,
-    Identity,
-    Ignored,
-    first_id_at,
-    normalise,
-    number_in,
-    sent_at,
-)
+from adapters.discord.ids import first_id_at, number_in, sent_at
+from adapters.discord.inbound import CREATED, UPDATED, Identity, Ignored, normalise
 from adapters.discord.places import EVENTS, Place, Places, Room
 from adapters.discord.presses import interaction_of, private_to
 from adapters.discord.presses import normalise as pressed
@@ -252,9 +244,9 @@ def test_places_are_told_by_their_servers():
     places = Places()
     places.me = BOT_ID
     places.connected({"guilds": [{"id": "500", "unavailable": True}]})
-    assert not places.settled
+    assert not places.described.is_set()
     places.hear("GUILD_CREATE", guild())
-    assert places.settled
+    assert places.described.is_set()
     assert places.place("501") == Place("channel", "", "500")
     assert places.place("601") == Place("thread", "501", "500")
     assert places.room(Place("channel", "", "500")).ours == {"510"}

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.discord.api import Unreachable, file_name, reason
+from adapters.discord.account import Pace
+from adapters.discord.api import RateLimits, Unreachable, file_name, reason
 from adapters.discord.drafts import nonce, shortened
-from adapters.discord.limits import Limits
 from adapters.discord.menu import payload
-from adapters.discord.pace import Pace
 from adapters.discord.render import rendered
 from adapters.discord.sdk import Route, discord
 from adapters.discord.send import failure, messages, rows
@@ -61,7 +60,7 @@ def test_a_refusal_that_lasts_never_costs_the_token():
 
 def test_limits_are_kept_by_bucket_and_channel():
     now = [0.0]
-    limits = Limits(lambda: now[0])
+    limits = RateLimits(lambda: now[0])
     path = "/channels/{channel_id}/messages"
     here, there = Route("POST", path, channel_id="1"), Route("POST", path, channel_id="2")
     headers = {"X-RateLimit-Bucket": "b", "X-RateLimit-Remaining": "1"}
@@ -79,7 +78,7 @@ def test_limits_are_kept_by_bucket_and_channel():
 
 def test_limits_do_not_grow_for_ever():
     now = [0.0]
-    limits = Limits(lambda: now[0])
+    limits = RateLimits(lambda: now[0])
     for number in range(5000):
         now[0] += 1
         limits.refused(

@@ -13,8 +13,8 @@ from yarl import URL
 from adapters import discord, nextcloud_talk, telegram
 from adapters.console import ConsoleConfig
 from adapters.discord.account import Account as DiscordAccount
+from adapters.discord.account import Pace as DiscordPace
 from adapters.discord.files import origin
-from adapters.discord.pace import Pace as DiscordPace
 from adapters.web import WebConfig
 from bot import logs
 from bot.agent.models.anthropic import AnthropicModel

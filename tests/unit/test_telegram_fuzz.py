@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from adapters.telegram.account import Pace
 from adapters.telegram.inbound import Identity, Ignored, album_of, normalise, press_of
 from adapters.telegram.intake import Intake
-from adapters.telegram.pace import Pace
 from adapters.telegram.presses import Presses
 from bot.channel import Inbound
 from bot.channel.kit.reassembly import Part, Pending, goes_on, whole
@@ -128,7 +128,7 @@ async def test_the_whole_intake_takes_any_batch_and_counts_what_it_drops(seed):
         presses=Presses("default", call, lambda work: work.close()),
         hear=heard.append,
         member=lambda *_: None,
-        pace=Pace(album=0, paste=0),
+        patience=Pace(album=0, paste=0),
     )
     pushed = 0
     for batch in range(100):

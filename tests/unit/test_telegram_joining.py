@@ -2,7 +2,8 @@
 
 import pytest
 
-from adapters.telegram.pace import Allowance, Pace
+from adapters.telegram.account import Pace
+from adapters.telegram.send import Allowance
 from bot.channel import Inbound, Media, ReplyTo
 from bot.channel.kit.reassembly import MAX_PARTS, Part, Pending, goes_on, whole
 
@@ -99,7 +100,7 @@ def test_a_message_alone_is_itself():
 
 def test_a_group_has_so_many_messages_a_minute(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("adapters.telegram.pace.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("adapters.telegram.send.time.monotonic", lambda: now[0])
     allowance = Allowance(3, 60)
     for _ in range(3):
         assert allowance.wait("-5") == 0
@@ -114,7 +115,7 @@ def test_a_group_has_so_many_messages_a_minute(monkeypatch):
 
 
 def test_what_is_known_of_groups_stays_bounded(monkeypatch):
-    monkeypatch.setattr("adapters.telegram.pace.REMEMBERED", 10)
+    monkeypatch.setattr("adapters.telegram.send.REMEMBERED", 10)
     allowance = Allowance()
     for chat in range(100):
         for _ in range(30):

@@ -12,6 +12,7 @@ from typing import Any, cast
 import orjson
 
 MAX_LABEL = 128  # characters of a name that are kept
+_LONGEST_NUMBER = 20  # digits of an id
 
 Json = dict[str, Any]
 
@@ -66,6 +67,21 @@ def integer(parent: Json, key: str) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if -(1 << 63) <= value < 1 << 63 else None
+
+
+def identifier(parent: Json, key: str) -> str:
+    """An id that is a number or digits, as text without zeros before it; empty when neither."""
+    value: object = parent.get(key)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value) if 0 < value < 10**_LONGEST_NUMBER else ""
+    if not isinstance(value, str) or not value.isascii() or not value.isdecimal():
+        return ""
+    return (value.lstrip("0") or "") if len(value) <= _LONGEST_NUMBER else ""
+
+
+def number(parent: Json, key: str) -> int:
+    """A number that is not negative, also when it comes as digits; 0 when it is none."""
+    return int(identifier(parent, key) or 0)
 
 
 def text(parent: Json, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Discord's ids and times: pure, and never an error."""
+"""Discord's ids and times: pure."""
 
 from __future__ import annotations
 
@@ -43,3 +43,19 @@ def moment(stamp: str) -> int | None:
     except (OverflowError, ValueError, OSError):
         return None
     return at if at > EPOCH else None
+
+
+def sent_at(number: str) -> int:
+    """When the thing with this id was made, in ms since the epoch."""
+    return (int(number) >> 22) + EPOCH
+
+
+def first_id_at(at: int) -> str:
+    """The smallest id something made at a moment (ms since the epoch) can have."""
+    return str(max(0, at - EPOCH) << 22)
+
+
+def number_in(message_id: str) -> str:
+    """The platform's number in a message id of ours, such as "12:e34" or "interaction-56"."""
+    found = message_id.partition(":")[0].rpartition("-")[2]
+    return found if found.isascii() and found.isdecimal() else ""
