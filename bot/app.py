@@ -29,8 +29,15 @@ from bot.agent.turn import RunningTurns
 from bot.agent.windows import Windows
 from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
 from bot.clock import Clock, system_clock
+from bot.commands.commander import Commander, handlers
+from bot.commands.context import ContextCommands
+from bot.commands.conversation import ConversationCommands
+from bot.commands.info import InfoCommands
+from bot.commands.link import LinkCommands
+from bot.commands.memory import MemoryCommands
 from bot.commands.menu import KNOWN, menu
-from bot.commands.registry import handlers
+from bot.commands.remind import RemindCommands
+from bot.commands.rooms import RoomCommands
 from bot.config import Config
 from bot.context import tokens
 from bot.dashboard.health import Readiness
@@ -40,9 +47,7 @@ from bot.delivery.delivery import Delivery
 from bot.gateway import digests
 from bot.gateway.admission import DAY_MS, Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
-from bot.gateway.commander import Commander
 from bot.gateway.commits import TurnCommits
-from bot.gateway.desk import GatewayDesk, PeopleDesk
 from bot.gateway.feed import TranscriptFeed
 from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
@@ -245,18 +250,28 @@ class App:
             ledger=ledger,
             channels=self.channels,
         )
-        desk = GatewayDesk(
-            running=running,
-            connections=connections,
-            models=models,
+        context = ContextCommands(
             ledger=ledger,
+            upkeep=upkeep,
             prefixes=prefixes,
             tools=toolbox.specs,
-            upkeep=upkeep,
             channels=self.channels,
         )
-        desks = PeopleDesk(directory, self.channels)
-        known = handlers(desk, memory.desk, self.reminders, desks, database)
+        info = InfoCommands(
+            models=models,
+            context=context,
+            directory=directory,
+            connections=connections.all,
+        )
+        known = handlers(
+            conversation=ConversationCommands(running, models),
+            context=context,
+            info=info,
+            memory=MemoryCommands(memory.desk, database),
+            remind=RemindCommands(self.reminders),
+            rooms=RoomCommands(self.channels),
+            link=LinkCommands(),
+        )
         commander = Commander(
             handlers=known,
             ledger=ledger,

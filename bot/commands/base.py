@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from bot.channel import Health, Inbound
-from bot.context.report import Report
+from bot.channel import Inbound
 from bot.delivery.outbox import Extra
 from bot.identity import Activation, Conversation, Link, Place
 from bot.ledger import Draft
@@ -80,42 +78,6 @@ Apply = Callable[[Draft, Session], Answer]
 """Runs inside the command's one transaction; the session is the caller's current one."""
 
 Handler = Callable[[Call], Awaitable[Apply]]
-
-
-class Desk(Protocol):
-    """What commands may ask of the running program."""
-
-    def stop_turn(self, key: str) -> bool:
-        """Stop the running turn of a key; False when none runs."""
-        ...
-
-    def health(self) -> list[tuple[str, str, Health, str]]:
-        """Each connection: channel, account, health, one sentence."""
-        ...
-
-    def default_model(self) -> str:
-        """The model that answers when a session chose none."""
-        ...
-
-    async def model_names(self) -> tuple[str, ...]:
-        """Models that can be chosen."""
-        ...
-
-    async def report(self, call: Call) -> Report:
-        """What fills the caller's conversation."""
-        ...
-
-    async def compact(self, call: Call, focus: str) -> bool:
-        """Begin to summarise the caller's conversation; False when it is too short for that."""
-        ...
-
-    def tells(self, call: Call) -> bool:
-        """Whether people are told here that a conversation gets full, by the configuration."""
-        ...
-
-    def shows_pictures(self, call: Call) -> bool:
-        """Whether the caller's channel takes a picture."""
-        ...
 
 
 def saying(words: str) -> Apply:

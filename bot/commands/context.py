@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
-from bot.channel import Attachment
-from bot.commands.base import Answer, Apply, Call, Desk, saying
+from bot.agent.models import ToolSpec
+from bot.agent.prefix import Prefixes, name_of
+from bot.channel import Attachment, Channel
+from bot.commands.base import Answer, Apply, Call, saying
 from bot.context import picture, report
+from bot.context.report import Report
 from bot.delivery.outbox import Extra
 from bot.i18n import text
-from bot.ledger import Draft
+from bot.ledger import Draft, Ledger
 from bot.sessions import store
 from bot.sessions.store import Session
+from bot.upkeep import policy
+from bot.upkeep.upkeep import Upkeep
+from bot.upkeep.usage import report_of
 
 MAX_FOCUS = 500  # characters
 
@@ -19,14 +26,35 @@ MAX_FOCUS = 500  # characters
 class ContextCommands:
     """`/context`, `/compact`, `/usage`, `/notices`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        upkeep: Upkeep,
+        prefixes: Prefixes,
+        tools: tuple[ToolSpec, ...],
+        channels: Mapping[str, Channel],
+    ) -> None:
+        self._ledger = ledger
+        self._upkeep = upkeep
+        self._prefixes = prefixes
+        self._tools = tools
+        self._channels = channels
+
+    async def report(self, call: Call) -> Report:
+        """What fills the caller's conversation."""
+        session = await self._current(call)
+        talk = await self._upkeep.talks.of(session.id, call.conversation)
+        limit = talk.room.window.tokens
+        await self._prefixes.of(talk.live, call.view, call.language, self._tools, limit)
+        return report_of(talk, name_of(call.view), talk.fill())
 
     async def context(self, call: Call) -> Apply:
         """What fills the conversation: in a list, in detail, and in a picture."""
-        found = await self._desk.report(call)
+        found = await self.report(call)
         lines = report.lines(found, call.language, call.rest.lower() == "detail")
-        if not self._desk.shows_pictures(call):
+        channel = self._channels.get(call.inbound.channel)
+        if channel is None or not channel.capabilities.attachments:
             return saying("\n".join(lines))
         sizes = [(part.name, part.tokens) for part in found.fitted() if part.tokens]
         limit = found.budget.compact_above
@@ -40,7 +68,8 @@ class ContextCommands:
 
     async def compact(self, call: Call) -> Apply:
         """Summarise the older part of the conversation, in the background."""
-        begun = await self._desk.compact(call, call.rest[:MAX_FOCUS])
+        session, focus = await self._current(call), call.rest[:MAX_FOCUS]
+        begun = await self._upkeep.compact(session, call.conversation, focus)
         return saying(text(call.language, f"command.compact.{'begun' if begun else 'nothing'}"))
 
     async def usage(self, call: Call) -> Apply:
@@ -69,7 +98,7 @@ class ContextCommands:
     async def notices(self, call: Call) -> Apply:
         """Choose whether to be told that a conversation gets full."""
         wish = _switch(call)
-        by_default = self._desk.tells(call)
+        by_default = policy.is_told(call.conversation)
 
         def apply(draft: Draft, session: Session) -> Answer:
             if wish not in {"on", "off", "later"}:
@@ -81,6 +110,10 @@ class ContextCommands:
             return Answer(text(call.language, f"command.notices.{wish}"))
 
         return apply
+
+    async def _current(self, call: Call) -> Session:
+        commit = await self._ledger.write(call.now, lambda draft: draft.current(call.place))
+        return commit.result[0]
 
 
 def _switch(call: Call) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bot.commands.base import Answer, Apply, Call, Desk, saying
+from bot.agent.models import Models
+from bot.agent.turn import RunningTurns
+from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.ledger import Draft
 from bot.sessions import compactions, store
@@ -12,8 +14,9 @@ from bot.sessions.store import Session
 class ConversationCommands:
     """`/new`, `/reset`, `/undo`, `/stop`, `/model`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, running: RunningTurns, models: Models) -> None:
+        self._running = running
+        self._models = models
 
     async def new(self, call: Call) -> Apply:
         """Begin a new conversation; the old one stays, and `/undo` goes back to it.
@@ -22,7 +25,7 @@ class ConversationCommands:
         Where nothing was said yet, there is nothing to begin: so a second press changes nothing.
         """
         first, _, rest = call.rest.partition(" ")
-        known = await self._desk.model_names() if first else ()
+        known = await self._models.names() if first else ()
         chosen = _match(first, known)
         message = rest.strip() if chosen else call.rest
 
@@ -55,14 +58,14 @@ class ConversationCommands:
 
     async def stop(self, call: Call) -> Apply:
         """Stop the reply being written; what was written so far is kept."""
-        stopped = self._desk.stop_turn(call.place.key)
+        stopped = self._running.stop(call.place.key)
         return saying(text(call.language, f"command.stop.{'done' if stopped else 'nothing'}"))
 
     async def model(self, call: Call) -> Apply:
         """Show the model, or choose another for this conversation."""
-        known = await self._desk.model_names()
+        known = await self._models.names()
         chosen = _match(call.rest, known)
-        default = self._desk.default_model()
+        default = self._models.default
 
         names = ", ".join(f"`{name}`" for name in known)
 

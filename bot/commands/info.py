@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
+from bot.agent.models import Models
 from bot.channel import Health
-from bot.commands.base import Answer, Apply, Call, Desk, saying
+from bot.clock import moment
+from bot.commands.base import Answer, Apply, Call, saying
+from bot.commands.context import ContextCommands
 from bot.commands.menu import menu
 from bot.context import report
 from bot.delivery import outbox
 from bot.i18n import text
+from bot.identity import Directory
 from bot.ledger import Draft
 from bot.sessions import search, store
-from bot.sessions.reset import Reason
 from bot.sessions.store import Session
 from bot.sessions.when import shown
-
-
-class SessionDesk(Protocol):
-    """What these commands may ask about a conversation's time."""
-
-    def ends_at(self, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
-        """When it is over by itself if nothing more is said (ms since the epoch), and why."""
-        ...
+from bot.upkeep import policy, resets
 
 
 class InfoCommands:
     """`/status`, `/whoami`, `/help`."""
 
-    def __init__(self, desk: Desk, times: SessionDesk) -> None:
-        self._desk = desk
-        self._times = times
+    def __init__(
+        self,
+        *,
+        models: Models,
+        context: ContextCommands,
+        directory: Directory,
+        connections: Callable[[], Sequence[tuple[str, str, Health, str]]],
+    ) -> None:
+        """`connections` gives channel, account, health and detail of each one."""
+        self._models = models
+        self._context = context
+        self._directory = directory
+        self._connections = connections
 
     async def status(self, call: Call) -> Apply:
         """How this conversation and the bot are doing."""
-        default = self._desk.default_model()
-        connections = self._desk.health()
-        found = await self._desk.report(call)
-        tells = self._desk.tells(call)
+        default = self._models.default
+        connections = self._connections()
+        found = await self._context.report(call)
+        tells = policy.is_told(call.conversation)
 
         def apply(draft: Draft, session: Session) -> Answer:
             lines = [
@@ -83,12 +88,12 @@ class InfoCommands:
         """When the next conversation begins by itself."""
         if session.ended_by:
             return text(call.language, "command.status.ends_now")
-        found = self._times.ends_at(session, store.taken_up_at(draft.tx, session.key))
+        since = store.taken_up_at(draft.tx, session.key)
+        found = resets.ends_at(self._directory.policy, session, since)
         if found is None:
             return text(call.language, "command.status.ends_never")
         at, why = found
-        moment = datetime.fromtimestamp(at / 1000, call.conversation.zone)
-        when = shown(call.language, moment)
+        when = shown(call.language, moment(at, call.conversation.zone))
         return text(call.language, f"command.status.ends_{why}", when=when)
 
     async def whoami(self, call: Call) -> Apply:
@@ -120,7 +125,7 @@ def last_save(call: Call, draft: Draft) -> str:
     if found is None:
         return text(call.language, "memory.never_saved")
     at, where = found
-    when = shown(call.language, datetime.fromtimestamp(at / 1000, call.conversation.zone))
+    when = shown(call.language, moment(at, call.conversation.zone))
     key = "memory.saved" if where else "memory.saved_nothing"
     return text(call.language, key, when=when, where=where)
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Protocol
 
 from cachetools import TTLCache
 
+from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
@@ -199,7 +199,7 @@ class MemoryCommands:
         """Where a passage stands, or when it was said."""
         if hit.path.endswith(layout.SUFFIX):
             return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
-        said = datetime.fromtimestamp(hit.at / 1000, call.conversation.zone)
+        said = moment(hit.at, call.conversation.zone)
         return text(call.language, "memory.said", when=f"{said:%Y-%m-%d %H:%M}")
 
     async def _show(self, call: Call, rest: str) -> Apply:

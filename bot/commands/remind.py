@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Protocol
 
+from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.ledger import Draft
@@ -38,8 +38,7 @@ class RemindCommands:
 
     async def remind(self, call: Call) -> Apply:
         """Remember to say something at a certain time."""
-        now = datetime.fromtimestamp(call.now / 1000, call.conversation.zone)
-        found = when.parse(call.rest, now)
+        found = when.parse(call.rest, moment(call.now, call.conversation.zone))
         if not isinstance(found, When):
             return saying(_explained(call, found))
         if not found.rest:
@@ -54,15 +53,15 @@ class RemindCommands:
             added = reminders.add(draft.tx, origin, found.rest, due_at, call.now)
             if added is None:
                 return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
-            moment = shown(call.language, found.at)
-            return Answer(text(call.language, "reminder.set", when=moment, text=added.text))
+            at = shown(call.language, found.at)
+            return Answer(text(call.language, "reminder.set", when=at, text=added.text))
 
         return apply
 
     async def reminders(self, call: Call) -> Apply:
         """List what waits in this conversation, or cancel one of it by its number."""
         if not call.rest:
-            return lambda draft, _session: Answer(self._list(draft, call))
+            return lambda draft, _session: Answer(_list(draft, call))
         asked = _CANCEL.fullmatch(call.rest)
         if asked is None:
             return saying(text(call.language, "reminder.usage"))
@@ -72,34 +71,35 @@ class RemindCommands:
             gone = reminders.cancel(draft.tx, call.place.key, number, call.now)
             if gone is None:
                 return Answer(text(call.language, "reminder.no_such", number=number))
-            moment = self._shown(call, gone.due_at)
-            words = text(call.language, "reminder.cancelled", when=moment, text=_quote(gone.text))
+            at = _shown(call, gone.due_at)
+            words = text(call.language, "reminder.cancelled", when=at, text=_quote(gone.text))
             return Answer(words)
 
         return apply
 
-    def _list(self, draft: Draft, call: Call) -> str:
-        waiting = reminders.of_key(draft.tx, call.place.key)
-        if not waiting:
-            return text(call.language, "reminder.none")
-        lines = [text(call.language, "reminder.list"), ""]
-        lines += [
-            text(
-                call.language,
-                "reminder.item",
-                number=number,
-                when=self._shown(call, each.due_at),
-                text=_quote(each.text),
-            )
-            for number, each in enumerate(waiting[:MAX_SHOWN], start=1)
-        ]
-        if len(waiting) > MAX_SHOWN:
-            lines += ["", text(call.language, "reminder.more", count=len(waiting) - MAX_SHOWN)]
-        return "\n".join((*lines, "", text(call.language, "reminder.how")))
 
-    def _shown(self, call: Call, at: int) -> str:
-        moment = datetime.fromtimestamp(at / 1000, call.conversation.zone)
-        return shown(call.language, moment)
+def _list(draft: Draft, call: Call) -> str:
+    waiting = reminders.of_key(draft.tx, call.place.key)
+    if not waiting:
+        return text(call.language, "reminder.none")
+    lines = [text(call.language, "reminder.list"), ""]
+    lines += [
+        text(
+            call.language,
+            "reminder.item",
+            number=number,
+            when=_shown(call, each.due_at),
+            text=_quote(each.text),
+        )
+        for number, each in enumerate(waiting[:MAX_SHOWN], start=1)
+    ]
+    if len(waiting) > MAX_SHOWN:
+        lines += ["", text(call.language, "reminder.more", count=len(waiting) - MAX_SHOWN)]
+    return "\n".join((*lines, "", text(call.language, "reminder.how")))
+
+
+def _shown(call: Call, at: int) -> str:
+    return shown(call.language, moment(at, call.conversation.zone))
 
 
 def _explained(call: Call, problem: Problem) -> str:

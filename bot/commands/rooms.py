@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
 
+import structlog
+
+from bot.channel import Admins, Channel
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.identity import Activation
@@ -14,20 +17,14 @@ from bot.sessions.store import Session
 
 _WISHES: dict[str, Activation] = {"mention": "mention", "always": "always"}
 
-
-class RoomDesk(Protocol):
-    """What this command may ask of the running program."""
-
-    async def may_manage(self, call: Call) -> bool:
-        """Whether the caller looks after the room."""
-        ...
+log = structlog.get_logger(__name__)
 
 
 class RoomCommands:
     """`/activation`."""
 
-    def __init__(self, desk: RoomDesk) -> None:
-        self._desk = desk
+    def __init__(self, channels: Mapping[str, Channel]) -> None:
+        self._channels = channels
 
     async def activation(self, call: Call) -> Apply:
         """Show when the bot answers in a room, or choose it."""
@@ -38,7 +35,7 @@ class RoomCommands:
             here = call.conversation
             now = "always" if is_always(here.settings, here.activation) else "mention"
             return saying(text(call.language, f"rooms.now_{now}"))
-        if not await self._desk.may_manage(call):
+        if not await self._may_manage(call):
             return saying(text(call.language, "rooms.not_admin"))
         key = call.place.key
 
@@ -47,3 +44,16 @@ class RoomCommands:
             return Answer(text(call.language, f"rooms.set_{wish}"), activation=wish)
 
         return apply
+
+    async def _may_manage(self, call: Call) -> bool:
+        """True when the caller looks after the room: its admins do, and the owner."""
+        if call.conversation.is_owner:
+            return True
+        channel = self._channels.get(call.inbound.channel)
+        if not isinstance(channel, Admins):
+            return False
+        try:
+            return await channel.is_admin(call.inbound.address, call.inbound.sender)
+        except Exception as error:  # noqa: BLE001 - who is not known to be one is none
+            log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
+            return False

@@ -16,11 +16,11 @@ import structlog
 from bot import codes
 from bot.channel import Address, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
+from bot.commands.commander import Commander
 from bot.commands.menu import menu
 from bot.errors import StorageError
 from bot.gateway import pairing
 from bot.gateway.admission import Admission, void_codes
-from bot.gateway.commander import Commander
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import Conversation, Parsed, Verdict

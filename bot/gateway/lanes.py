@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from bot.clock import Clock
+from bot.commands.commander import Commander
 from bot.config import SessionConfig
 from bot.errors import StorageError
 from bot.gateway.admission import Admitted
 from bot.gateway.attempts import Attempts, is_hopeless
-from bot.gateway.commander import Commander
 from bot.i18n import text
 from bot.identity import Directory
 from bot.ledger import Ledger

@@ -1,4 +1,7 @@
-"""Runs commands: one transaction changes, answers, notes it in the transcript, and is done."""
+"""The commands there are, and how one runs.
+
+One transaction changes, answers, notes it in the transcript, and is done.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,13 @@ from bot.agent.turn import RunningTurns
 from bot.channel import Inbound
 from bot.clock import Clock
 from bot.commands.base import Answer, Apply, Call, Handler, saying
+from bot.commands.context import ContextCommands
+from bot.commands.conversation import ConversationCommands
+from bot.commands.info import InfoCommands
+from bot.commands.link import LinkCommands
+from bot.commands.memory import MemoryCommands
+from bot.commands.remind import RemindCommands
+from bot.commands.rooms import RoomCommands
 from bot.i18n import text
 from bot.identity import Conversation, Directory, Parsed
 from bot.identity.message import command_of, is_abort, parse
@@ -22,6 +32,41 @@ from bot.sessions.inbox import Waiting
 from bot.upkeep.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
+
+
+def handlers(
+    *,
+    conversation: ConversationCommands,
+    context: ContextCommands,
+    info: InfoCommands,
+    memory: MemoryCommands,
+    remind: RemindCommands,
+    rooms: RoomCommands,
+    link: LinkCommands,
+) -> Mapping[str, Handler]:
+    """Every command's handler, by name; "start" is what Telegram sends first."""
+    return {
+        "new": conversation.new,
+        "reset": conversation.new,
+        "undo": conversation.undo,
+        "stop": conversation.stop,
+        "memory": memory.memory,
+        "whosees": memory.whosees,
+        "remind": remind.remind,
+        "reminders": remind.reminders,
+        "model": conversation.model,
+        "context": context.context,
+        "compact": context.compact,
+        "usage": context.usage,
+        "notices": context.notices,
+        "activation": rooms.activation,
+        "link": link.link,
+        "unlink": link.unlink,
+        "status": info.status,
+        "whoami": info.whoami,
+        "help": info.help,
+        "start": info.help,
+    }
 
 
 class Commander:
