@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from bot import errors
-from bot.channel import Address, Channel, Piece
+from bot.channel import Address, Channel, Outbound, Piece
 from bot.clock import Clock
 from bot.delivery import outbox
 from bot.delivery.outbox import Queue
@@ -101,23 +101,19 @@ class Delivery:
     async def _send_next(self, queue: Queue, backlog: Backlog[outbox.Letter]) -> None:
         await self._open.wait()
         async with self._turns.setdefault(queue.address, asyncio.Lock()):
-            await self._send_one(queue.address, backlog)
-
-    async def _send_one(self, address: Address, backlog: Backlog[outbox.Letter]) -> None:
-        for letter in backlog.take():
-            channel = self._channels.get(address.channel)
-            if channel is None:
-                await self._park(letter, "this channel is not running", again=True)
-                continue
-            try:
-                await self._send(channel, letter)
-            except Parked as exc:
-                await self._park(letter, str(exc), again=letter.tries < LAST_TRIES)
-            except errors.SendRefused as exc:
-                await self._refused(letter, str(exc))
-            except errors.ChatMoved as exc:
-                await self._move(letter, exc.chat, backlog)
-                return
+            for letter in backlog.take():
+                channel = self._channels.get(queue.address.channel)
+                if channel is None:
+                    await self._park(letter, "this channel is not running", again=True)
+                    continue
+                try:
+                    await self._send(channel, letter)
+                except Parked as exc:
+                    await self._park(letter, str(exc), again=letter.tries < LAST_TRIES)
+                except errors.SendRefused as exc:
+                    await self._refused(letter, str(exc))
+                except errors.ChatMoved as exc:
+                    await self._move(letter, exc.chat, backlog)
 
     async def _send(self, channel: Channel, letter: outbox.Letter) -> None:
         pieces = await _rendered(channel, letter)
@@ -152,7 +148,8 @@ class Delivery:
             bugs += not isinstance(error, errors.SendTransient)
             if bugs >= MAX_BUGS:
                 raise errors.SendRefused(f"given up after {type(error).__name__}") from error
-            await self._note_tries(letter, tries)
+            with suppress(errors.StorageError):  # it is tried more often then
+                await self._database.write(lambda tx, n=tries: outbox.tried(tx, letter.id, n))
             held = tries >= PARK_TRIES and not letter.parked
             if letter.parked or tries >= GIVE_UP_TRIES:
                 raise Parked(type(error).__name__) from error
@@ -238,10 +235,6 @@ class Delivery:
         log.warning("delivery.parked", channel=channel, letter=letter.id, result=result)
         self._metrics.parked.labels(channel, result).inc()
 
-    async def _note_tries(self, letter: outbox.Letter, tries: int) -> None:
-        with suppress(errors.StorageError):  # it is tried more often then
-            await self._database.write(lambda tx: outbox.tried(tx, letter.id, tries))
-
     async def _count_unsent(self) -> None:
         with suppress(errors.StorageError):
             self._metrics.unsent.set(await self._database.read(outbox.waiting_again))
@@ -265,12 +258,23 @@ class Delivery:
 
 
 async def _rendered(channel: Channel, letter: outbox.Letter) -> Sequence[Piece]:
-    """The pieces a text is sent as; none when it is only white space.
+    """The pieces a text is sent as, with what can be shown there; none of only white space.
 
     Raises:
         SendRefused: nothing of it can be shown, or the channel cannot make pieces of it.
     """
-    outbound = letter.outbound(channel.capabilities)
+    able, extra = channel.capabilities, letter.extra
+    outbound = Outbound(
+        id=letter.entry or f"letter-{letter.id}",
+        address=letter.address,
+        text=letter.text,
+        kind=letter.kind,
+        reply_to=letter.reply_to,
+        at=letter.created_at,
+        buttons=extra.buttons if able.buttons else (),
+        attachments=extra.attachments if able.attachments else (),
+        draft=extra.draft,
+    )
     if not outbound.text.strip() and not outbound.attachments:
         return ()
     try:
