@@ -187,8 +187,6 @@ def _move_rows(tx: Transaction, key: str, everybody: Ids) -> None:
             tx.execute(f"UPDATE {table} SET key = ? WHERE {who} = ?", (longer, id_))
             if table == "reminders":
                 lasting.keep(tx, table, id_)
-            if table == "reminders":
-                lasting.keep(tx, "reminders", id_)
 
 
 def _ids_said(body: str) -> Iterable[str]:

@@ -70,6 +70,8 @@ class MediaReader:
 
     async def read(self, inbound: Inbound, session_id: str, window: int, person: str) -> Contents:
         """The pictures and texts of a person's message; never raises, never late."""
+        if not inbound.media:
+            return Contents()
         channel = self._channels.get(inbound.channel)
         if channel is None or not channel.capabilities.files or not isinstance(channel, Files):
             return Contents()

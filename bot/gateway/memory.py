@@ -118,7 +118,7 @@ class GatewayMemoryDesk:
 
 
 class OwnerMemory:
-    """`bot.dashboard.memory.MemorySearch`: the owner's view, for whoever holds the token."""
+    """`bot.dashboard.api.MemorySearch`: the owner's view, for whoever holds the token."""
 
     def __init__(self, desk: GatewayMemoryDesk, view: MemoryView) -> None:
         self._desk = desk

@@ -84,7 +84,10 @@ class Requests:
         inbounds = [row.inbound for row in rows]
         context = self._context(talk, inbounds, watch)
         prefix = await self._prefixes.of(live, context.view, language, self._tools, limit)
-        contents = [await self._contents(row, limit) for row in rows]
+        contents = [
+            await self._media.read(row.inbound, row.session_id, limit, row.conversation.person)
+            for row in rows
+        ]
         messages = [
             self._message(row, came, live.conversation.shown)
             for row, came in zip(rows, contents, strict=True)
@@ -93,7 +96,11 @@ class Requests:
             words = "\n".join(inbound.shown for inbound in inbounds)
             opened = await self._opening(words, live, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
-        context.memory.seen = (*_history(talk), *messages)
+        history = live.conversation.messages
+        if talk.conversation.sender_after(live.session.sender) == MANY:
+            # In a direct chat that several people share, none of it is said by who writes now.
+            history = provenance.as_others(history)
+        context.memory.seen = (*history, *messages)
         arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
         fill = talk.fill()
         if self._prune(talk, fill.used + arriving):
@@ -190,13 +197,6 @@ class Requests:
         context.memory.recalled.extend(passages(opening.quoted))
         return (opening.note,)
 
-    async def _contents(self, row: Waiting, window: int) -> media.Contents:
-        """The files of a message, as far as the model can take them."""
-        if not row.inbound.media:
-            return media.Contents()
-        person = row.conversation.person
-        return await self._media.read(row.inbound, row.session_id, window, person)
-
     def _message(self, row: Waiting, came: media.Contents, shown: Sequence[Message]) -> Message:
         """A person's message as the model sees it: notes, what came with it, their words.
 
@@ -215,16 +215,6 @@ class Requests:
         beside = (Text(words, note=True, origin=origin) for words, origin in notes if words)
         said = (Text(inbound.text, origin="person"),) if inbound.text else ()
         return Message("user", (*beside, *came.blocks, *said))
-
-
-def _history(talk: Talk) -> Sequence[Message]:
-    """What the model was shown before.
-
-    In a direct chat that several people share, none of it counts as said by who writes now.
-    """
-    messages = talk.live.conversation.messages
-    is_shared = talk.conversation.sender_after(talk.live.session.sender) == MANY
-    return provenance.as_others(messages) if is_shared else messages
 
 
 def _answered(reply: ReplyTo | None, shown: Sequence[Message]) -> list[tuple[str, Whose]]:
