@@ -40,8 +40,7 @@ from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.config import Config
 from bot.context import tokens
-from bot.dashboard.health import Readiness
-from bot.dashboard.memory import MemoryPages
+from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.gateway import digests

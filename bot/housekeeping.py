@@ -11,7 +11,7 @@ import structlog
 from bot.channel import Health
 from bot.clock import Clock
 from bot.config import StorageConfig
-from bot.dashboard.health import Check, Readiness
+from bot.dashboard.api import Check, Readiness
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError

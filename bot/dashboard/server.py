@@ -16,9 +16,8 @@ from bot.channel import HttpRoutes
 from bot.channel.http import HttpServer, Limits, Refusals
 from bot.config import DashboardConfig
 from bot.dashboard import pages
-from bot.dashboard.guard import Guard, add_security_headers
-from bot.dashboard.health import HealthPages, ReadinessProvider
-from bot.dashboard.sessions import COOKIE, COOKIE_SECONDS
+from bot.dashboard.api import HealthPages, ReadinessProvider
+from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, Guard, add_security_headers
 from bot.errors import ConfigError
 
 log = structlog.stdlib.get_logger(__name__)

@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 from bot.channel.http import Limits
 from bot.config import DashboardConfig
 from bot.dashboard import Check, DashboardServer, Readiness
-from bot.dashboard.guard import SECURITY_HEADERS
-from bot.dashboard.sessions import COOKIE, NETWORKS
+from bot.dashboard.guard import COOKIE, NETWORKS, SECURITY_HEADERS
 from bot.errors import ConfigError
 from tests.support import PATIENCE
 
@@ -109,7 +108,7 @@ async def test_readiness_names_every_check(state: str, status: int) -> None:
 
 
 async def test_readiness_that_fails_or_hangs_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.dashboard.health.READINESS_TIMEOUT", 0.05)
+    monkeypatch.setattr("bot.dashboard.api.READINESS_TIMEOUT", 0.05)
     forever = asyncio.Event()
 
     async def fails() -> Readiness:

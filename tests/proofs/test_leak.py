@@ -832,7 +832,7 @@ def a_log_quotes(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_page_tells_more(patch: pytest.MonkeyPatch) -> None:
-    from bot.dashboard.memory import MemoryPages
+    from bot.dashboard.api import MemoryPages
 
     async def leaky(self: MemoryPages, request: web.Request) -> web.Response:
         found = await self._memory._desk._index.search(  # type: ignore[attr-defined]

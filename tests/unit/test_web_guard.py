@@ -9,18 +9,20 @@ from hypothesis import strategies as st
 
 from bot.config import DashboardConfig
 from bot.dashboard import Check, Readiness
-from bot.dashboard.guard import Guard, host_of, is_loopback
-from bot.dashboard.server import Listening
-from bot.dashboard.sessions import (
+from bot.dashboard.guard import (
     BUCKETS,
     COOKIE_SECONDS,
     FIRST_DELAY,
     LONGEST_DELAY,
     NETWORKS,
     Failures,
+    Guard,
     Tokens,
     delay_of,
+    host_of,
+    is_loopback,
 )
+from bot.dashboard.server import Listening
 from bot.errors import ConfigError
 from tests.support import changed_anywhere
 
