@@ -138,6 +138,8 @@ class Presence:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._draft_task is not None:
+            await asyncio.sleep(0)  # what a fast model has said is shown as well
         tasks = [task for task in (self._typing_task, self._draft_task) if task is not None]
         for task in tasks:
             task.cancel()
