@@ -147,6 +147,12 @@ class Conversation:
         self.is_reported, self._reported, self._since = False, 0, 0
 
 
+def tool_names(messages: Iterable[Message]) -> dict[str, str]:
+    """The name of the tool of each call, by the call's id."""
+    blocks = (block for message in messages for block in message.blocks)
+    return {block.id: block.name for block in blocks if isinstance(block, ToolUse)}
+
+
 def size_of(message: Message, count: Count = tokens.estimate) -> int:
     """About how many tokens a message is, notes beside it included."""
     size = 0

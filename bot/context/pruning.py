@@ -12,13 +12,14 @@ when that is cold, and what was pruned is best sent that way until the next comp
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from bot.config import PruningConfig
 from bot.context import tokens
-from bot.messages import Message, Opaque, Picture, ToolResult, ToolUse
+from bot.context.conversation import tool_names
+from bot.messages import Message, Opaque, Picture, ToolResult
 
 Pruned = dict[int, Message]
 """What stands in a request instead of the messages at these places."""
@@ -56,19 +57,12 @@ def is_due(used: int, full: int, *, idle_ms: int, ttl_minutes: float) -> bool:
     return used > full or idle_ms >= ttl_minutes * _MINUTE
 
 
-def names_of(messages: Sequence[Message]) -> dict[str, str]:
-    """The name of the tool of each call, by the call's id."""
-    blocks = (block for message in messages for block in message.blocks)
-    return {block.id: block.name for block in blocks if isinstance(block, ToolUse)}
-
-
 def prune(
     messages: Sequence[Message],
     sizes: Sequence[int],
     *,
     window: int,
     config: PruningConfig,
-    tool_names: Mapping[str, str] | None = None,
     reference: Callable[[str], str] = lambda _: "",
 ) -> Pruned:
     """The messages to replace in a request, by their place.
@@ -78,13 +72,12 @@ def prune(
         sizes: about how many tokens each of them is.
         window: in tokens.
         config: what may be shortened.
-        tool_names: the tool of each call by the call's id; by default from the messages.
         reference: what of a result stays readable in any case, such as where all of it is kept.
     """
     total = sum(sizes)
     if not config.enabled or _below(total, window, SOFT_RATIO):
         return {}
-    names = names_of(messages) if tool_names is None else tool_names
+    names = tool_names(messages)
     results = [
         result
         for result in _prunable(messages, config.keep_turns)
@@ -101,11 +94,6 @@ def prune(
             kept = _reference(result.before.text, reference)
             total -= _shorten(result, f"{CLEARED}\n{kept}" if kept else CLEARED)
     return _replaced(messages, results)
-
-
-def apply(messages: Sequence[Message], pruned: Mapping[int, Message]) -> list[Message]:
-    """The messages as a request carries them."""
-    return [pruned.get(index, message) for index, message in enumerate(messages)]
 
 
 def _below(total: int, window: int, ratio: tuple[int, int]) -> bool:

@@ -10,7 +10,7 @@ from bot.agent.models import ToolSpec, Usage
 from bot.agent.prefix import tools_of
 from bot.agent.windows import Room
 from bot.context import budget, report, tokens
-from bot.context.conversation import PICTURE_TOKENS
+from bot.context.conversation import PICTURE_TOKENS, tool_names
 from bot.context.report import Part, Report
 from bot.facts import Quoted
 from bot.i18n import text
@@ -66,7 +66,7 @@ def _weight(tool: ToolSpec) -> int:
 def _of_messages(messages: Sequence[Message]) -> list[Part]:
     recalled = said = 0
     results: dict[str, int] = {}
-    names: dict[str, str] = {}
+    names = tool_names(messages)
     for message in messages:
         for block in message.blocks:
             match block:
@@ -74,8 +74,7 @@ def _of_messages(messages: Sequence[Message]) -> list[Part]:
                     recalled += tokens.estimate(words)
                 case Text(words):
                     said += tokens.estimate(words)
-                case ToolUse(id_, name, arguments):
-                    names[id_] = name
+                case ToolUse(_, name, arguments):
                     said += tokens.estimate(f"{name} {arguments}")
                 case ToolResult(id_, words):
                     name = names.get(id_, "?")

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from bot.config import PruningConfig
 from bot.context import tokens
-from bot.context.pruning import CLEARED, apply, is_due, names_of, prune
+from bot.context.conversation import tool_names
+from bot.context.pruning import CLEARED, is_due, prune
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 
 DEFAULTS = PruningConfig()
@@ -43,6 +44,10 @@ def sizes_of(messages: list[Message]) -> list[int]:
         )
         for message in messages
     ]
+
+
+def apply(messages: list[Message], changed: dict[int, Message]) -> list[Message]:
+    return [changed.get(index, message) for index, message in enumerate(messages)]
 
 
 def pruned(
@@ -223,11 +228,10 @@ def test_tools_may_be_allowed_and_denied(allow, deny, shortened):
 def test_the_answer_to_no_known_call_stays():
     messages = after(answer("x" * FULL, "unknown"))
     assert pruned(messages) == messages
-    assert pruned(messages, tool_names={"unknown": "search"}) != messages
 
 
 def test_names_come_from_the_calls():
-    assert names_of([said(), call("a", "b"), call("c", name="get")]) == {
+    assert tool_names([said(), call("a", "b"), call("c", name="get")]) == {
         "a": "search",
         "b": "search",
         "c": "get",
@@ -363,7 +367,7 @@ def test_what_is_protected_stays(messages, config, window):
     changed = prune(messages, sizes_of(messages), window=window, config=config)
     replies = [n for n, message in enumerate(messages) if message.role == "assistant"]
     first = next((n for n, m in enumerate(messages) if m.role == "user" and m.text), None)
-    names = names_of(messages)
+    names = tool_names(messages)
     for index, message in changed.items():
         assert first is not None
         assert first < index < replies[-config.keep_turns]
