@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +15,10 @@ from weakref import WeakKeyDictionary
 from bot.app import App, Parts
 from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
 from bot.config import Config
+from bot.context import quoting
 from bot.errors import ChannelError
 from bot.memory.search import Searcher
+from bot.messages import Message
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel
 
@@ -129,6 +131,11 @@ def make_config(folder: Path, **sections: Any) -> tuple[Config, dict[str, Channe
         **sections,
     }
     return config_model(plugins).model_validate(data), plugins
+
+
+def rendered(messages: Sequence[Message]) -> str:
+    """Messages as text for a model, each line quoted."""
+    return quoting.render(each for said in quoting.spoken(messages) for each in said)
 
 
 def changed_anywhere(secret: str) -> list[str]:

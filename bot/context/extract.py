@@ -9,17 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from bot.clock import MONTH_NAME, month_of
 from bot.context import tokens
+from bot.context.quoting import Said, Who, clipped
 from bot.storage import fulltext
 
-Who = Literal[
-    "person", "other", "assistant", "note", "call", "result", "failure", "summary", "memory"
-]
-
-LONGEST = 320  # characters of one sentence that is kept
 LONGEST_MESSAGE = 4_000  # characters; what is longer was pasted, not said
 ALIKE = 0.8  # share of common words from which two sentences say the same
 QUOTED = 20  # characters; longer words in quotation marks are somebody else's
@@ -176,14 +172,6 @@ _LABELS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """Words and whose they are; `summary` is what stands for earlier words."""
-
-    who: Who
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Candidate:
     place: int
     text: str
@@ -238,12 +226,6 @@ def names(sentence: str) -> list[str]:
     ]
     bare = (name.removesuffix("'s").removesuffix("’s") for name in found)
     return [name for name in bare if len(name) > 1 and not _is_common(name)]
-
-
-def clipped(text: str, length: int = LONGEST) -> str:
-    """A text on one line, of at most `length` characters."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else f"{flat[: length - 1]}…"
 
 
 def words(text: str) -> frozenset[str]:

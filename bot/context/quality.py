@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bot.context import compaction, extract
-from bot.context.extract import Said
+from bot.context import extract
+from bot.context.quoting import Said, clipped, spoken
 from bot.messages import Message
 from bot.storage import fulltext
 
@@ -68,14 +68,9 @@ def verdict(dropped: Sequence[Message], summary: str, previous: str = "") -> Ver
     return Verdict(lacking[:MAX_MISSING], len(items))
 
 
-def missing(dropped: Sequence[Message], summary: str) -> list[str]:
-    """What of the dropped messages a summary lacks, most important first."""
-    return [item.text for item in verdict(dropped, summary).missing]
-
-
 def wanted(dropped: Sequence[Message], previous: str = "") -> list[tuple[str, Item]]:
     """The things that should not get lost, each with its kind, most important first."""
-    said = [each for one in compaction.spoken(dropped) for each in one if each.who in _WEIGHT]
+    said = [each for one in spoken(dropped) for each in one if each.who in _WEIGHT]
     before = [Said("summary", previous)] if previous else []
     weights: dict[tuple[str, str], float] = {}
     items: dict[tuple[str, str], Item] = {}
@@ -87,7 +82,7 @@ def wanted(dropped: Sequence[Message], previous: str = "") -> list[tuple[str, It
             for kind, text in _things(sentence):
                 key = (kind, text.casefold())
                 weights[key] = weights.get(key, 0.0) + _WEIGHT[each.who] * _KIND[kind]
-                items[key] = Item(text, extract.clipped(sentence, CONTEXT))
+                items[key] = Item(text, clipped(sentence, CONTEXT))
     for question in _open_questions(said):
         key = ("question", question.casefold())
         weights[key] = weights.get(key, 0.0) + _WEIGHT["person"] * _KIND["question"]
@@ -145,7 +140,7 @@ def _open_questions(said: Sequence[Said]) -> Iterator[str]:
         elif each.who == "assistant":
             unanswered = reply is None
         if unanswered:
-            yield extract.clipped(questions[-1], CONTEXT)
+            yield clipped(questions[-1], CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)

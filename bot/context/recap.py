@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
+from typing import Literal
 
+from bot.context.quoting import clipped
 from bot.facts import Speaker
 from bot.sessions.entries import Entry
 
@@ -45,24 +47,19 @@ def recap(
     if not said:
         return None
     ended = datetime.fromtimestamp(said[-1].at / 1000, zone)
-    earlier = _clipped_lines(earlier, int(characters * EARLIER_SHARE))
+    earlier = _fit(earlier.strip().splitlines(), int(characters * EARLIER_SHARE), drop=-1)
     left = characters - len(earlier)
     room = left * 2 // 3
     each = min(TAIL_LENGTH, room // TAIL)
-    turns = [_turn(entry, each) for entry in said[-TAIL:]]
+    turns: list[tuple[Speaker, str]] = []
+    for entry in said[-TAIL:]:
+        who: Speaker = "person" if entry.role == "user" else "you"
+        turns.append((who, clipped(entry.text, max(1, each - len(f"{who}: ") - 1))))  # a line break
     while turns and sum(len(who) + len(words) + 3 for who, words in turns) > room:
         del turns[0]
     found = Recap(f"{ended:%Y-%m-%d %H:%M}", "", tuple(turns))
-    exchanges = _fit(_exchanges(said[:-TAIL]), left - len(found.tail))
+    exchanges = _fit(_exchanges(said[:-TAIL]), left - len(found.tail), drop=0)
     return replace(found, summary="\n".join(part for part in (earlier, exchanges) if part))
-
-
-def _clipped_lines(text: str, characters: int) -> str:
-    """The first lines of a text, as many as have room."""
-    kept = text.strip().splitlines()
-    while kept and sum(len(line) + 1 for line in kept) > characters:
-        kept.pop()
-    return "\n".join(kept)
 
 
 def _exchanges(said: Sequence[Entry]) -> list[str]:
@@ -73,31 +70,18 @@ def _exchanges(said: Sequence[Entry]) -> list[str]:
             continue
         following = said[number + 1] if number + 1 < len(said) else None
         answer = following.text if following is not None and following.role == "assistant" else ""
-        asked = _clipped(entry.text, LINE_LENGTH)
-        lines.append(f"- {asked} → {_first_sentence(answer)}" if answer else f"- {asked}")
+        first = _SENTENCE_END.split(answer.strip(), maxsplit=1)[0]
+        asked = f"- {clipped(entry.text, LINE_LENGTH)}"
+        lines.append(f"{asked} → {clipped(first, LINE_LENGTH)}" if answer else asked)
     if len(lines) > FIRST + LAST:
         left_out = len(lines) - FIRST - LAST
         lines = [*lines[:FIRST], f"- … {left_out} more …", *lines[-LAST:]]
     return lines
 
 
-def _turn(entry: Entry, length: int) -> tuple[Speaker, str]:
-    who: Speaker = "person" if entry.role == "user" else "you"
-    return who, _clipped(entry.text, max(1, length - len(f"{who}: ") - 1))  # and a line break
-
-
-def _first_sentence(text: str) -> str:
-    return _clipped(_SENTENCE_END.split(text.strip(), maxsplit=1)[0], LINE_LENGTH)
-
-
-def _clipped(text: str, length: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else f"{flat[: length - 1]}…"
-
-
-def _fit(lines: Sequence[str], characters: int) -> str:
-    """The lines, without the oldest ones when they are more than `characters`."""
+def _fit(lines: Sequence[str], characters: int, *, drop: Literal[0, -1]) -> str:
+    """The lines, without as many as have no room: the first ones (0) or the last ones (-1)."""
     kept = list(lines)
     while kept and sum(len(line) + 1 for line in kept) > characters:
-        del kept[0]
+        del kept[drop]
     return "\n".join(kept)

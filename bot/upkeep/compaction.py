@@ -6,7 +6,8 @@ so it can be put in at any time; when it cannot, the history stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Literal
 
 import structlog
@@ -15,12 +16,12 @@ from cachetools import LRUCache
 from bot.channel import Button, Channel
 from bot.clock import Clock
 from bot.config import ContextConfig
-from bot.context import compaction, report
+from bot.context import report
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
 from bot.ledger import Draft, Ledger
-from bot.messages import Whose, mixture
+from bot.messages import Message, ToolResult, Whose, mixture
 from bot.metrics import Metrics
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
@@ -34,9 +35,49 @@ Outcome = Literal["done", "nothing", "failed"]
 Why = Literal["full", "wished", "forced"]
 """It is full, its person wishes it, or the model takes no more."""
 
+KEPT_SHARE = 0.5  # of the window; when the last turns are more than this, fewer stay whole
+LEAST_TOKENS = 200  # a summary of less than this would be no shorter
 MAX_FAILED = 10_000  # conversations whose failed compaction is remembered
 
 log = structlog.get_logger(__name__)
+
+
+def where_to_cut(
+    messages: Sequence[Message],
+    sizes: Sequence[int],
+    *,
+    window: int,
+    keep_recent: int,
+    keep_turns: int,
+) -> int | None:
+    """How many messages are to be summarised; None when there is nothing to. Pure.
+
+    A cut is always before something a person said, so that no tool result loses its call.
+
+    The last `keep_turns` turns stay whole, and more of them as long as they come to no more than
+    `keep_recent` tokens (0: no more than those turns). When they alone would fill half of the
+    window, fewer stay, but at least one.
+    """
+    cuts = [n for n, message in enumerate(messages) if _can_begin(message)]
+    # Messages that waited together are one turn.
+    turns = [n for n in cuts if n == 0 or not _can_begin(messages[n - 1])]
+    if not turns:
+        return None
+    # What each message and all after it come to; one more, 0, for the end.
+    tails = [*accumulate(reversed(sizes), initial=0)][::-1]
+    found = turns[max(0, len(turns) - max(1, keep_turns))]
+    found = min([found, *(n for n in turns if tails[n] <= keep_recent)])
+    most = int(window * KEPT_SHARE)
+    if tails[found] > most:  # later: between turns, else anywhere, else before the last turn
+        small = (n for n in (*turns, *cuts) if n > found and tails[n] <= most)
+        found = next(small, max(found, turns[-1]))
+    return found if tails[0] - tails[found] >= LEAST_TOKENS else None
+
+
+def _can_begin(message: Message) -> bool:
+    """Whether a conversation can begin here: a person speaks, and no tool's answer is among it."""
+    answers = any(isinstance(block, ToolResult) for block in message.blocks)
+    return message.begins_turn and not answers
 
 
 class Compactions:
@@ -73,7 +114,7 @@ class Compactions:
         turns = self._config.compaction.keep_turns
         tries = [(0, turns)] if why == "wished" else [(room.budget.keep_recent, turns), (0, turns)]
         for keep_recent, keep_turns in [*tries, (0, 1)] if why == "forced" else tries:
-            cut = compaction.cut(
+            cut = where_to_cut(
                 conversation.shown,
                 conversation.sizes,
                 # In the tokens that messages are weighed in, not in the model's own.
@@ -161,6 +202,7 @@ class Compactions:
         origin = mixture(frozenset[Whose]({conversation.summary_origin}).union(*summarised))
         made = Compaction(summary, first_kept, before.used, cut, session.compaction, origin)
         language, address = talk.conversation.language, talk.conversation.address
+        key = "receipt.plain" if compacted.plain else "receipt.compacted"
 
         def work(draft: Draft) -> bool:
             current = store.get(draft.tx, session.id)
@@ -170,7 +212,16 @@ class Compactions:
                 return False
             entry = draft.append(session.id, [compactions.entry_of(made)])[-1]
             compactions.apply(draft.tx, session.id, entry, after)
-            words = _receipt(language, compacted, before, after, saved=current.saved, again=again)
+            words = text(
+                language,
+                f"{key}_saved" if current.saved else key,
+                messages=cut,
+                before=report.grouped(before.used),
+                after=report.grouped(after),
+                where=current.saved,
+            )
+            if again:
+                words = f"{text(language, 'receipt.again')}\n{words}"
             if tells and not current.ended_by:
                 undo = undo_button(language)
                 draft.say(
@@ -202,19 +253,3 @@ class Compactions:
 def undo_button(language: str) -> Extra:
     """The button below whatever can be taken back."""
     return Extra((Button(text(language, "button.undo"), "/undo"),))
-
-
-def _receipt(
-    language: str, made: Compacted, before: Fill, after: int, *, saved: str, again: bool
-) -> str:
-    """What became of the older part, and why it was done `again`, if it was."""
-    key = "receipt.plain" if made.plain else "receipt.compacted"
-    words = text(
-        language,
-        f"{key}_saved" if saved else key,
-        messages=made.messages,
-        before=report.grouped(before.used),
-        after=report.grouped(after),
-        where=saved,
-    )
-    return f"{text(language, 'receipt.again')}\n{words}" if again else words

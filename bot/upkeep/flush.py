@@ -22,10 +22,10 @@ from bot.agent.turn import Turn, TurnRequest
 from bot.channel import Channel
 from bot.clock import Clock
 from bot.config import ContextConfig, FlushConfig
-from bot.context import compaction, tokens
+from bot.context import quoting, tokens
 from bot.context.conversation import Line
-from bot.context.extract import Said
 from bot.context.persona import FILE_CAP, capped, is_blank
+from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelTimeout
 from bot.facts import Quoted
 from bot.i18n import text
@@ -142,7 +142,7 @@ class Flusher:
 
     async def _flush(self, request: FlushRequest, context: ToolContext) -> ConfidantError | None:
         """Look at the conversation, in parts if it is long; the first error ends it."""
-        lines = [each for said in compaction.spoken(request.messages, OF_MEMORY) for each in said]
+        lines = [each for said in quoting.spoken(request.messages, OF_MEMORY) for each in said]
         if not any(each.who in {"person", "other"} for each in lines):
             return None
         for part in _parts(lines, int(context.window * WINDOW_SHARE)):
@@ -167,7 +167,7 @@ class Flusher:
                 model_name=request.model_name,
                 system=_system(context, await self._wishes(context)),
                 history=(),
-                messages=(Message("user", (Text(f"{compaction.render(material)}\n\n{ask}"),)),),
+                messages=(Message("user", (Text(f"{quoting.render(material)}\n\n{ask}"),)),),
                 context=context,
                 language=request.language,
                 max_tokens=request.max_tokens,
@@ -340,8 +340,8 @@ def _parts(lines: Sequence[Said], most: int) -> Iterator[list[Said]]:
     part: list[Said] = []
     size = 0
     for whole in lines:
-        (line,) = compaction.fitted([whole], most)
-        cost = tokens.estimate(compaction.render([line]))
+        (line,) = quoting.fitted([whole], most)
+        cost = tokens.estimate(quoting.render([line]))
         if part and size + cost > most:
             yield part
             part, size = [], 0

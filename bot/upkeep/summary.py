@@ -7,18 +7,18 @@ with the history as it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
-from bot.agent.models import Model, Reply, Request, Usage
+from bot.agent.models import Model, Reply, Request
 from bot.agent.replies import is_silent
-from bot.context import compaction, quality, tokens
-from bot.context.compaction import Chunk
-from bot.context.extract import Said, clipped
+from bot.context import quality, quoting, tokens
 from bot.context.quality import Item, Verdict
+from bot.context.quoting import Said, clipped
 from bot.errors import (
     CompactionFailed,
     ModelBadReply,
@@ -27,7 +27,7 @@ from bot.errors import (
     ModelRefused,
     ModelTooLarge,
 )
-from bot.messages import Message, Text
+from bot.messages import Message, Text, ToolResult, ToolUse
 
 SUMMARY_SHARE = 8  # a summary has at most an eighth of the window …
 MOST_TOKENS = 4_000  # … and at most so many tokens
@@ -37,6 +37,15 @@ ROOM = 2  # how much longer a reply may be than it was asked to be
 WORDS_PER_TOKEN = 0.7
 SHRINKS = (1.0, 0.5, 0.25)  # of the parts, when the model's service finds them too large
 FOCUS = 500  # characters
+FAILURES = 6  # failed tools that a summary names, the latest ones
+FAILURE_CAP = 160  # characters of what each said
+
+BASE_RATIO, MIN_RATIO = 0.4, 0.15  # of the window that one call is given to summarise
+STEADY = 0.1  # mean share of the window of a message, up to which the base ratio holds
+SLOPE = 2.0  # how fast the ratio falls above that
+MARGIN = 1.2  # estimates may be this much too low
+OVERSIZED = 0.5  # of the window: a message of more is summarised by itself
+MIN_SPLIT = 4  # messages; fewer are split only when they would not fit one call
 MENTIONED_SHARE = 0.4  # of the summary's length, for what it left out; in characters per token
 
 _SYSTEM = """\
@@ -102,18 +111,12 @@ class CompactRequest:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """A summary, how many messages it stands for, and how long they and it are (estimates).
+    """A summary; when it is `plain`, nobody could write one.
 
-    `tokens_before` counts the messages and the previous summary. `usage` is what it cost. When it
-    is `plain`, nobody could summarise them: a note says how many there were, after the previous
-    summary.
+    Then a note says how many messages there were, after the previous summary.
     """
 
     summary: str
-    messages: int
-    tokens_before: int
-    tokens_after: int
-    usage: Usage = field(default_factory=Usage)
     plain: bool = False
 
 
@@ -126,20 +129,17 @@ class Compactor:
         Raises:
             CompactionFailed: there is none, for whatever reason; nothing is half done.
         """
-        work = _Work(request)
         try:
             async with asyncio.timeout(request.timeout):
-                summary = await work.summary()
+                return Compacted(await _Work(request).summary())
         except (ModelError, TimeoutError, CompactionFailed) as error:
             log.warning("compaction.no_summary", error=type(error).__name__)
             if request.last_resort:
-                note = compaction.plain_note(request.previous, request.messages)
-                return work.result(note, plain=True)
+                return Compacted(plain_note(request.previous, len(request.messages)), plain=True)
             raise CompactionFailed from error
         except Exception as error:  # a mistake of ours must not cost the history either
             log.exception("compaction.broken")
             raise CompactionFailed from error
-        return work.result(summary)
 
 
 class _Work:
@@ -147,17 +147,11 @@ class _Work:
 
     def __init__(self, request: CompactRequest) -> None:
         self._request = request
-        self._lines = compaction.spoken(request.messages)
+        self._lines = quoting.spoken(request.messages)
         self._sizes = [_size(said) for said in self._lines]
         self._before = sum(request.sizes) + tokens.estimate(request.previous)
         shortest = min(MOST_TOKENS, request.window // SUMMARY_SHARE, self._before // 2)
         self._limit = max(LEAST_TOKENS, shortest)
-        self._usage = Usage()
-
-    def result(self, summary: str, *, plain: bool = False) -> Compacted:
-        """The summary with what it came to."""
-        messages, after = len(self._request.messages), tokens.estimate(summary)
-        return Compacted(summary, messages, self._before, after, self._usage, plain)
 
     async def summary(self) -> str:
         """A summary that names what matters, and what failed.
@@ -168,7 +162,7 @@ class _Work:
         """
         draft = await self._on_ladder()
         summary, lacking = await self._checked(draft)
-        failed = compaction.failures(self._request.messages)
+        failed = failures(self._lines)
         lines = [_FAILED, *(f"- {each}" for each in failed)] if failed else []
         mentioned = quality.mentioned(lacking, int(self._limit * MENTIONED_SHARE * 4))
         for extras in ((mentioned, "\n".join(lines)), (mentioned,), ()):
@@ -189,7 +183,7 @@ class _Work:
     async def _staged(self, shrink: float, *, whole: bool) -> str:
         """A summary of each part, and of those one; of a single part it is the only one."""
         asked = self._request
-        chunks = compaction.chunks(asked.messages, self._sizes, window=asked.window, shrink=shrink)
+        chunks = in_chunks(asked.messages, self._sizes, window=asked.window, shrink=shrink)
         found = (self._material(chunk, shrink, whole=whole) for chunk in chunks)
         parts = [part for part in found if part]
         before = [Said("summary", asked.previous)] if asked.previous else []
@@ -201,19 +195,21 @@ class _Work:
     def _material(self, chunk: Chunk, shrink: float, *, whole: bool) -> list[Said]:
         """What a part says; of what is far too large, its beginning and end, or only how large."""
         window = self._request.window
-        most = int(compaction.OVERSIZED * window / compaction.MARGIN * shrink)
+        most = int(OVERSIZED * window / MARGIN * shrink)
         found: list[Said] = []
         for number in range(chunk.start, chunk.end):
             size = self._sizes[number]
-            if not whole and compaction.is_oversized(size, window):
-                found.append(compaction.omitted(self._request.messages[number], size))
+            if not whole and is_oversized(size, window):
+                whose = "person" if self._request.messages[number].role == "user" else "assistant"
+                left_out = f"[A message of the {whose} of about {size} tokens is left out here.]"
+                found.append(Said("summary", left_out))
             else:
-                found += compaction.fitted(self._lines[number], most)
+                found += quoting.fitted(self._lines[number], most)
         return found
 
     async def _merged(self, parts: Sequence[Said]) -> str:
         """One summary of several, in as many rounds as their lengths need."""
-        most = compaction.chunk_tokens((), self._request.window)
+        most = chunk_tokens((), self._request.window)
         while len(parts) > 1:
             merged: list[Said] = []
             for group in _packed(parts, most):
@@ -258,7 +254,7 @@ class _Work:
         asked = [instruction.format(words=words)]
         if self._request.focus.strip():
             asked.append(_FOCUS.format(focus=clipped(self._request.focus, FOCUS)))
-        quoted = compaction.render(material)
+        quoted = quoting.render(material)
         why = ""
         for _ in range(2):
             again = [_AGAIN.format(why=why)] if why else []
@@ -288,7 +284,6 @@ class _Work:
                     reply = event
         if reply is None:
             raise ModelBadReply
-        self._usage += reply.usage
         if reply.stop == "context_full":
             raise ModelContextFull
         if reply.stop == "refusal":
@@ -304,7 +299,7 @@ def _fault(reply: Reply, text: str, material: str) -> str:
         return "it was a silent token"
     if reply.stop == "max_tokens":
         return "it was too long to be finished"
-    if len(compaction.read(text)) > 1:
+    if len(quoting.read(text)) > 1:
         return "it repeated the conversation"
     if tokens.estimate(text) > max(LEAST_TOKENS, tokens.estimate(material)):
         return "it was longer than the conversation"
@@ -324,4 +319,111 @@ def _packed(parts: Sequence[Said], most: int) -> list[list[Said]]:
 
 
 def _size(said: Sequence[Said]) -> int:
-    return tokens.estimate(compaction.render(said))
+    return tokens.estimate(quoting.render(said))
+
+
+def failures(said: Iterable[Iterable[Said]]) -> list[str]:
+    """What tools could not do, the latest ones: a summary keeps it, lest it be tried again."""
+    failed = [each.text for one in said for each in one if each.who == "failure"]
+    unique = dict.fromkeys(clipped(text, FAILURE_CAP) for text in reversed(failed))
+    return list(unique)[:FAILURES][::-1]
+
+
+def plain_note(previous: str, count: int) -> str:
+    """What stands for messages that nobody could summarise: how many, and what stood there before.
+
+    This loses sight of what they said, so it is only for whoever asks for it.
+    """
+    note = f"[{count} earlier messages could not be summarised; the transcript has them.]"
+    return f"{previous}\n\n{note}" if previous else note
+
+
+# --- in parts ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Messages `start` to, not including, `end`; `oversized` when one of them is far too large."""
+
+    start: int
+    end: int
+    tokens: int
+    oversized: bool = False
+
+
+def chunk_ratio(sizes: Sequence[int], window: int) -> float:
+    """What share of the window one call is given: less when messages are large, without a jump."""
+    if not sizes or window <= 0:
+        return BASE_RATIO
+    mean = MARGIN * sum(sizes) / len(sizes) / window
+    return min(BASE_RATIO, max(MIN_RATIO, BASE_RATIO - SLOPE * (mean - STEADY)))
+
+
+def chunk_tokens(sizes: Sequence[int], window: int, shrink: float = 1.0) -> int:
+    """How many tokens one call is given to summarise."""
+    return max(1, int(chunk_ratio(sizes, window) * window / MARGIN * shrink))
+
+
+def is_oversized(size: int, window: int) -> bool:
+    """Whether a message is too large to be summarised together with others."""
+    return size * MARGIN > OVERSIZED * window
+
+
+def in_chunks(
+    messages: Sequence[Message], sizes: Sequence[int], *, window: int, shrink: float = 1.0
+) -> tuple[Chunk, ...]:
+    """The messages in parts of about the same size, each for one call; every message in one part.
+
+    A tool call and its answer are never parted. `shrink` below 1 makes smaller parts, for a
+    summariser that found these too large.
+    """
+    found: list[Chunk] = []
+    run: list[Chunk] = []
+    normal = [size for size in sizes if not is_oversized(size, window)]
+    most = chunk_tokens(normal, window, shrink)
+    for group in _groups(messages, sizes, window):
+        if group.oversized:
+            found += _shared_out(run, most, window * shrink)
+            found.append(group)
+            run = []
+        else:
+            run.append(group)
+    return (*found, *_shared_out(run, most, window * shrink))
+
+
+def _groups(messages: Sequence[Message], sizes: Sequence[int], window: int) -> Iterator[Chunk]:
+    """The smallest parts: a message, or a tool call with what was answered."""
+    start = 0
+    calls: set[str] = set()
+    for number, message in enumerate(messages):
+        answered = {b.tool_use_id for b in message.blocks if isinstance(b, ToolResult)}
+        if number > start and not answered & calls:
+            yield _chunk(start, number, sizes, window)
+            start, calls = number, set[str]()
+        calls |= {b.id for b in message.blocks if isinstance(b, ToolUse)}
+    if messages:
+        yield _chunk(start, len(messages), sizes, window)
+
+
+def _chunk(start: int, end: int, sizes: Sequence[int], window: int) -> Chunk:
+    part = sizes[start:end]
+    return Chunk(start, end, sum(part), any(is_oversized(size, window) for size in part))
+
+
+def _shared_out(groups: Sequence[Chunk], most: int, window: float) -> list[Chunk]:
+    """Neighbouring groups joined to parts of equal shares, none of more than `most` tokens."""
+    if not groups:
+        return []
+    total = sum(group.tokens for group in groups)
+    few = groups[-1].end - groups[0].start < MIN_SPLIT
+    if total <= most or (few and total * MARGIN <= OVERSIZED * window):
+        return [Chunk(groups[0].start, groups[-1].end, total)]
+    share = total / max(2, math.ceil(total / most))
+    parts: list[Chunk] = []
+    for group in groups:
+        last = parts[-1] if parts else None
+        if last is None or last.tokens >= share or last.tokens + group.tokens > most:
+            parts.append(group)
+        else:
+            parts[-1] = Chunk(last.start, group.end, last.tokens + group.tokens)
+    return parts

@@ -21,7 +21,7 @@ from bot.agent.models.offline import OfflineModel, chore
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import FlushConfig, MemoryConfig
-from bot.context import compaction, tokens
+from bot.context import tokens
 from bot.gateway.feed import TranscriptFeed
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.files import SpaceFiles
@@ -30,10 +30,11 @@ from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.scope import MAIN_SPACE, TALK, MemoryView
 from bot.testing import ScriptedModel
+from bot.upkeep.compaction import where_to_cut
 from bot.upkeep.flush import Flusher, FlushRequest
 from bot.upkeep.summary import Compactor, CompactRequest
 from tests.fakes.brain import current, query, settled
-from tests.support import NOON, FakeClock, running, until
+from tests.support import NOON, FakeClock, rendered, running, until
 
 MESSAGES = 300
 WANTED = 38  # of 40
@@ -218,7 +219,7 @@ class Life:
 
     async def add(self, message: Message) -> None:
         self.messages.append(message)
-        self.sizes.append(tokens.estimate(compaction.rendered([message])))
+        self.sizes.append(tokens.estimate(rendered([message])))
         self.unsaved.append(message)
         if message.role == "user" or any(isinstance(b, ToolUse) for b in message.blocks):
             return  # in the middle of a turn
@@ -238,7 +239,7 @@ class Life:
         self.flushed = True
 
     async def compact(self) -> None:
-        cut = compaction.cut(
+        cut = where_to_cut(
             self.messages,
             self.sizes,
             window=WINDOW,
@@ -303,7 +304,7 @@ async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(tmp_path: Pa
     finally:
         await index.close()
     notes = "\n".join(file.read_text() for file in sorted(workspace.rglob("*.md")))
-    kept = compaction.rendered(life.messages)
+    kept = rendered(life.messages)
     sources = {
         "summary": known_in(life.summary),
         "kept tail": known_in(kept),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.context import extract, tokens
-from bot.context.extract import Said
+from bot.context.quoting import Said
 
 FACTS = [
     "My daughter is allergic to peanuts.",

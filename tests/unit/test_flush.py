@@ -17,7 +17,8 @@ from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
 from bot.agent.transcript import from_json
 from bot.config import FlushConfig
-from bot.context import compaction, tokens
+from bot.context import quoting, tokens
+from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
 from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted
 from bot.memory.files import SpaceFiles
@@ -116,7 +117,7 @@ async def test_the_model_gets_one_tool_the_persons_own_day_and_what_memory_says(
     assert "Sunday, 2026-11-22, 01:30" in sent.system
     assert TODAY in sent.system
     assert "NO_REPLY" in sent.system
-    said = compaction.read(sent.messages[0].text)
+    said = quoting.read(sent.messages[0].text)
     assert [each.text for each in said if each.who == "memory"] == [
         "MEMORY.md\n- Is a nurse",
         f"{TODAY}\n# 2026-11-22\n\n- 00:10 Has a cold",
@@ -371,8 +372,8 @@ async def test_offline_nothing_is_saved_of_small_talk(memory: Memory):
 
 
 async def test_an_offline_model_without_the_tool_says_nothing():
-    said = (compaction.Said("person", "I moved to Graz."),)
-    message = Message("user", (Text(compaction.render(said)),))
+    said = (Said("person", "I moved to Graz."),)
+    message = Message("user", (Text(quoting.render(said)),))
     asked = Request("offline", "", (message,), purpose="flush", said=said)
     events = [event async for event in OfflineModel().stream(asked)]
     assert events[-1] == replace(says("NO_REPLY"), usage=events[-1].usage)

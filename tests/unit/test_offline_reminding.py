@@ -15,8 +15,8 @@ from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.models.intent import Recall, Remember, Remind, Reminders, understand
 from bot.agent.models.offline import OfflineModel
 from bot.agent.tools.schedule_message import ScheduleMessage
-from bot.context import compaction
-from bot.context.extract import Said
+from bot.context import quoting
+from bot.context.quoting import Said
 from bot.facts import Facts, Refused, Scheduled
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import when
@@ -212,7 +212,7 @@ async def test_a_wish_to_be_reminded_is_no_memory():
     )
     talk = tuple(Said("person", text) for text in said)
     tools = (ToolSpec("memory_write", "", {}),)
-    reply = await answered(compaction.render(talk), purpose="flush", tools=tools, said=talk)
+    reply = await answered(quoting.render(talk), purpose="flush", tools=tools, said=talk)
     texts = [block.input["text"] for block in reply.message.blocks if isinstance(block, ToolUse)]
     assert texts == ["My name is Ada."]
 

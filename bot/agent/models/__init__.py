@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from bot.context.extract import Said
+from bot.context.quoting import Said
 from bot.messages import Message
 
 Purpose = Literal["chat", "flush", "summary"]
