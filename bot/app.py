@@ -20,7 +20,7 @@ from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
 from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
-from bot.agent.tools.artifacts import ArtifactGet, ResultGuard
+from bot.agent.tools.artifacts import ArtifactGet
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
@@ -235,7 +235,7 @@ class App:
                 TranscriptSearch(transcripts, elsewhere),
                 ArtifactGet(artifacts),
             ),
-            guard=ResultGuard(artifacts),
+            artifacts=artifacts,
         )
         prefixes = Prefixes(config, memory.files)
         upkeep = self._upkeep(talks, ledger, memory)

@@ -64,7 +64,8 @@ class ToolUse:
 class ToolResult:
     """What a tool answered, as text for the model: a stranger's words unless known not to be.
 
-    `facts` is the same for the engine, if it is one of the engine's own tools.
+    `facts` is the same for the engine, if it is one of the engine's own tools; `kept` is the
+    artifact that holds all of it, when the text is only its beginning and its end.
     """
 
     tool_use_id: str
@@ -72,6 +73,7 @@ class ToolResult:
     is_error: bool = False
     origin: Whose = "tool"
     facts: Facts | None = None
+    kept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,13 +75,14 @@ def to_json(block: Block) -> Mapping[str, Any]:
             return {"type": "text", "text": text, "origin": origin, **noted, **kept}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-        case ToolResult(id_, text, is_error, origin, told):
+        case ToolResult(id_, text, is_error, origin, told, kept):
             return {
                 "type": "tool_result",
                 "tool_use_id": id_,
                 "content": text,
                 "origin": origin,
                 "facts": None if told is None else facts.to_json(told),
+                **({"kept": kept} if kept else {}),
                 **({"is_error": True} if is_error else {}),
             }
         case Picture(media_type, ref):
@@ -103,7 +104,8 @@ def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
             return ToolUse(id_, name, data.get("input") or {})
         case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
             is_error, origin = bool(data.get("is_error")), _known(data.get("origin"))
-            return ToolResult(id_, text, is_error, origin, _facts(data, text))
+            kept = str(data.get("kept", ""))
+            return ToolResult(id_, text, is_error, origin, _facts(data, text), kept)
         case {"type": "image", "media_type": str(media_type), "artifact": str(ref)}:
             return Picture(media_type, ref)
         case _:

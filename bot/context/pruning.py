@@ -12,7 +12,7 @@ when that is cold, and what was pruned is best sent that way until the next comp
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -31,7 +31,6 @@ HARD_RATIO = (1, 2)
 LONG = 4_000  # a result of more is long
 HEAD, TAIL = 1_500, 1_500  # what stays of it
 WORTH_CLEARING = 50_000  # all results that could be emptied, together
-REFERENCE_CAP = 400  # longest reference that stays with a result
 
 CLEARED = "[An old result stood here; it was left out to make room.]"
 
@@ -63,7 +62,6 @@ def prune(
     *,
     window: int,
     config: PruningConfig,
-    reference: Callable[[str], str] = lambda _: "",
 ) -> Pruned:
     """The messages to replace in a request, by their place.
 
@@ -72,7 +70,6 @@ def prune(
         sizes: about how many tokens each of them is.
         window: in tokens.
         config: what may be shortened.
-        reference: what of a result stays readable in any case, such as where all of it is kept.
     """
     total = sum(sizes)
     if not config.enabled or _below(total, window, SOFT_RATIO):
@@ -84,15 +81,14 @@ def prune(
         if _allowed(names.get(result.before.tool_use_id, ""), config)
     ]
     for result in results:
-        total -= _shorten(result, _trimmed(result.text, reference))
+        total -= _shorten(result, _trimmed(result.before))
     if not _below(total, window, HARD_RATIO) and (
         sum(tokens.weight(result.text) for result in results) >= WORTH_CLEARING
     ):
         for result in results:
             if _below(total, window, HARD_RATIO):
                 break
-            kept = _reference(result.before.text, reference)
-            total -= _shorten(result, f"{CLEARED}\n{kept}" if kept else CLEARED)
+            total -= _shorten(result, "\n".join((CLEARED, *_reference(result.before))))
     return _replaced(messages, results)
 
 
@@ -135,15 +131,15 @@ def _shorten(result: _Result, text: str) -> int:
     return saved
 
 
-def _trimmed(text: str, reference: Callable[[str], str]) -> str:
+def _trimmed(result: ToolResult) -> str:
+    text = result.text
     if len(text) * tokens.CHARACTERS_PER_TOKEN <= LONG or tokens.weight(text) <= LONG:
         return text
     head = text[: _reach(text, HEAD)]
     tail = text[len(text) - _reach(text[: -TAIL - 1 : -1], TAIL) :]
     note = f"[Only the beginning and the end of {len(text)} characters are shown.]"
-    kept = _reference(text, reference)
-    parts = [head, "...", tail, note]
-    return "\n".join(parts if not kept or kept in head or kept in tail else [*parts, kept])
+    is_named = result.kept in head or result.kept in tail
+    return "\n".join((head, "...", tail, note, *(() if is_named else _reference(result))))
 
 
 def _reach(text: str, most: int) -> int:
@@ -155,9 +151,9 @@ def _reach(text: str, most: int) -> int:
     return bisect_right(lengths, most, key=lambda length: tokens.weight(text[:length])) - 1
 
 
-def _reference(text: str, reference: Callable[[str], str]) -> str:
-    kept = reference(text)
-    return kept if tokens.weight(kept) <= REFERENCE_CAP else ""
+def _reference(result: ToolResult) -> tuple[str, ...]:
+    """Where all of a result is to be read that was cut before; it stays readable in any case."""
+    return (f'[artifact_get {{"id": "{result.kept}"}} shows all of it.]',) if result.kept else ()
 
 
 def _replaced(messages: Sequence[Message], results: Sequence[_Result]) -> Pruned:

@@ -11,7 +11,6 @@ from bot.agent.models import ToolSpec
 from bot.agent.prefix import Prefixes, tools_of
 from bot.agent.recall import Recaller
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
-from bot.agent.tools.artifacts import reference_of
 from bot.agent.turn import TurnRequest
 from bot.channel import Inbound, Media, ReplyTo
 from bot.clock import Clock, moment
@@ -158,7 +157,6 @@ class Requests:
             conversation.sizes,
             window=talk.room.window.tokens,
             config=config,
-            reference=reference_of,
         )
         conversation.shorten(pruned)
         return bool(pruned)

@@ -27,8 +27,8 @@ def call(*ids: str, name: str = "search") -> Message:
     return Message("assistant", tuple(ToolUse(each, name, {}) for each in ids))
 
 
-def answer(text: str, call_id: str = "a") -> Message:
-    return Message("user", (ToolResult(call_id, text),))
+def answer(text: str, call_id: str = "a", kept: str = "") -> Message:
+    return Message("user", (ToolResult(call_id, text, kept=kept),))
 
 
 def after(*messages: Message) -> list[Message]:
@@ -255,16 +255,12 @@ def test_each_result_of_a_message_is_shortened_by_itself():
     assert others == list(both.blocks[1:])
 
 
-def keep_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.startswith("kept at")), "")
-
-
 @pytest.mark.parametrize("place", [0, 700, 1_470, 20_000, -1_470, -700])
 def test_where_all_of_a_result_is_kept_stays_readable(place):
     text = "x" * FULL
     text = text[:place] + "\nkept at f00d\n" + text[place:]
-    found = text_of(pruned(after(call("a"), answer(text)), reference=keep_line)[2])
-    assert found.count("kept at f00d") == 1
+    found = text_of(pruned(after(call("a"), answer(text, kept="f00d")))[2])
+    assert found.count("f00d") == 1
 
 
 def test_where_all_of_an_emptied_result_is_kept_stays_readable():
@@ -272,19 +268,13 @@ def test_where_all_of_an_emptied_result_is_kept_stays_readable():
     turns = [
         message
         for each in ids
-        for message in (call(each), answer(f"kept at {each}\n" + "x" * 3_900, each))
+        for message in (call(each), answer("x" * 3_900, each, kept=f"f00d-{each}"))
     ]
     messages = after(*turns)
-    found = pruned(messages, sizes=[16_000] * len(messages), reference=keep_line)
+    found = pruned(messages, sizes=[16_000] * len(messages))
     assert [text_of(found[2 + 2 * n]) for n in range(14)] == [
-        f"{CLEARED}\nkept at {each}" for each in ids
+        f'{CLEARED}\n[artifact_get {{"id": "f00d-{each}"}} shows all of it.]' for each in ids
     ]
-
-
-def test_a_reference_that_is_no_shorter_than_the_result_is_none():
-    messages = after(call("a"), answer("x" * FULL))
-    found = text_of(pruned(messages, reference=lambda text: text)[2])
-    assert len(found) < 4_000
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from bot.agent.tools.artifacts import (
     MAX_CHARACTERS,
     TAIL_SHARE,
     ArtifactGet,
-    ResultGuard,
+    fitted,
     limit_of,
-    reference_of,
     shortened,
 )
 from bot.agent.tools.toolbox import Toolbox
@@ -79,21 +78,22 @@ async def test_a_result_of_just_the_limit_stays_and_one_more_character_is_cut(
     window: int, limit: int
 ):
     kept = Kept()
-    guard = ResultGuard(kept)
+    here = context("s", window=window)
     fits = "x" * limit
     assert limit_of(fits, window) == limit
-    assert await guard.check("tool", fits, context("s", window=window)) == fits
+    assert await fitted(fits, "tool", here, kept) == (fits, "")
     assert kept.texts == {}
     longer = f"{fits}y"
-    cut = await guard.check("tool", longer, context("s", window=window))
+    cut, id_ = await fitted(longer, "tool", here, kept)
     assert len(cut) < limit
+    assert id_ == "a-000000000000"
     assert kept.texts == {"a-000000000000": longer}
 
 
 @pytest.mark.parametrize("window", [16_000, 32_000, 200_000, 1_000_000])
 async def test_a_chinese_result_takes_no_more_of_the_window(window: int):
     text = "海边的风景很好，" * 100_000
-    cut = await ResultGuard(Kept()).check("tool", text, context("s", window=window))
+    cut, _ = await fitted(text, "tool", context("s", window=window), Kept())
     assert 0.2 * window < tokens.estimate(cut) <= 0.31 * window or len(cut) <= 400_000
     assert tokens.estimate(cut) <= 0.31 * window
 
@@ -118,17 +118,12 @@ def test_what_is_short_is_never_cut(text: str, window: int):
 def test_head_and_tail_stay_and_the_note_says_where_to_read_on(text: str, limit: int, times: int):
     text *= times
     cut = shortened(text, limit, "a-0123456789ab")
-    head, note, tail = cut[: int(limit * HEAD_SHARE)], reference_of(cut), text[-1:]
+    head, tail = cut[: int(limit * HEAD_SHARE)], text[-1:]
     assert text.startswith(head)
     assert cut.endswith(tail)
     left_out = len(text) - int(limit * HEAD_SHARE) - int(limit * TAIL_SHARE)
-    assert f"{left_out} of {len(text)} characters" in note
-    assert f'artifact_get {{"id": "a-0123456789ab", "from": {len(head)}}}' in note
-
-
-def test_what_was_not_cut_has_no_reference():
-    assert reference_of("an answer") == ""
-    assert reference_of("[… 5 of 9 characters are left out here …]") == ""
+    assert f"{left_out} of {len(text)} characters" in cut
+    assert f'artifact_get {{"id": "a-0123456789ab", "from": {len(head)}}}' in cut
 
 
 # --- what goes wrong -----------------------------------------------------------------------------
@@ -151,8 +146,7 @@ class Says:
 
 
 async def test_a_full_disk_is_an_error_and_not_half_a_result():
-    guard = ResultGuard(Kept(fails=True))
-    toolbox = Toolbox([Says("x" * 50_000)], guard=guard)
+    toolbox = Toolbox([Says("x" * 50_000)], artifacts=Kept(fails=True))
     answer = await toolbox.run(ToolUse("t", "says", {}), context("s"))
     assert (answer.text, answer.is_error) == ("Error: the tool failed.", True)
 
@@ -189,8 +183,8 @@ async def test_all_of_a_result_can_be_read_in_parts(database: SqliteDatabase):
     kept, session = ArtifactStore(database, lambda: 1), await session_of(database, ADA)
     text = "".join(f"line {number} of the harbour, 海边\n" for number in range(4_000))
     here = context(session, ADA)
-    cut = await ResultGuard(kept).check("tool", text, here)
-    id_ = reference_of(cut).split('"')[3]
+    toolbox = Toolbox([Says(text)], artifacts=kept)
+    id_ = (await toolbox.run(ToolUse("t", "says", {}), here)).kept
     tool, found = ArtifactGet(kept), ""
     while True:
         part = await read(tool, here, id_, **{"from": len(found)})

@@ -59,7 +59,9 @@ TEXT = st.builds(Text, WORDS, note=st.booleans(), origin=ORIGINS) | st.builds(
     facts=QUOTED | CANNED,
 )
 USES = st.builds(ToolUse, IDS, WORDS, st.dictionaries(WORDS, JSON, max_size=2))
-RESULTS = st.builds(ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS, facts=FACTS)
+RESULTS = st.builds(
+    ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS, facts=FACTS, kept=WORDS
+)
 OPAQUE = st.builds(
     Opaque, st.fixed_dictionaries({"type": st.sampled_from(["thinking", "image"]), "data": JSON})
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -12,14 +11,12 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Words
 from bot.context import tokens
 from bot.errors import NotVisible, ToolError
-from bot.scope import MemoryView
+from bot.sessions.artifacts import ArtifactStore
 
 SHARE = 0.3  # of the window that one result may take
 LEAST, MOST = 2_000, 400_000  # characters that are never, and always, too long
 CHARACTERS_PER_TOKEN = 4
 HEAD_SHARE, TAIL_SHARE = 0.7, 0.2  # of the characters that are left
-
-_NOTE = re.compile(r'\[… \d+ of \d+ characters are left out here; artifact_get \{"id": "[^"]+".*\]')
 
 
 class Artifacts(Protocol):
@@ -34,23 +31,19 @@ class Artifacts(Protocol):
         ...
 
 
-class ResultGuard:
-    """Applies the limit, and keeps what is too long for it."""
+async def fitted(
+    text: str, tool: str, context: ToolContext, artifacts: Artifacts
+) -> tuple[str, str]:
+    """A result as the conversation takes it, and the artifact that holds all of it if it was cut.
 
-    def __init__(self, artifacts: Artifacts) -> None:
-        self._artifacts = artifacts
-
-    async def check(self, tool: str, text: str, context: ToolContext) -> str:
-        """The result as the conversation takes it.
-
-        Raises:
-            StorageError: it is too long, and all of it could not be kept.
-        """
-        limit = limit_of(text, context.window)
-        if len(text) <= limit:
-            return text
-        kept = await self._artifacts.keep(context.session_id, tool, text)
-        return shortened(text, limit, kept)
+    Raises:
+        StorageError: it is too long, and all of it could not be kept.
+    """
+    limit = limit_of(text, context.window)
+    if len(text) <= limit:
+        return text, ""
+    kept = await artifacts.keep(context.session_id, tool, text)
+    return shortened(text, limit, kept), kept
 
 
 def limit_of(text: str, window: int) -> int:
@@ -76,12 +69,6 @@ def shortened(text: str, limit: int, artifact: str) -> str:
     return f"{head}\n{note}\n{tail}"
 
 
-def reference_of(text: str) -> str:
-    """Where all of a shortened result is kept, in the words it says so; empty for others. Pure."""
-    found = _NOTE.search(text)
-    return found[0] if found else ""
-
-
 # --- artifact_get --------------------------------------------------------------------------------
 
 MAX_CHARACTERS = 12_000  # of one answer
@@ -98,14 +85,6 @@ class ReadOn(Parameters):
     )
 
 
-class ArtifactReader(Protocol):
-    """Where whole results are kept."""
-
-    async def read(self, view: MemoryView, session_id: str, id_: str) -> str | None:
-        """A text of this session or of one the view may see; None for every other."""
-        ...
-
-
 class ArtifactGet:
     """Shows whole results of the person's own conversations."""
 
@@ -115,7 +94,7 @@ class ArtifactGet:
         f"{MAX_CHARACTERS} characters at a time; it says when there is more.",
     )
 
-    def __init__(self, artifacts: ArtifactReader) -> None:
+    def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
