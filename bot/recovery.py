@@ -30,7 +30,7 @@ from bot.sessions import entries, inbox, lasting, store
 from bot.sessions.entries import Entry, NewEntry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction, backup, journal
+from bot.storage import Database, Transaction, backup, journal, upsert
 from bot.storage.sqlite import SqliteDatabase
 
 DATABASE_NAME = "confidant.db"
@@ -279,12 +279,9 @@ def _entries(lines: list[bytes]) -> tuple[list[Entry], bool]:
 
 def note(tx: Transaction, restored: Restored) -> None:
     """Keep the latest one, for the owner and for `confidant doctor`."""
-    for key in (_KEY, _TOLD):
-        tx.execute("DELETE FROM meta WHERE key = ?", (key,))
-    tx.execute(
-        "INSERT INTO meta(key, value, updated_at) VALUES (?, ?, ?)",
-        (_KEY, orjson.dumps(asdict(restored)).decode(), restored.at),
-    )
+    value = orjson.dumps(asdict(restored)).decode()
+    upsert(tx, "meta", ("key",), {"key": _KEY, "value": value, "updated_at": restored.at})
+    tx.execute("DELETE FROM meta WHERE key = ?", (_TOLD,))
 
 
 def latest(tx: Transaction) -> Restored | None:

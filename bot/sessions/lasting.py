@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from bot.identity import MANY
-from bot.storage import Row, Transaction, Value
+from bot.storage import Row, Transaction, Value, upsert
 
 Name = Literal["links", "reminders", "pairing", "rooms", "moved_chats", "sessions"]
 
@@ -293,14 +293,8 @@ def _put(tx: Transaction, record: Record) -> bool:
             (*(record.data[name] for name in others), *key),
         )
         return bool(rows)
-    values = {name: record.data[name] for name in table.columns}
-    names = (*values, *table.fixed)
-    changes = ", ".join(f"{name} = excluded.{name}" for name in names if name not in table.key)
-    tx.execute(
-        f"INSERT INTO {record.kind}({', '.join(names)}) VALUES ({', '.join('?' for _ in names)}) "
-        f"ON CONFLICT({', '.join(table.key)}) DO UPDATE SET {changes}",
-        (*values.values(), *table.fixed.values()),
-    )
+    row = {name: record.data[name] for name in table.columns}
+    upsert(tx, record.kind, table.key, {**row, **table.fixed})
     return True
 
 

@@ -13,7 +13,7 @@ from bot import codes
 from bot.channel import Address
 from bot.identity import Link, Seat
 from bot.sessions import lasting
-from bot.storage import Row, Transaction
+from bot.storage import Row, Transaction, upsert
 
 VALID_MS = 10 * 60_000
 
@@ -39,27 +39,21 @@ class Offer:
 def offer(tx: Transaction, made: Offer, now: int) -> None:
     """Keep a code; the one this person had asked for before is no good any more."""
     tx.execute("DELETE FROM link_codes WHERE made_at <= ?", (now - VALID_MS,))
-    place = made.address
-    tx.execute(
-        f"INSERT INTO link_codes({_OFFER}, made_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT(person) DO UPDATE SET code = excluded.code, "
-        "root_channel = excluded.root_channel, root_sender = excluded.root_sender, "
-        "channel = excluded.channel, account = excluded.account, chat = excluded.chat, "
-        "thread = excluded.thread, key = excluded.key, language = excluded.language, "
-        "made_at = excluded.made_at",
-        (
-            made.person,
-            made.code,
-            *made.root,
-            place.channel,
-            place.account,
-            place.chat,
-            place.thread,
-            made.key,
-            made.language,
-            now,
-        ),
-    )
+    place, root = made.address, made.root
+    row = {
+        "person": made.person,
+        "code": made.code,
+        "root_channel": root[0],
+        "root_sender": root[1],
+        "channel": place.channel,
+        "account": place.account,
+        "chat": place.chat,
+        "thread": place.thread,
+        "key": made.key,
+        "language": made.language,
+        "made_at": now,
+    }
+    upsert(tx, "link_codes", ("person",), row)
 
 
 def claim(tx: Transaction, typed: str, person: str, now: int) -> Offer | None:
@@ -89,13 +83,18 @@ def join(tx: Transaction, link: Link, now: int) -> None:
     tx.execute("DELETE FROM links WHERE channel = root_channel AND sender = root_sender")
     tx.execute("DELETE FROM link_codes WHERE root_channel = ? AND root_sender = ?", link.seat)
     place = link.address
-    tx.execute(
-        f"INSERT INTO links({_LINK}, linked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT(channel, sender) DO UPDATE SET root_channel = excluded.root_channel, "
-        "root_sender = excluded.root_sender, account = excluded.account, chat = excluded.chat, "
-        "thread = excluded.thread, language = excluded.language, linked_at = excluded.linked_at",
-        (*link.seat, *link.root, place.account, place.chat, place.thread, link.language, now),
-    )
+    row = {
+        "channel": link.seat[0],
+        "sender": link.seat[1],
+        "root_channel": link.root[0],
+        "root_sender": link.root[1],
+        "account": place.account,
+        "chat": place.chat,
+        "thread": place.thread,
+        "language": link.language,
+        "linked_at": now,
+    }
+    upsert(tx, "links", ("channel", "sender"), row)
     for seat in dict.fromkeys((*(tuple(row) for row in moved), link.seat)):
         lasting.keep(tx, "links", *seat)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bot.identity import Activation, Spot
 from bot.sessions import lasting
-from bot.storage import Transaction
+from bot.storage import Transaction, upsert
 
 
 def activations(tx: Transaction, limit: int) -> dict[str, Activation]:
@@ -78,10 +78,7 @@ def move(tx: Transaction, spot: Spot, first: str, now: int) -> None:
         if gone:
             lasting.keep(tx, "moved_chats", *spot)
         return
-    tx.execute(
-        "INSERT INTO moved_chats(channel, account, chat, first, moved_at) VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT(channel, account, chat) DO UPDATE SET first = excluded.first, "
-        "moved_at = excluded.moved_at",
-        (*spot, first, now),
-    )
+    key = ("channel", "account", "chat")
+    row = {**dict(zip(key, spot, strict=True)), "first": first, "moved_at": now}
+    upsert(tx, "moved_chats", key, row)
     lasting.keep(tx, "moved_chats", *spot)

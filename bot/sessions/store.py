@@ -15,7 +15,7 @@ from typing import Literal
 from bot.identity import MANY, Facts, Place
 from bot.sessions import entries, lasting
 from bot.sessions.reset import Cut
-from bot.storage import Transaction
+from bot.storage import Transaction, upsert
 
 StartedBy = Literal["first", "new", "daily", "idle"]
 EndedBy = Literal["", "daily", "idle", "left"]
@@ -235,12 +235,8 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
         (now, session_id, key),
     )
     tx.execute("UPDATE sessions SET ended_by = '', ended_at = 0 WHERE id = ?", (session_id,))
-    tx.execute(
-        "INSERT INTO conversations(key, session_id, updated_at) VALUES (?, ?, ?) "
-        "ON CONFLICT(key) DO UPDATE SET session_id = excluded.session_id, "
-        "updated_at = excluded.updated_at",
-        (key, session_id, now),
-    )
+    row = {"key": key, "session_id": session_id, "updated_at": now}
+    upsert(tx, "conversations", ("key",), row)
 
 
 def go_back(tx: Transaction, key: str, session_id: str, now: int) -> None:

@@ -7,7 +7,7 @@ together with whatever else is waiting, and resumes the caller only when it is o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -78,6 +78,16 @@ class Database(Protocol):
     async def close(self) -> None:
         """Finish what is queued, then release the files."""
         ...
+
+
+def upsert(tx: Transaction, table: str, key: Sequence[str], row: Mapping[str, Value]) -> None:
+    """Store a row; one that has the same `key` (names of columns) gets its other values."""
+    changes = ", ".join(f"{name} = excluded.{name}" for name in row if name not in key)
+    tx.execute(
+        f"INSERT INTO {table}({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) "
+        f"ON CONFLICT({', '.join(key)}) DO UPDATE SET {changes}",
+        tuple(row.values()),
+    )
 
 
 async def insist(database: Database, work: Callable[[Transaction], T]) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bot.clock import Clock
-from bot.storage import Database
+from bot.storage import Database, upsert
 
 
 class MetaStore:
@@ -44,11 +44,5 @@ class MetaStore:
         Raises:
             StorageError: it could not be stored.
         """
-        now = self._clock()
-        await self._database.write(
-            lambda tx: tx.execute(
-                "INSERT INTO meta(key, value, updated_at) VALUES (?, ?, ?) ON CONFLICT(key) "
-                "DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
-                (key, text, now),
-            )
-        )
+        row = {"key": key, "value": text, "updated_at": self._clock()}
+        await self._database.write(lambda tx: upsert(tx, "meta", ("key",), row))
