@@ -28,7 +28,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
 from bot.agent.windows import Windows
 from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
-from bot.clock import Clock, system_clock
+from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.commander import Commander, handlers
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
@@ -44,7 +44,7 @@ from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.gateway import digests
-from bot.gateway.admission import DAY_MS, Admission, chat_moved, read_books
+from bot.gateway.admission import Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnCommits
 from bot.gateway.feed import TranscriptFeed
@@ -69,7 +69,7 @@ from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.mirror import Mirror
 from bot.sessions.search import TranscriptIndex
 from bot.storage import Database
-from bot.storage.datadir import DataDirLock
+from bot.storage.files import DataDirLock
 from bot.storage.meta import MetaStore
 from bot.upkeep.compaction import Compactions
 from bot.upkeep.flush import Flusher, Flushes

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
+DAY_MS = 86_400_000
+
 Clock = Callable[[], int]
 """Milliseconds since the epoch. It may jump; durations are measured with `time.monotonic`."""
 

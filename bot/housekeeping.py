@@ -9,13 +9,13 @@ from pathlib import Path
 import structlog
 
 from bot.channel import Health
-from bot.clock import Clock
+from bot.clock import DAY_MS, Clock
 from bot.config import StorageConfig
 from bot.dashboard.api import Check, Readiness
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
-from bot.gateway.admission import DAY_MS, read_books
+from bot.gateway.admission import read_books
 from bot.gateway.gateway import Connections
 from bot.gateway.memory import INDEX_FOLDER, Memory
 from bot.identity import Directory
@@ -23,7 +23,7 @@ from bot.metrics import Metrics
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import inbox
 from bot.sessions.mirror import Mirror
-from bot.storage import Database, backup, private
+from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
 
 LOOK_SECONDS = 2.0  # how soon an approval given on the command line is noticed
@@ -42,7 +42,7 @@ async def mend_modes(folder: Path) -> None:
 
     Only of what the program itself keeps in a storage folder; notes have the modes people chose.
     """
-    await asyncio.to_thread(lambda: private.mend(_made_in(folder)))
+    await asyncio.to_thread(lambda: files.mend(_made_in(folder)))
 
 
 async def repair_mirror(mirror: Mirror) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import orjson
 import typer
 
-from bot import __version__
-from bot.cli import configuration, doctor, garbage, memory, pairing, sessions
+from bot import __version__, settings
+from bot.cli import doctor, garbage, memory, pairing, sessions
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -19,10 +20,11 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+configuration = typer.Typer(help="Check, explain and show the configuration.", no_args_is_help=True)
 cli.add_typer(pairing.cli, name="pairing")
 cli.add_typer(sessions.cli, name="sessions")
 cli.add_typer(memory.cli, name="memory")
-cli.add_typer(configuration.cli, name="config")
+cli.add_typer(configuration, name="config")
 cli.command()(doctor.doctor)
 
 
@@ -43,6 +45,27 @@ def chat(config: ConfigOption = None) -> None:
 
     loaded = load(config, quiet=True)
     loop_runner()(chat_here(loaded))
+
+
+@configuration.command()
+def check(config: ConfigOption = None) -> None:
+    """Read the configuration and say what is wrong with it."""
+    loaded = load(config)
+    where = loaded.file or "defaults and environment only"
+    typer.echo(f"The configuration is fine ({where}).")
+
+
+@configuration.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration file."""
+    model = settings.config_model(settings.installed_channels())
+    typer.echo(orjson.dumps(settings.json_schema(model), option=orjson.OPT_INDENT_2).decode())
+
+
+@configuration.command()
+def show(config: ConfigOption = None) -> None:
+    """Print every option as it is in force, where it comes from, and no secret."""
+    typer.echo(settings.show(load(config)))
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it like this

@@ -17,7 +17,7 @@ from bot.memory import layout, markdown
 from bot.memory.search import Hit
 from bot.sessions import forgetting
 from bot.settings import Loaded
-from bot.storage.datadir import DataDirLock
+from bot.storage.files import DataDirLock
 
 cli = typer.Typer(help="Look into the owner's memory, and mend its index.", no_args_is_help=True)
 

@@ -12,7 +12,7 @@ from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.errors import ConfidantError
 from bot.sessions import entries, store
 from bot.sessions.store import Session
-from bot.storage import private
+from bot.storage import files
 
 cli = typer.Typer(help="Look at conversations and take them along.", no_args_is_help=True)
 
@@ -98,5 +98,5 @@ def _index(found: list[Session], pointers: dict[str, str]) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb", opener=private.opener) as stream:
+    with open(path, "wb", opener=files.opener) as stream:
         stream.write(data)

@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from bot import codes
 from bot.channel import Address, Heard, Inbound
-from bot.clock import Clock
+from bot.clock import DAY_MS, Clock
 from bot.context.prompt import described
 from bot.gateway import pairing
 from bot.i18n import language_of, text
@@ -29,7 +29,6 @@ from bot.sessions import inbox, links, rooms
 from bot.sessions.inbox import Waiting
 from bot.storage import Database, Transaction
 
-DAY_MS = 86_400_000  # a room is told at most once within it that it is none of ours
 MAX_TOLD = 10_000  # rooms remembered as told; the database knows the others
 MAX_HEARD = 30  # messages of one room
 MAX_CHARS = 8_000  # of them together

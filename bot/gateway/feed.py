@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from bot.clock import Clock
+from bot.clock import DAY_MS, Clock
 from bot.errors import StorageClosed, StorageError
 from bot.memory.search import Document
 from bot.scope import TALK
@@ -23,7 +23,6 @@ EVERY_SECONDS = 5.0  # between looks for what was said meanwhile
 EXPIRE_EVERY = 720  # looks: about an hour
 BATCH = 200  # entries in one look
 WITHDRAW_MS = 60_000  # what was forgotten so recently may have been on its way to the index
-DAY_MS = 86_400_000
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ import structlog
 from bot.errors import ToolError
 from bot.memory import disk
 from bot.memory.layout import BOOTSTRAP, MEMORY_FILE, NOTES_FOLDER, SUFFIX
-from bot.storage import private
+from bot.storage import files
 
 Moved = Literal["moved", "merged", "left"]
 
@@ -53,7 +53,7 @@ def prepare(workspace: Path) -> int:
                 continue
             # "x": should another process be quicker, its file stays.
             path = workspace / template.name
-            with open(path, "x", encoding="utf-8", opener=private.opener) as file:
+            with open(path, "x", encoding="utf-8", opener=files.opener) as file:
                 file.write(template.read_text("utf-8"))
             copied += 1
     except OSError as error:

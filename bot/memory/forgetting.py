@@ -18,6 +18,7 @@ from itertools import islice
 from weakref import WeakValueDictionary
 
 from bot.memory import markdown
+from bot.storage.fulltext import folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,6 @@ def without(text: str, words: str) -> str:
     }
     lines = text.split("\n")
     return "\n".join(line for number, line in enumerate(lines, start=1) if number not in gone)
-
-
-def folded(text: str) -> str:
-    """A text as it is compared: case and spacing do not count."""
-    return " ".join(text.casefold().split())
 
 
 @dataclass(eq=False, slots=True)

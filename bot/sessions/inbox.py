@@ -10,13 +10,13 @@ from typing import Any, cast
 import orjson
 
 from bot.channel import Address, Foreign, Heard, HistoryItem, Inbound, Media, ReplyTo
+from bot.clock import DAY_MS
 from bot.identity import Conversation
 from bot.sessions.entries import Entry, parse
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction
 from bot.wellformed import well_formed
 
-DAY_MS = 86_400_000  # how far ahead of ours a platform's clock may be
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
 

@@ -17,7 +17,7 @@ import structlog
 
 from bot.errors import StorageError
 from bot.sessions import entries, store
-from bot.storage import Database, private
+from bot.storage import Database, files
 
 SYNC_SECONDS = 5.0  # what was written may wait so long for the disk; the database has it meanwhile
 MAX_PENDING_BYTES = 8_000_000  # beyond it a session is written again from the database instead
@@ -133,7 +133,7 @@ def _append_all(folder: Path, pending: Mapping[str, list[store.Appended]]) -> li
     wrong: list[str] = []
     for session_id, items in pending.items():
         try:
-            with open(folder / f"{session_id}.jsonl", "ab", opener=private.opener) as file:
+            with open(folder / f"{session_id}.jsonl", "ab", opener=files.opener) as file:
                 if file.tell() != items[0].offset or not _follow_on(items):
                     wrong.append(session_id)
                 else:
@@ -151,7 +151,7 @@ def _sync_all(folder: Path, names: Iterable[str]) -> None:
         except OSError as exc:
             log.warning("mirror.sync_failed", session=session_id, error=type(exc).__name__)
     with suppress(OSError):  # a folder that is gone is made again by the next start
-        private.sync_folder(folder)
+        files.sync_folder(folder)
 
 
 def _follow_on(items: list[store.Appended]) -> bool:
@@ -164,7 +164,7 @@ def _replace(path: Path, data: bytes) -> None:
     if path.exists() and not _knows(data, path.read_bytes()):
         path.rename(_free_name(path))
     beside = path.with_suffix(".jsonl.tmp")
-    with open(beside, "wb", opener=private.opener) as file:
+    with open(beside, "wb", opener=files.opener) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

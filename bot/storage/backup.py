@@ -18,7 +18,7 @@ import apsw
 import structlog
 
 from bot.errors import StorageCorrupt, StorageError
-from bot.storage import private
+from bot.storage import files
 from bot.storage.sqlite import SqliteTransaction, mapped
 
 FOLDER = "backups"
@@ -43,7 +43,7 @@ def make(database: Path, kept: int, now: int) -> Path:
         folder.mkdir(exist_ok=True, mode=0o700)
         _remove_unfinished(database)
         try:
-            private.create(beside)
+            files.create(beside)
             _copy(database, beside)
             if not is_sound(beside):
                 raise StorageCorrupt
@@ -196,7 +196,7 @@ def _free_suffix(database: Path, now: int) -> str:
 
 def _duplicate(source: Path, target: Path) -> None:
     try:
-        with source.open("rb") as reader, open(target, "wb", opener=private.opener) as writer:
+        with source.open("rb") as reader, open(target, "wb", opener=files.opener) as writer:
             shutil.copyfileobj(reader, writer)
             writer.flush()
             os.fsync(writer.fileno())

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import structlog
 
-from bot.storage import Transaction, private
+from bot.storage import Transaction, files
 
 SUFFIX = ".journal.jsonl"
 HEADER = b'{"type":"journal","version":1}\n'
@@ -133,7 +133,7 @@ def repair(tx: Transaction, path: Path) -> Path | None:
         if position == 0:
             position = file.write(HEADER)
         _extend(tx, file, position)
-    private.sync_folder(path.parent)
+    files.sync_folder(path.parent)
     return aside
 
 
@@ -146,7 +146,7 @@ def locked(path: Path) -> Generator[BinaryIO]:
     """
     while True:
         # Not "a+": what is torn off must be written over.
-        with os.fdopen(private.opener(str(path), os.O_RDWR | os.O_CREAT), "r+b") as file:
+        with os.fdopen(files.opener(str(path), os.O_RDWR | os.O_CREAT), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 continue  # it was set aside while this waited

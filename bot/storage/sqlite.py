@@ -19,7 +19,7 @@ import apsw
 import structlog
 
 from bot import errors
-from bot.storage import Row, Transaction, Value, fulltext, journal, private, schema
+from bot.storage import Row, Transaction, Value, files, fulltext, journal, schema
 
 T = TypeVar("T")
 
@@ -296,7 +296,7 @@ def _connect_and_migrate(path: Path) -> apsw.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(OSError):  # SQLite says better what is wrong
-            private.create(path)
+            files.create(path)
         writer = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
             for pragma in _PRAGMAS:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bot.sessions.mirror import Mirror
-from bot.storage import backup, private
+from bot.storage import backup, files
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import NOON, FakeClock, running, until
 
@@ -117,7 +117,7 @@ def test_links_and_what_is_gone_are_left_alone(tmp_path):
     folder.mkdir()
     (folder / "link").symlink_to(elsewhere)
     (folder / "open").write_text("")
-    assert private.mend([folder, folder / "gone"]) == 2
-    assert private.mend([folder]) == 0
+    assert files.mend([folder, folder / "gone"]) == 2
+    assert files.mend([folder]) == 0
     assert elsewhere.stat().st_mode & 0o777 == 0o644
     assert open_to_others(folder) == ["link 777"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.settings.positions import positions
+from bot.settings.tomlfile import positions
 
 LAYOUTS = {
     "plain": """a = 1

@@ -24,7 +24,7 @@ from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
 from bot.sessions.snapshots import Snapshot
 from bot.storage import Transaction, backup, insist, schema
-from bot.storage.datadir import LOCK_NAME, DataDirLock
+from bot.storage.files import LOCK_NAME, DataDirLock
 from bot.storage.sqlite import SqliteDatabase
 from tests.faults import faulty_disk
 from tests.support import NOON, FakeClock, until
@@ -386,7 +386,7 @@ async def test_the_database_is_for_its_owner_only(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from bot.storage.datadir import DataDirLock
+from bot.storage.files import DataDirLock
 with DataDirLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

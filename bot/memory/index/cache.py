@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import apsw
 
+from bot.clock import DAY_MS
 from bot.memory.embed import Identity
 from bot.memory.index.file import BUSY_TIMEOUT_MS, remove, run
-from bot.storage import private
+from bot.storage import files
 
 T = TypeVar("T")
 
 KEPT_DAYS = 60  # unused for so long, a vector is dropped
-_DAY_MS = 86_400_000
 _GROUP = 500  # keys in one question
 
 _PREPARE = (
@@ -48,7 +48,7 @@ class EmbeddingCache:
 
     def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
         """The packed vectors that are known, by hash."""
-        key, day = _key(identity), now // _DAY_MS
+        key, day = _key(identity), now // DAY_MS
         known: dict[bytes, bytes] = {}
 
         def work(connection: apsw.Connection) -> None:
@@ -67,7 +67,7 @@ class EmbeddingCache:
 
     def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
         """Keep packed vectors."""
-        key, day = _key(identity), now // _DAY_MS
+        key, day = _key(identity), now // DAY_MS
 
         def work(connection: apsw.Connection) -> None:
             with connection:
@@ -96,7 +96,7 @@ class EmbeddingCache:
 
     def prune(self, now: int) -> None:
         """Drop what was not used for a long time."""
-        oldest = now // _DAY_MS - KEPT_DAYS
+        oldest = now // DAY_MS - KEPT_DAYS
         self._use(lambda each: run(each, "DELETE FROM embeddings WHERE used < ?", (oldest,)))
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class EmbeddingCache:
         return None
 
     def _opened(self) -> apsw.Connection:
-        private.create(self._path)
+        files.create(self._path)
         connection = apsw.Connection(str(self._path))
         try:
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)

@@ -20,9 +20,9 @@ from typing import Any
 
 import apsw
 
-from bot.memory import forgetting, words
+from bot.memory import words
 from bot.memory.embed import Identity
-from bot.storage import Row, Value, private
+from bot.storage import Row, Value, files, fulltext
 
 NAME = "index.db"
 _LOCK = "index.lock"  # held by the program that builds a generation
@@ -124,7 +124,7 @@ class IndexFile:
                 run(self.connection, _GENERATIONS)
             self.tokenize = tokenizer(self.connection)
             functions: Any = self.connection
-            functions.create_scalar_function("folded", forgetting.folded, 1, deterministic=True)
+            functions.create_scalar_function("folded", fulltext.folded, 1, deterministic=True)
         except BaseException:
             self.connection.close()
             raise
@@ -298,7 +298,7 @@ def connect(path: Path, *, writing: bool, extension: Extension) -> tuple[apsw.Co
     """
     if writing:
         with suppress(OSError):  # SQLite says better what is wrong
-            private.create(path)
+            files.create(path)
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writing else 0)
     connection = apsw.Connection(str(path), flags=flags, statementcachesize=100)
     try:

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bot.memory import chunking, forgetting, layout, words
+from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
 from bot.memory.index.file import SCOPE_MARK, VECTORS, Generation, IndexFile, run
 from bot.memory.search import Counts, Source
-from bot.storage import Row, Value
+from bot.storage import Row, Value, fulltext
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Store:  # the tables of an index are one thing to write
 
     def holding(self, text: str, partitions: Sequence[str]) -> list[int]:
         """The sources in these partitions with a chunk that holds a text, by forgetting's rule."""
-        wanted = forgetting.folded(text)
+        wanted = fulltext.folded(text)
         if not wanted:
             return []
         marks = ",".join("?" * len(partitions))
