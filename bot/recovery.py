@@ -26,7 +26,7 @@ from bot.delivery import outbox
 from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
-from bot.sessions import entries, inbox, lasting, store
+from bot.sessions import entries, inbox, journal_records, store
 from bot.sessions.entries import Entry, NewEntry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
@@ -167,7 +167,7 @@ async def read_journal(database: Database, path: Path, now: int) -> Told:
         )
     if await database.read(journal.end) == len(journal.HEADER):
         # A database from before there was a journal, or a new one.
-        await database.write(lambda tx: [tx.note(line) for line in lasting.everything(tx)])
+        await database.write(lambda tx: [tx.note(line) for line in journal_records.everything(tx)])
     return told
 
 
@@ -193,7 +193,7 @@ def _take(
     for raw in batch:
         # Where power was lost there may be zeros in the place of what was being written.
         clean = raw.strip(b"\0\n")
-        record = lasting.parse(clean)
+        record = journal_records.parse(clean)
         told.unreadable += (record is None or b"\0" in raw) and not clean.startswith(_HEADER)
         if record is None:
             continue
@@ -203,7 +203,7 @@ def _take(
         if not is_lost and record.kind not in {"forgotten", "dropped"}:
             told.unknown += 1
             continue
-        lasting.apply(tx, line, record, now)
+        journal_records.apply(tx, line, record, now)
         journal.add(tx, line)
         told.kept.setdefault(record.kind, set()).add(record.subject)
 
@@ -227,7 +227,7 @@ async def read_back(
         added += await database.write(
             partial(_add_missing, data=data, recovered=recovered, now=now)
         )
-    await database.write(lasting.go_back)
+    await database.write(journal_records.go_back)
     if added:
         log.warning("sessions.read_back", entries=added)
     return added
@@ -251,7 +251,7 @@ def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -
     for entry in added:
         news = NewEntry(entry.kind, entry.role, entry.text, entry.content, entry.source)
         store.append(tx, session_id, [news], entry.at)
-    lasting.arrived(tx, session_id, now)
+    journal_records.arrived(tx, session_id, now)
     torn_at = added[-1].at if added and (is_torn or not data.endswith(b"\n")) else None
     recovered(tx, session, [entry for entry in added if entry.at != torn_at])
     return len(added)

@@ -16,8 +16,8 @@ from bot.i18n import text
 from bot.identity import Directory
 from bot.ledger import Draft
 from bot.sessions import search, store
+from bot.sessions.due_time import shown
 from bot.sessions.store import Session
-from bot.sessions.when import shown
 from bot.upkeep import policy, resets
 
 

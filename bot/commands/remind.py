@@ -9,10 +9,10 @@ from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.ledger import Draft
-from bot.sessions import reminders, when
+from bot.sessions import due_time, reminders
+from bot.sessions.due_time import Problem, When, shown
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
 from bot.sessions.store import Session
-from bot.sessions.when import Problem, When, shown
 
 MAX_SHOWN = 20  # reminders of one list
 MAX_QUOTE = 80  # characters of a reminder in a list
@@ -38,7 +38,7 @@ class RemindCommands:
 
     async def remind(self, call: Call) -> Apply:
         """Remember to say something at a certain time."""
-        found = when.parse(call.rest, moment(call.now, call.conversation.zone))
+        found = due_time.parse(call.rest, moment(call.now, call.conversation.zone))
         if not isinstance(found, When):
             return saying(_explained(call, found))
         if not found.rest:

@@ -27,7 +27,7 @@ from bot.identity import routing
 from bot.memory import folders
 from bot.memory.layout import PEOPLE, ROOMS
 from bot.scope.view import SHORT_DIGEST, folder_name, room_name
-from bot.sessions import lasting, rooms, store
+from bot.sessions import journal_records, rooms, store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
@@ -159,7 +159,7 @@ def _take_up(tx: Transaction, key: str, session: Session, at: int) -> None:
     """Let a key go on with a session, unless it goes on with one that was taken up later."""
     if store.current(tx, key) is None or store.taken_up_at(tx, key) < at:
         store.point(tx, key, session.id, at)
-        lasting.went_back(tx, key, session.id, at)
+        journal_records.went_back(tx, key, session.id, at)
     else:
         store.change(tx, session.id, ended_by="left", ended_at=at)
 
@@ -186,7 +186,7 @@ def _move_rows(tx: Transaction, key: str, everybody: Ids) -> None:
             longer = lengthened(key, own, everybody)
             tx.execute(f"UPDATE {table} SET key = ? WHERE {who} = ?", (longer, id_))
             if table == "reminders":
-                lasting.keep(tx, table, id_)
+                journal_records.keep(tx, table, id_)
 
 
 def _ids_said(body: str) -> Iterable[str]:

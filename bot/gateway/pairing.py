@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bot import codes
 from bot.channel import Address, Inbound
-from bot.sessions import lasting
+from bot.sessions import journal_records
 from bot.storage import Transaction
 
 VALID_MS = 60 * 60_000
@@ -121,7 +121,7 @@ def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | Non
             "WHERE channel = ? AND account = ? AND sender = ?",
             (now, found.channel, found.account, found.sender),
         )
-        lasting.keep(tx, "pairing", found.channel, found.account, found.sender)
+        journal_records.keep(tx, "pairing", found.channel, found.account, found.sender)
     return found
 
 
@@ -155,7 +155,7 @@ def revoke(tx: Transaction, channel: str, sender: str) -> int:
     )
     for account, state in gone:
         if state == "approved":
-            lasting.keep(tx, "pairing", channel, account, sender)
+            journal_records.keep(tx, "pairing", channel, account, sender)
     return len(gone)
 
 

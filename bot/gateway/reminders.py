@@ -12,8 +12,8 @@ from bot.identity import Directory
 from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
+from bot.sessions.due_time import shown
 from bot.sessions.reminders import Origin, Reminder
-from bot.sessions.when import shown
 from bot.storage import Database
 
 JOB = "reminders"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bot.clock import Clock
 from bot.scope import MemoryView
-from bot.sessions import lasting
+from bot.sessions import journal_records
 from bot.storage import Database, Transaction, fulltext
 from bot.wellformed import well_formed
 
@@ -76,7 +76,7 @@ def remove(tx: Transaction, ids: Sequence[str]) -> None:
     """Remove texts."""
     for id_ in ids:
         tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
-        lasting.dropped(tx, "artifact", id_)
+        journal_records.dropped(tx, "artifact", id_)
 
 
 def drop(tx: Transaction, keys: Sequence[str], words: str) -> int:

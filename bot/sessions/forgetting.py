@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 import orjson
 
 from bot.scope import MemoryView
-from bot.sessions import artifacts, entries, lasting, search, snapshots
+from bot.sessions import artifacts, entries, journal_records, search, snapshots
 from bot.sessions.snapshots import Name
 from bot.storage import Database, Transaction, fulltext, insist
 
@@ -228,9 +228,9 @@ def forget_in(
 
 def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     for mention in mentions:
-        lasting.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
+        journal_records.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
         entry = tx.execute("SELECT id FROM entries WHERE seq = ?", (mention.seq,))[0][0]
-        lasting.forgot(tx, entry, mention.blocks, now, says=mention.says)
+        journal_records.forgot(tx, entry, mention.blocks, now, says=mention.says)
 
 
 def _like(wanted: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bot import codes
 from bot.channel import Address
 from bot.identity import Link, Seat
-from bot.sessions import lasting
+from bot.sessions import journal_records
 from bot.storage import Row, Transaction, upsert
 
 VALID_MS = 10 * 60_000
@@ -96,7 +96,7 @@ def join(tx: Transaction, link: Link, now: int) -> None:
     }
     upsert(tx, "links", ("channel", "sender"), row)
     for seat in dict.fromkeys((*(tuple(row) for row in moved), link.seat)):
-        lasting.keep(tx, "links", *seat)
+        journal_records.keep(tx, "links", *seat)
 
 
 def part(tx: Transaction, seat: Seat) -> Link | None:
@@ -104,7 +104,7 @@ def part(tx: Transaction, seat: Seat) -> Link | None:
     rows = tx.execute(f"DELETE FROM links WHERE channel = ? AND sender = ? RETURNING {_LINK}", seat)
     if not rows:
         return None
-    lasting.keep(tx, "links", *seat)
+    journal_records.keep(tx, "links", *seat)
     return _link(rows[0])
 
 

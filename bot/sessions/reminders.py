@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from bot.channel import Address
-from bot.sessions import lasting
+from bot.sessions import journal_records
 from bot.storage import Row, Transaction
 from bot.wellformed import well_formed
 
@@ -91,7 +91,7 @@ def add(
         ),
     )
     added = _reminder(rows[0])
-    lasting.keep(tx, "reminders", added.id)
+    journal_records.keep(tx, "reminders", added.id)
     return added
 
 
@@ -130,7 +130,7 @@ def mark(
         (state, now, reminder.id),
     )
     if marked:
-        lasting.keep(tx, "reminders", reminder.id)
+        journal_records.keep(tx, "reminders", reminder.id)
     return bool(marked)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bot.identity import Activation, Spot
-from bot.sessions import lasting
+from bot.sessions import journal_records
 from bot.storage import Transaction, upsert
 
 
@@ -27,7 +27,7 @@ def activate(tx: Transaction, key: str, activation: Activation, now: int) -> Non
         "changed_at = excluded.changed_at",
         (key, activation, now),
     )
-    lasting.keep(tx, "rooms", key)
+    journal_records.keep(tx, "rooms", key)
 
 
 def rename(tx: Transaction, key: str, other: str) -> None:
@@ -41,8 +41,8 @@ def rename(tx: Transaction, key: str, other: str) -> None:
     )
     gone = tx.execute("DELETE FROM rooms WHERE key = ? RETURNING activation", (key,))
     if gone and gone[0][0]:
-        lasting.keep(tx, "rooms", key)
-        lasting.keep(tx, "rooms", other)
+        journal_records.keep(tx, "rooms", key)
+        journal_records.keep(tx, "rooms", other)
 
 
 def warn(tx: Transaction, key: str, now: int, every: int) -> bool:
@@ -76,9 +76,9 @@ def move(tx: Transaction, spot: Spot, first: str, now: int) -> None:
             spot,
         )
         if gone:
-            lasting.keep(tx, "moved_chats", *spot)
+            journal_records.keep(tx, "moved_chats", *spot)
         return
     key = ("channel", "account", "chat")
     row = {**dict(zip(key, spot, strict=True)), "first": first, "moved_at": now}
     upsert(tx, "moved_chats", key, row)
-    lasting.keep(tx, "moved_chats", *spot)
+    journal_records.keep(tx, "moved_chats", *spot)

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from bot.sessions import lasting
+from bot.sessions import journal_records
 from bot.storage import Transaction, fulltext
 
 Name = tuple[str, str]
@@ -72,7 +72,7 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
     for name in names:
         tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", name)
     for session_id in dict.fromkeys(session_id for session_id, _ in names):
-        lasting.dropped(tx, "prompt", session_id)
+        journal_records.dropped(tx, "prompt", session_id)
 
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:

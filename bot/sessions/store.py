@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from bot.identity import MANY, Facts, Place
-from bot.sessions import entries, lasting
+from bot.sessions import entries, journal_records
 from bot.sessions.reset import Cut
 from bot.storage import Transaction, upsert
 
@@ -207,7 +207,7 @@ def start(
     )
     begun = insert(tx, session)
     if session.model or session.notices or session.usage:
-        lasting.keep(tx, "sessions", session.id)
+        journal_records.keep(tx, "sessions", session.id)
     return begun
 
 
@@ -242,7 +242,7 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
 def go_back(tx: Transaction, key: str, session_id: str, now: int) -> None:
     """Let a key's next message belong to an older session again."""
     point(tx, key, session_id, now)
-    lasting.went_back(tx, key, session_id, now)
+    journal_records.went_back(tx, key, session_id, now)
 
 
 def taken_up_at(tx: Transaction, key: str) -> int:
@@ -363,12 +363,12 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Non
     lasts = {
         name: value
         for name, value in columns.items()
-        if name in lasting.CHOICES and (name != "sender" or value == MANY)
+        if name in journal_records.CHOICES and (name != "sender" or value == MANY)
     }
-    is_other = bool(lasts) and lasting.differs(tx, session_id, lasts)
+    is_other = bool(lasts) and journal_records.differs(tx, session_id, lasts)
     tx.execute(f"UPDATE sessions SET {names} WHERE id = ?", (*columns.values(), session_id))
     if is_other:
-        lasting.keep(tx, "sessions", session_id)
+        journal_records.keep(tx, "sessions", session_id)
 
 
 def messages(tx: Transaction, session_id: str, limit: int, first: str = "") -> list[entries.Entry]:

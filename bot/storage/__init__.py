@@ -50,7 +50,7 @@ class Transaction(Protocol):
         ...
 
     def note(self, line: str) -> None:
-        """Add a line to the journal, which outlives the database; see `bot.sessions.lasting`."""
+        """Add a line to the journal, which outlives the database; see `journal_records`."""
         ...
 
 

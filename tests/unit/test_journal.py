@@ -19,7 +19,7 @@ from bot.scope import MemoryView
 from bot.sessions import (
     artifacts,
     forgetting,
-    lasting,
+    journal_records,
     links,
     reminders,
     rooms,
@@ -82,9 +82,9 @@ def state(tx: Transaction) -> dict[str, list[Row]]:
     """Everything that must come back, whatever the order of its rows."""
     found = {
         name: tx.execute(f"SELECT {', '.join(table.columns)} FROM {name} WHERE {table.only}")
-        for name, table in lasting.TABLES.items()
+        for name, table in journal_records.TABLES.items()
     }
-    sender = lasting.TABLES["sessions"].columns.index("sender")
+    sender = journal_records.TABLES["sessions"].columns.index("sender")
     found["sessions"] = [
         (*row[:sender], row[sender] == store.MANY, *row[sender + 1 :]) for row in found["sessions"]
     ]
@@ -116,12 +116,12 @@ async def test_every_table_says_how_it_survives(tmp_path):
     )
     await database.close()
     assert {row[0] for row in rows} == set(SURVIVES)
-    assert set(lasting.TABLES) <= set(SURVIVES)
+    assert set(journal_records.TABLES) <= set(SURVIVES)
 
 
 async def test_every_column_is_written_or_fixed_or_of_the_transcript(tmp_path):
     database = await opened(tmp_path)
-    for name, table in lasting.TABLES.items():
+    for name, table in journal_records.TABLES.items():
         rows = await database.read(lambda tx, n=name: tx.execute(f"PRAGMA table_info({n})"))
         others = {row[1] for row in rows} - set(table.columns) - set(table.fixed)
         assert others == (set() if name != "sessions" else others), name
@@ -500,6 +500,6 @@ async def test_a_result_that_was_forgotten_goes_from_an_older_database_too(tmp_p
 
 
 def test_lines_of_a_journal_never_hold_a_code():
-    assert all("code" not in table.columns for table in lasting.TABLES.values())
-    assert "link_codes" not in lasting.TABLES
+    assert all("code" not in table.columns for table in journal_records.TABLES.values())
+    assert "link_codes" not in journal_records.TABLES
     assert schema.VERSION >= 5

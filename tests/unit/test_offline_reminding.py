@@ -19,9 +19,9 @@ from bot.context import quoting
 from bot.context.quoting import Said
 from bot.facts import Facts, Refused, Scheduled
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.sessions import when
+from bot.sessions import due_time
+from bot.sessions.due_time import When
 from bot.sessions.reminders import MAX_TEXT
-from bot.sessions.when import When
 
 BERLIN = ZoneInfo("Europe/Berlin")
 FRIDAY = datetime(2026, 11, 20, 12, 0, 7, tzinfo=BERLIN)
@@ -31,7 +31,7 @@ def read(text: str) -> tuple[str, str] | str:
     """When and of what a text asks to be reminded, or what is wrong with that."""
     asked = understand(text)
     assert isinstance(asked, Remind)
-    found = when.parse(asked.words, FRIDAY)
+    found = due_time.parse(asked.words, FRIDAY)
     return (f"{found.at:%a %H:%M}", found.rest) if isinstance(found, When) else found.value
 
 

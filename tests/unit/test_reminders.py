@@ -28,8 +28,8 @@ from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
 from bot.scope import MemoryView
 from bot.sessions import reminders, store
+from bot.sessions.due_time import shown
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
-from bot.sessions.when import shown
 from bot.storage import Transaction
 from tests.support import FakeClock
 from tests.unit.test_sweep import MemoryDatabase, Nobody

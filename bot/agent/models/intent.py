@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from bot.sessions import phrases
+from bot.sessions import time_phrases
 
 MAX_QUERY = 500  # characters
 
@@ -255,7 +255,7 @@ def _lists_reminders(text: str) -> bool:
 
 
 def _is_time(text: str) -> bool:
-    found = phrases.find(text)
+    found = time_phrases.find(text)
     return found is not None and not found.rest
 
 
@@ -264,4 +264,4 @@ def _is_question(rest: str, words: str) -> bool:
     if _WANTS_AN_ANSWER.match(rest):
         return True
     vague = _OF_WHAT.match(rest) or _VAGUE_ZH.search(rest)
-    return bool(vague) and phrases.find(words) is None
+    return bool(vague) and time_phrases.find(words) is None

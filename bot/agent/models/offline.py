@@ -30,9 +30,9 @@ from bot.context import extract
 from bot.errors import ModelRejected
 from bot.facts import Canned, Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.sessions import when
+from bot.sessions import due_time
+from bot.sessions.due_time import When
 from bot.sessions.reminders import MAX_TEXT
-from bot.sessions.when import When
 
 WRITE = "memory_write"
 REMIND = "schedule_message"
@@ -157,8 +157,8 @@ def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
     return Wish(said, intent, calls)
 
 
-def _when(request: Request, intent: Remind) -> When | when.Problem:
-    return when.parse(intent.words, request.now) if request.now else when.Problem.NONE
+def _when(request: Request, intent: Remind) -> When | due_time.Problem:
+    return due_time.parse(intent.words, request.now) if request.now else due_time.Problem.NONE
 
 
 # --- what the tools answered ---------------------------------------------------------------------
@@ -220,7 +220,7 @@ def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
             return _text(request, "offline.stored", text=words)
         case Scheduled(due_at):
             zone = request.now.tzinfo if request.now else UTC
-            moment = when.shown(request.language, datetime.fromtimestamp(due_at / 1000, zone))
+            moment = due_time.shown(request.language, datetime.fromtimestamp(due_at / 1000, zone))
             return _text(request, "reminder.set", when=moment, text=words)
         case Refused(hidden=True) if use.name == WRITE:
             return _text(request, "offline.no_store")
@@ -273,7 +273,7 @@ def _not_reminding(request: Request, intent: Remind) -> str:
     elif found.rest:
         return _text(request, "reminder.long", most=MAX_TEXT)
     else:
-        why = _text(request, "reminder.what", when=when.shown(request.language, found.at))
+        why = _text(request, "reminder.what", when=due_time.shown(request.language, found.at))
     return f"{why}\n\n{_text(request, 'offline.remind_examples')}"
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bot.sessions.due_time import Problem, When, parse
 from bot.sessions.reminders import MAX_AHEAD
-from bot.sessions.when import Problem, When, parse
 from tests.unit.test_reset import MOMENTS, ZONES, near_changes
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -15,9 +15,9 @@ from enum import StrEnum
 from typing import Final
 
 from bot import i18n
-from bot.sessions import phrases
-from bot.sessions.phrases import Clock, Day, Part, Phrase, Span
+from bot.sessions import time_phrases
 from bot.sessions.reminders import MAX_AHEAD, moment
+from bot.sessions.time_phrases import Clock, Day, Part, Phrase, Span
 
 # The hour of a part of the day when none is said.
 _HOURS: Final[dict[Part, int]] = {
@@ -63,7 +63,7 @@ def parse(text: str, now: datetime) -> When | Problem:
     """
     if now.tzinfo is None:
         raise ValueError("now needs a time zone")
-    phrase = phrases.find(text)
+    phrase = time_phrases.find(text)
     if phrase is None:
         return Problem.NONE
     if phrase.repeats:

@@ -1,4 +1,4 @@
-"""How people write times, in English and Chinese, as values. Pure; `when` says what they mean."""
+"""How people write times, in English and Chinese, as values; `due_time` says what they mean."""
 
 from __future__ import annotations
 
