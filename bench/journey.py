@@ -45,7 +45,7 @@ LIMIT = 30.0  # seconds a message may take
 # What is worked out of a message, and by which function; the sum of calls where it ends in a dot.
 WORKED_OUT: Mapping[str, str] = {
     "session key worked out": "bot.identity.routing:session_key",
-    "memory view worked out": "bot.scope.view:view_for",
+    "memory view worked out": "bot.identity.view:view_for",
     "command worked out": "bot.identity.message:parse",
     "conversations resolved": "bot.identity.conversation:resolve",
     "calls of `routing.*`": "bot.identity.routing:",

@@ -14,8 +14,8 @@ from bot.agent.replies import TOKENS
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
+from bot.identity.view import MemoryView
 from bot.memory.files import SpaceFiles
-from bot.scope import MemoryView
 from bot.sessions import snapshots
 from bot.sessions.snapshots import Snapshot
 from bot.storage import Transaction

@@ -20,12 +20,12 @@ from bot.config import MemoryConfig
 from bot.context.recap import recap
 from bot.errors import ConfidantError
 from bot.facts import BEFORE, END, Quote, Quoted, excerpt
+from bot.identity.view import MemoryView
 from bot.memory import markdown
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import day_note
 from bot.memory.search import Searcher
 from bot.messages import Text, Whose, mixture
-from bot.scope import MemoryView
 from bot.sessions import compactions, search, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry

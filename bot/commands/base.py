@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from bot.channel import Inbound
 from bot.delivery.outbox import Extra
 from bot.identity import Activation, Conversation, Link, Place
+from bot.identity.view import MemoryView
 from bot.ledger import Draft
-from bot.scope import MemoryView
 from bot.sessions.store import Session
 
 

@@ -15,10 +15,10 @@ from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
+from bot.identity.view import MemoryView
 from bot.ledger import Draft
 from bot.memory import layout, markdown
 from bot.memory.search import Findings, Hit
-from bot.scope import MemoryView
 from bot.sessions import forgetting, store
 from bot.sessions.store import Session
 from bot.storage import Database

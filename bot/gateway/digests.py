@@ -24,9 +24,9 @@ import structlog
 
 from bot.config import SessionConfig
 from bot.identity import routing
+from bot.identity.view import SHORT_DIGEST, folder_name, room_name
 from bot.memory import folders
 from bot.memory.layout import PEOPLE, ROOMS
-from bot.scope.view import SHORT_DIGEST, folder_name, room_name
 from bot.sessions import journal_records, rooms, store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction

@@ -14,8 +14,8 @@ import structlog
 
 from bot.clock import DAY_MS, Clock
 from bot.errors import StorageClosed, StorageError
+from bot.identity.view import TALK
 from bot.memory.search import Document
-from bot.scope import TALK
 from bot.sessions import entries
 from bot.storage import Database, Transaction
 

@@ -15,13 +15,13 @@ from bot.commands.memory import Cleared, Overview, Spot
 from bot.config import Config
 from bot.errors import StorageError
 from bot.identity import routing
+from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import embed, folders, forgetting
 from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles
 from bot.memory.index import MemoryIndex
 from bot.memory.notes import Notes
 from bot.memory.search import Findings, Searcher
-from bot.scope import MAIN_SPACE, SHARED_SPACE, MemoryView
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 MAX_SPOTS = 200  # places of one answer

@@ -15,7 +15,7 @@ from bot.identity.access import Verdict
 from bot.identity.message import Parsed, addressed, command_of, parse
 from bot.identity.policy import Generation, Policy
 from bot.identity.values import MANY, Activation, Books, Facts, Link, Place, Seat, Spot
-from bot.scope import MemoryView, Subject, permits, view_for
+from bot.identity.view import MemoryView, Subject, permits, view_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bot.errors import NotVisible, ToolError
+from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import disk, forgetting, layout, markdown
 from bot.memory.layout import Target
-from bot.scope import SHARED_SPACE, MemoryView
 
 MAX_LINES = 120  # of one excerpt
 MAX_CHARACTERS = 12_000  # of one excerpt

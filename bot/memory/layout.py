@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from bot.errors import NotVisible
-from bot.scope import MAIN_SPACE, SHARED_SPACE, MemoryView
-from bot.scope.view import PRIVATE
+from bot.identity.view import MAIN_SPACE, PRIVATE, SHARED_SPACE, MemoryView
 
 PEOPLE = "people"
 ROOMS = "rooms"

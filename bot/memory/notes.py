@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import NotVisible, ToolError
+from bot.identity.view import MemoryView
 from bot.memory import disk, forgetting, layout, markdown
 from bot.memory.forgetting import Forgettings, Watch
 from bot.memory.layout import NOTES_FOLDER, Target
 from bot.memory.markdown import Changed, Provenance
-from bot.scope import MemoryView
 
 T = TypeVar("T")
 

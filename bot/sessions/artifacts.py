@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 
 from bot.clock import Clock
-from bot.scope import MemoryView
+from bot.identity.view import MemoryView
 from bot.sessions import journal_records
 from bot.storage import Database, Transaction, fulltext
 from bot.wellformed import well_formed

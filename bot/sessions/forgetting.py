@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 
 import orjson
 
-from bot.scope import MemoryView
+from bot.identity.view import MemoryView
 from bot.sessions import artifacts, entries, journal_records, search, snapshots
 from bot.sessions.snapshots import Name
 from bot.storage import Database, Transaction, fulltext, insist

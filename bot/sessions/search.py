@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bot.scope import MemoryView
+from bot.identity.view import MemoryView
 from bot.sessions import entries, store
 from bot.sessions.entries import Entry, Role
 from bot.storage import Database, Transaction

@@ -16,8 +16,8 @@ from bot.agent.models.anthropic import AnthropicModel
 from bot.channel import Capabilities, Piece
 from bot.config import AnthropicConfig
 from bot.errors import ModelContextFull, ModelOverloaded, ModelTooLarge
+from bot.identity.view import folder_name
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.scope.view import folder_name
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import messages_api as api
 from tests.fakes.brain import LONG, SUMMARY, Brain, Reply, current, query, says, settled, writing

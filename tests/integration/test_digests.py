@@ -18,8 +18,8 @@ import pytest
 from bot.errors import StorageFull
 from bot.gateway import digests
 from bot.identity import routing
+from bot.identity.view import folder_name, room_name
 from bot.memory import folders
-from bot.scope.view import folder_name, room_name
 from bot.sessions import store
 from bot.testing import ScriptedModel
 from tests.support import Engine, running

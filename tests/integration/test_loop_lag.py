@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.identity.view import folder_name
 from bot.memory.search import Findings, Hit
-from bot.scope.view import folder_name
 from tests.support import running
 
 CHATS = 50

@@ -16,9 +16,9 @@ from bot.app import App, Parts
 from bot.cli.common import reading, writing
 from bot.errors import ModelOverloaded
 from bot.gateway.memory import OWNER_VIEW, Memory
+from bot.identity.view import folder_name
 from bot.memory import embed
 from bot.messages import Text, ToolResult
-from bot.scope.view import folder_name
 from bot.sessions import entries
 from bot.storage import Transaction
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel, calls

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Request
+from bot.identity.view import folder_name
 from bot.messages import Text, ToolResult
-from bot.scope.view import folder_name
 from bot.testing import ScriptedModel, calls
 from tests.fakes.memory_search import WordSearcher
 from tests.support import Engine, FakeClock, running

@@ -15,8 +15,8 @@ import pytest
 from bot.agent.models import Request
 from bot.channel import Address, Inbound, ReplyTo
 from bot.errors import ChatMoved, StorageFull
+from bot.identity.view import folder_name
 from bot.messages import Text, ToolResult
-from bot.scope.view import folder_name
 from bot.sessions import inbox
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from tests.support import Engine, running, until

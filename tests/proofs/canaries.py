@@ -1,6 +1,6 @@
 """A whole engine under siege: canaries everywhere, and an oracle that says who may see which.
 
-The oracle is written from the documentation and calls nothing of `bot.scope` or
+The oracle is written from the documentation and calls nothing of `bot.identity.view` or
 `bot.identity`: what they get wrong, it must notice.
 """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from bot.scope.view import folder_name
+from bot.identity.view import folder_name
 from tests.fakes.nextcloud import SECRET, FakeBot, FakeNextcloud, free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.proofs.crash import Program

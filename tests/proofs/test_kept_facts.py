@@ -23,12 +23,12 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.config import FlushConfig, MemoryConfig
 from bot.context import tokens
 from bot.gateway.feed import TranscriptFeed
+from bot.identity.view import MAIN_SPACE, TALK, MemoryView
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.files import SpaceFiles
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.scope import MAIN_SPACE, TALK, MemoryView
 from bot.testing import ScriptedModel
 from bot.upkeep.compaction import where_to_cut
 from bot.upkeep.flush import Flusher, FlushRequest

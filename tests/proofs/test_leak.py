@@ -36,9 +36,8 @@ from bot.channel import Address, Inbound
 from bot.gateway import pairing
 from bot.i18n import text
 from bot.identity import Books, Directory, Link, Policy, access
+from bot.identity.view import MemoryView, folder_name
 from bot.memory.layout import Target
-from bot.scope import MemoryView
-from bot.scope.view import folder_name
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.proofs.canaries import (
@@ -867,7 +866,7 @@ def topics_are_one_conversation(patch: pytest.MonkeyPatch) -> None:
 
 
 def servers_share_their_rooms(patch: pytest.MonkeyPatch) -> None:
-    from bot.scope import view
+    from bot.identity import view
 
     patch.setattr(view, "room_name", lambda channel, _account, chat: f"{channel}-{chat}")
 

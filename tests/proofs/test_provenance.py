@@ -23,8 +23,8 @@ from adapters.telegram import inbound as telegram
 from bot.agent.models import Reply, Request
 from bot.agent.models.offline import OfflineModel
 from bot.channel import Capabilities, Heard, Inbound, Media, ReplyTo
+from bot.identity.view import folder_name
 from bot.messages import Message, ToolResult, ToolUse
-from bot.scope.view import folder_name
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.brain import Brain, settled
 from tests.fakes.discord_parts import message as discord_message

@@ -21,10 +21,10 @@ from bot.context import quoting, tokens
 from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
 from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
-from bot.scope import MAIN_SPACE, MemoryView
 from bot.testing import ScriptedModel, calls, says
 from bot.upkeep.flush import Flushed, Flusher, FlushRequest
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bot.identity.view import MemoryView
 from bot.ledger import Draft
-from bot.scope import MemoryView
 from bot.sessions import entries, forgetting, search, snapshots, store
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry

@@ -24,7 +24,7 @@ from bot.identity import (
     Verdict,
     resolve,
 )
-from bot.scope.view import folder_name
+from bot.identity.view import folder_name
 from bot.settings import config_model
 from bot.testing import InMemoryChannel
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bot import recovery
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
+from bot.identity.view import MemoryView
 from bot.ledger import Draft
-from bot.scope import MemoryView
 from bot.sessions import (
     artifacts,
     forgetting,

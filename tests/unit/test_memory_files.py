@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import NotVisible, ToolError
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import files as memory_files
 from bot.memory.files import SpaceFiles
 from bot.memory.layout import (
@@ -21,7 +22,6 @@ from bot.memory.layout import (
     shown,
     space_folders,
 )
-from bot.scope import MAIN_SPACE, MemoryView
 
 MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
 ADA = MemoryView("people/ada", ("agent:ada",), private=True)

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import NotVisible, ToolError
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.layout import resolve, space_folders
 from bot.memory.markdown import bullet
 from bot.memory.notes import Notes, Place, listed
-from bot.scope import MAIN_SPACE, MemoryView
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=ZoneInfo("Europe/Berlin"))
 MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.errors import NotVisible, ToolError
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
 from bot.memory.notes import Notes, Place, Replaced
-from bot.scope import MAIN_SPACE, MemoryView
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=ZoneInfo("Europe/Berlin"))
 MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)

@@ -22,10 +22,10 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.errors import ModelRejected
 from bot.facts import Facts, Quote, Quoted, Refused, Stored
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.scope import MAIN_SPACE, MemoryView
 
 INTRODUCTION = ("intro", "can", "key")
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)

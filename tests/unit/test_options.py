@@ -32,8 +32,8 @@ from bot.config import (
 )
 from bot.context.budget import budget
 from bot.identity.access import Verdict, decide
+from bot.identity.view import Subject, allows, permits
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.scope.rules import Subject, allows, permits
 from bot.testing import RecordingEngine
 from tests.fakes.text_store import TextStoreInMemory
 

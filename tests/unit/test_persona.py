@@ -19,11 +19,11 @@ from bot.context.persona import (
     spared,
 )
 from bot.context.recap import recap
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import folders
 from bot.memory.files import SpaceFiles
 from bot.memory.layout import BOOTSTRAP
 from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
-from bot.scope import MAIN_SPACE, MemoryView
 from bot.sessions.entries import Entry
 
 PLENTY = 1_000_000

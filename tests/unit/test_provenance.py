@@ -15,9 +15,9 @@ from bot.agent.tools.provenance import (
     sources_of,
     spoken_by_bot,
 )
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.notes import Place
 from bot.messages import CLEAN, Message, Text, ToolResult, ToolUse
-from bot.scope import MAIN_SPACE, MemoryView
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PRIVATE = MemoryView(MAIN_SPACE, ("k",), private=True)

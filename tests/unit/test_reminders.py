@@ -24,9 +24,9 @@ from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
 from bot.gateway.reminders import BATCH, Reminders
 from bot.identity import Directory, Place, Policy
+from bot.identity.view import MemoryView
 from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
-from bot.scope import MemoryView
 from bot.sessions import reminders, store
 from bot.sessions.due_time import shown
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin

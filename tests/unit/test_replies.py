@@ -16,8 +16,8 @@ from bot.agent.replies import TOKENS, is_silent, may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest, TurnResult
+from bot.identity.view import MemoryView
 from bot.messages import Message, Text
-from bot.scope import MemoryView
 from bot.testing import ScriptedModel, says
 
 WORDS = st.text(max_size=12) | st.sampled_from(

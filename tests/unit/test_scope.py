@@ -6,8 +6,16 @@ from hypothesis import strategies as st
 
 from bot.channel import Rule, ScopeConfig
 from bot.config import SendPolicyConfig
-from bot.scope import MAIN_SPACE, MemoryView, Subject, allows, permits, view_for
-from bot.scope.view import folder_name, room_name
+from bot.identity.view import (
+    MAIN_SPACE,
+    MemoryView,
+    Subject,
+    allows,
+    folder_name,
+    permits,
+    room_name,
+    view_for,
+)
 
 WORDS = st.sampled_from(["", "telegram", "discord", "work", "42", "Ada", "ada", "agent:main:x"])
 KINDS = st.sampled_from(["direct", "group", "channel", "thread", "dm", ""])

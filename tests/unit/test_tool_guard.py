@@ -23,9 +23,9 @@ from bot.agent.tools.artifacts import (
 from bot.agent.tools.toolbox import Toolbox
 from bot.context import tokens
 from bot.errors import NotVisible, StorageFull, ToolError
+from bot.identity.view import MemoryView
 from bot.ledger import Draft
 from bot.messages import ToolUse
-from bot.scope import MemoryView
 from bot.sessions import artifacts, store
 from bot.sessions.artifacts import ArtifactStore
 from bot.storage.sqlite import SqliteDatabase

@@ -22,12 +22,12 @@ from bot.config import SessionConfig
 from bot.errors import NotVisible, ToolError
 from bot.facts import NOT_INSTRUCTIONS, Canned, Quote, Quoted, excerpt, read
 from bot.identity import routing
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
 from bot.memory.search import Findings
 from bot.memory.search import Hit as Passage
 from bot.messages import Message, Text
-from bot.scope import MAIN_SPACE, MemoryView
 from bot.sessions.entries import Entry
 from bot.sessions.reminders import Origin
 from tests.fakes.memory_search import WordSearcher

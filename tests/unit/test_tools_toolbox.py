@@ -14,8 +14,8 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.errors import NotVisible, ToolError
+from bot.identity.view import MemoryView
 from bot.messages import ToolResult, ToolUse
-from bot.scope import MemoryView
 
 SECRET = "what somebody said"
 CONTEXT = ToolContext(MemoryView("", (), private=False), "s1", datetime(2026, 7, 1, tzinfo=UTC))

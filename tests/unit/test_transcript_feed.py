@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bot.gateway.feed import TranscriptFeed
+from bot.identity.view import MemoryView
 from bot.ledger import Draft
 from bot.memory.search import Document
-from bot.scope import MemoryView
 from bot.sessions import forgetting, store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction

@@ -10,8 +10,8 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest
 from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
+from bot.identity.view import MemoryView
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.scope import MemoryView
 from bot.testing import ScriptedModel, calls, says
 
 ASKED = Message("user", (Text("hello"),))

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
 from bot.facts import Facts, Quoted
+from bot.identity.view import MemoryView
 from bot.memory.forgetting import Watch
 from bot.memory.notes import Place
 from bot.messages import Message
-from bot.scope import MemoryView
 from bot.sessions.reminders import Origin
 
 

@@ -16,13 +16,13 @@ from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.transcript import is_canned, origins_of
 from bot.errors import NotVisible
 from bot.facts import Quote, Quoted, excerpt
+from bot.identity.view import MemoryView
 from bot.memory import layout, markdown
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
 from bot.memory.search import Hit as Found
 from bot.memory.search import Searcher, how
 from bot.messages import CLEAN
-from bot.scope import MemoryView
 from bot.sessions.entries import Entry
 from bot.sessions.search import Hit
 

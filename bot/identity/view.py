@@ -1,4 +1,8 @@
-"""`MemoryView`: the capability every reader of memory holds, built by one pure function."""
+"""What a session may see: pure rules, and the `MemoryView` they build.
+
+Everything that reads memory, notes or past conversations takes a `MemoryView`; there is no other
+way in. The default is to see nothing, and only direct chats are let in.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from bot.channel import DEFAULT_ACCOUNT, ScopeConfig
-from bot.scope import rules
+from bot.channel import DEFAULT_ACCOUNT, Rule, ScopeConfig
+from bot.config import SendPolicyConfig
 
 MAIN_SPACE = "main"
 SHARED_SPACE = "shared"
@@ -50,8 +54,48 @@ class MemoryView:
         return (*self.spaces, *private, *talk)
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What rules look at; `also` are other ids the chat has or had (a group that has moved)."""
+
+    channel: str
+    account: str
+    chat_type: str
+    chat: str
+    sender: str
+    key: str
+    also: tuple[str, ...] = ()
+
+
+def allows(config: ScopeConfig, subject: Subject) -> bool:
+    """Whether the first matching rule, or else the default, lets a subject see memory."""
+    action = next((rule.action for rule in config.rules if _matches(rule, subject)), config.default)
+    return action == "allow"
+
+
+def permits(config: SendPolicyConfig, subject: Subject) -> bool:
+    """Whether a subject is answered: any matching deny wins, then any allow, then the default."""
+    actions = {rule.action for rule in config.rules if _matches(rule, subject)}
+    if "deny" in actions:
+        return False
+    return "allow" in actions or config.default == "allow"
+
+
+def _matches(rule: Rule, subject: Subject) -> bool:
+    wanted = (
+        (rule.channel, (subject.channel,)),
+        (rule.account, (subject.account,)),
+        (rule.chat_type, (subject.chat_type,)),
+        (rule.chat, (subject.chat, *subject.also)),
+        (rule.sender, (subject.sender,)),
+    )
+    return all(
+        not want or any(want.lower() == each.lower() for each in have) for want, have in wanted
+    ) and (not rule.key_prefix or subject.key.startswith(rule.key_prefix.lower()))
+
+
 def view_for(
-    config: ScopeConfig, subject: rules.Subject, *, people: tuple[str, ...], is_owner: bool
+    config: ScopeConfig, subject: Subject, *, people: tuple[str, ...], is_owner: bool
 ) -> MemoryView:
     """The view of a session. Pure: the same session and configuration give the same view.
 
@@ -59,7 +103,7 @@ def view_for(
     "telegram:42" it links).
     """
     direct = subject.chat_type == "direct"
-    if not rules.allows(config, subject):
+    if not allows(config, subject):
         return MemoryView(space="", keys=(), private=False)
     if not direct:
         room = room_name(subject.channel, subject.account, subject.chat)
