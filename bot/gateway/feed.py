@@ -34,7 +34,7 @@ class DocumentIndex(Protocol):
         """Index texts that are no files."""
         ...
 
-    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> int:
+    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> None:
         """Take documents out, by partition and id."""
         ...
 

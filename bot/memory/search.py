@@ -87,8 +87,6 @@ class Status(Counts):
     mode: Mode
     why: str
     last_sync: int
-    last_sync_reason: str
-    syncing: bool
     provider: str
     model: str
     endpoint: str

@@ -184,7 +184,7 @@ async def test_a_program_whose_index_another_one_rebuilt_goes_on_with_that(tmp_p
         await bot.sync("test")
         await bot.add_documents([Document("main", "1", "a zeppelin over the garden", 1)])
         await command_line.start()
-        command_line._writer.broken = True  # as when it found the file damaged
+        command_line._writer.rows.broken = True  # as when it found the file damaged
         await command_line.sync("test")
         await bot.sync("test")
         assert (await bot.search("zeppelin oolong", ["main"])).degraded == ()

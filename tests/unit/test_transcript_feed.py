@@ -34,9 +34,9 @@ class SlowIndex:
             await self.database.write(self.meanwhile)
         self.documents |= {(each.partition, each.id): each.text for each in documents}
 
-    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> int:
-        gone = [each for each in documents if self.documents.pop(each, None) is not None]
-        return len(gone)
+    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> None:
+        for each in documents:
+            self.documents.pop(each, None)
 
     async def document_ids(self) -> frozenset[tuple[str, str]]:
         return frozenset(self.documents)

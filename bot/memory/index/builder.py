@@ -6,7 +6,8 @@ Disk and database work runs in one thread; only the embedder is awaited.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -33,14 +34,6 @@ PATIENCE = 1.0  # seconds that the words of a note wait for its vectors
 log = structlog.get_logger(__name__)
 
 
-class DimsChanged(Exception):
-    """The embedder's vectors have another length than those in the index."""
-
-    def __init__(self, dims: int) -> None:
-        super().__init__(f"vectors have {dims} dimensions now")
-        self.dims = dims
-
-
 @dataclass(slots=True)
 class Outcome:
     """What a sync did; `failure` is why vectors are missing, `again` that a file kept changing.
@@ -64,13 +57,13 @@ class Builder:
         embedder: Embedder,
         cache: EmbeddingCache,
         clock: Clock,
-        run: Callable[[Callable[[], object]], Awaitable[object]],
+        thread: ThreadPoolExecutor,
     ) -> None:
         self._workspace = workspace
         self._embedder = embedder
         self._cache = cache
         self._clock = clock
-        self._run = run
+        self._thread = thread
 
     async def sync(self, store: Store) -> Outcome:
         """Read what changed on disk since the last time, and give vectors to what lacks them.
@@ -80,22 +73,27 @@ class Builder:
             DimsChanged: it must be built anew.
         """
         outcome = Outcome()
-        changed, gone = await self._thread(lambda: self._differences(store, outcome.refused))
+        changed, gone = await self._run(lambda: self._differences(store, outcome.refused))
         if gone:
-            await self._thread(lambda: _remove(store, gone))
+            await self._run(lambda: store.remove(gone))
             outcome.removed = len(gone)
-        notes = self._read_all(changed, outcome)
-        while batch := await self._thread(lambda: _some(notes)):
-            await self._store(store, batch, outcome)
-        await self._fill(store, outcome)
+        await self._put(store, self._read(changed, outcome), outcome)
+        # Chunks that were stored while the embedder was slow or failed.
+        while not outcome.failure and self._embedder.provider != "none":
+            bare = await self._run(lambda: store.bare(GROUP))
+            if not bare:
+                break
+            texts = [text for windows in bare.values() for text in windows]
+            known = await self._embed(store, texts, outcome)
+            if not await self._run(lambda bare=bare, known=known: _fill(store, bare, known)):
+                break
         return outcome
 
     async def put(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
         """Index documents, each in the place of what it was before."""
         outcome = Outcome()
         said = ((row, chunking.of_document(row.text or "", row.at)) for row in documents)
-        while batch := await self._thread(lambda: _some(said)):
-            await self._store(store, batch, outcome)
+        await self._put(store, said, outcome)
         return outcome
 
     # --- disk -------------------------------------------------------------------------------------
@@ -114,60 +112,48 @@ class Builder:
         hidden = tuple(refused)
         return changed, [each.id for name, each in known.items() if not name.startswith(hidden)]
 
-    def _read_all(self, notes: Iterable[reading.Note], outcome: Outcome) -> Iterator[Item]:
+    def _read(self, notes: Iterable[reading.Note], outcome: Outcome) -> Iterator[Item]:
         for note in notes:
             try:
-                yield self._read(note)
+                content = reading.read(self._workspace, note)
             except reading.Changed:
                 outcome.again = True
-
-    def _read(self, found: reading.Note) -> Item:
-        try:
-            content = reading.read(self._workspace, found)
-        except OSError as error:
-            content = reading.Content("", b"", disk.reason(error))
-        located = found.located
-        row = SourceRow(
-            kind="memory",
-            partition=located.partition,
-            name=found.seen.path,
-            space=located.space,
-            path=located.path,
-            hash=content.hash,
-            # What could not be read is looked at again each time.
-            mtime=found.seen.look[0] if content.hash or not found.seen.size else -1,
-            size=found.seen.size,
-            inode=found.seen.look[2],
-            problem=content.problem,
-        )
-        return row, chunking.of_note(located.path, content.text)
+                continue
+            except OSError as error:
+                content = reading.Content("", b"", disk.reason(error))
+            seen, located = note.seen, note.located
+            row = SourceRow(
+                kind="memory",
+                partition=located.partition,
+                name=seen.path,
+                space=located.space,
+                path=located.path,
+                hash=content.hash,
+                # What could not be read is looked at again each time.
+                mtime=seen.look[0] if content.hash or not seen.size else -1,
+                size=seen.size,
+                inode=seen.look[2],
+                problem=content.problem,
+            )
+            yield row, chunking.of_note(located.path, content.text)
 
     # --- vectors ----------------------------------------------------------------------------------
 
-    async def _store(self, store: Store, batch: Sequence[Item], outcome: Outcome) -> None:
-        outcome.written += len(batch)
-        texts = [text for _, passages in batch for each in passages for text in each.windows]
-        embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
-        try:
-            done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
-            if not done:  # found by its words for now; `_fill` finds the vectors in the cache
-                await self._thread(lambda: _put(store, batch, {}))
-            known = await embedding
-        finally:
-            embedding.cancel()
-        if done:
-            await self._thread(lambda: _put(store, batch, known))
-
-    async def _fill(self, store: Store, outcome: Outcome) -> None:
-        """Give vectors to chunks that were stored while the embedder failed."""
-        while not outcome.failure and self._embedder.provider != "none":
-            bare = await self._thread(lambda: store.bare(GROUP))
-            if not bare:
-                return
-            texts = [text for windows in bare.values() for text in windows]
-            known = await self._embed(store, texts, outcome)
-            if not await self._thread(lambda bare=bare, known=known: _fill(store, bare, known)):
-                return
+    async def _put(self, store: Store, items: Iterator[Item], outcome: Outcome) -> None:
+        """Store sources, some in each transaction, with their vectors as far as these are quick."""
+        while batch := await self._run(lambda: _some(items)):
+            outcome.written += len(batch)
+            texts = [text for _, passages in batch for each in passages for text in each.windows]
+            embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
+            try:
+                done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
+                if not done:  # found by its words for now; its vectors will be in the cache
+                    await self._run(lambda batch=batch: _put(store, batch, {}))
+                known = await embedding
+            finally:
+                embedding.cancel()
+            if done:
+                await self._run(lambda batch=batch, known=known: _put(store, batch, known))
 
     async def _embed(
         self, store: Store, texts: Sequence[str], outcome: Outcome
@@ -178,7 +164,7 @@ class Builder:
         who, now = identity(self._embedder), self._clock()
         wanted = {digest(text): text for text in texts}
         dims = self._embedder.dims
-        kept = await self._thread(lambda: self._cache.get(who, list(wanted), now))
+        kept = await self._run(lambda: self._cache.get(who, list(wanted), now))
         # Empty is what marks a text that is refused.
         known = {
             hashed: vector
@@ -189,9 +175,9 @@ class Builder:
         made = await self._ask(missing, outcome) if missing else {}
         dims = next((len(each) for each in (*made.values(), *known.values()) if each), 0)
         if dims:
-            await self._thread(lambda: _fit(store, dims))
+            await self._run(lambda: store.fit(dims))
         if made:
-            await self._thread(lambda: self._cache.put(who, made, dims, now))
+            await self._run(lambda: self._cache.put(who, made, dims, now))
         return {
             hashed: vector
             for hashed, vector in {**known, **made}.items()
@@ -220,14 +206,8 @@ class Builder:
             return dict(zip(hashes, vectors.pack(rows), strict=False))
         return {}
 
-    async def _thread(self, work: Callable[[], T]) -> T:
-        return await self._run(work)  # type: ignore[return-value]
-
-
-def _remove(store: Store, sources: Sequence[int]) -> None:
-    with store.transaction:
-        for source in sources:
-            store.remove(source)
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def _some(waiting: Iterator[Item]) -> list[Item]:
@@ -258,11 +238,9 @@ def _fill(store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[byte
     with store.transaction:
         for chunk, windows in bare.items():
             packed = _joined(windows, known, dims)
-            if any(known.get(digest(text)) == b"" for text in windows):
-                store.set_problem(chunk, REFUSED)
-            if packed is not None:
-                store.set_vectors(chunk, packed)
-                done += 1
+            is_refused = any(known.get(digest(text)) == b"" for text in windows)
+            store.set_vectors(chunk, packed, REFUSED if is_refused else "")
+            done += packed is not None
     return done
 
 
@@ -277,17 +255,3 @@ def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> 
         return None
     blob = b"".join(whole) or bytes(dims)
     return Packed(vectors.signature(vectors.unpack(blob, dims)), blob)
-
-
-def _fit(store: Store, dims: int) -> None:
-    """Make the first vectors' length the index's, and hold it to that.
-
-    Raises:
-        DimsChanged: it has vectors of another length.
-    """
-    have = store.dims()
-    if not have:
-        with store.transaction:
-            store.set_dims(dims)
-    elif have != dims:
-        raise DimsChanged(dims)

@@ -85,7 +85,8 @@ _VECTORS_NAME = "chunks_vectors"
 _NAMES = ("chunks_text", _VECTORS_NAME, "chunks", "sources", "partitions")
 
 Extension = Callable[[apsw.Connection], None]
-"""Loads sqlite-vec into a connection, or raises."""
+"""Loads sqlite-vec into a connection, or raises one of `EXTENSION_ERRORS`."""
+EXTENSION_ERRORS = (ImportError, OSError, AttributeError, apsw.Error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ def has_vec(connection: apsw.Connection, extension: Extension) -> bool:
     """Load sqlite-vec; False when it cannot be."""
     try:
         extension(connection)
-    except (ImportError, OSError, AttributeError, apsw.Error):
+    except EXTENSION_ERRORS:
         return False
     return True
 

@@ -28,7 +28,7 @@ from bot.memory.embed import Embedder
 from bot.memory.index import reading
 from bot.memory.index.file import Extension, tokenizer
 from bot.memory.index.lookup import Reader
-from bot.memory.index.writer import Writer
+from bot.memory.index.writer import Rows
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Findings, Hit, Mode
 from bot.memory.vectors import Vectors
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 class Searches:
     """Some threads that search, each with its own reader of the index file.
 
-    What they find wrong with the file they tell the writer, which mends it.
+    What they find wrong with the file they note for the writer, which mends it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Searches:
         workspace: Path,
         embedder: Embedder,
         clock: Clock,
-        writer: Writer,
+        rows: Rows,
         *,
         extension: Extension,
     ) -> None:
@@ -67,7 +67,7 @@ class Searches:
         self._workspace = workspace
         self._embedder = embedder
         self._clock = clock
-        self._writer = writer
+        self._rows = rows
         self._extension = extension
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
         can_tell_words = hasattr(embedder, "word_vectors")
@@ -149,7 +149,7 @@ class Searches:
             log.warning("memory.index_unreadable", error=type(error).__name__)
             degraded.append(f"the index cannot be read ({type(error).__name__}); it is rebuilt")
             self.drop_reader()
-            self._writer.broken = True
+            self._rows.broken = True
         except Exception:  # a fault of ours must not end the conversation either
             log.exception("memory.search_failed")
             degraded.append("the search failed; the log says why")
@@ -166,7 +166,7 @@ class Searches:
                 return None
             vector = request.vector
             if vector is not None:
-                why = self._writer.mismatch(live, len(vector[0]))
+                why = self._rows.mismatch(live, len(vector[0]))
                 if why or not live.dims:
                     degraded.append(why or "no note has a vector yet")
                     vector = None
@@ -198,8 +198,8 @@ class Searches:
         if reader is not None and not reader.is_current():
             self.drop_reader()
             reader = None
-        if reader is None and self._writer.is_open:
-            reader = self._local.reader = Reader(self._writer.path, self._extension)
+        if reader is None and self._rows.are_there:
+            reader = self._local.reader = Reader(self._rows.path, self._extension)
             self._open.append(reader)
         return reader
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import fields
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import closing
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -16,12 +17,12 @@ from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import EmbeddingCache, digest
-from bot.memory.index.file import Extension, load_vec, run
+from bot.memory.index.file import EXTENSION_ERRORS, Extension, load_vec, run
 from bot.memory.index.reading import watch
 from bot.memory.index.search import Searches
 from bot.memory.index.store import SourceRow, Store
 from bot.memory.index.writer import Writer
-from bot.memory.search import Counts, Document, Findings, Forgotten, Mode, Probe, Status
+from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
 
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one sync
 FRESHEN = 0.3  # seconds a search waits for edits that were noticed and are not indexed yet
@@ -51,7 +52,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._extension = extension
         self._writer = Writer(workspace, folder, embedder, clock, extension)
         self._searches = Searches(
-            config, workspace, embedder, clock, self._writer, extension=extension
+            config, workspace, embedder, clock, self._writer.rows, extension=extension
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -70,7 +71,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             self._spawn(self._debounced())
             self._spawn(watch(self._workspace, self._edited.set, self._watch_state, self._stop))
         else:
-            self._watch_state("off")
+            self._watching = "off"
 
     async def close(self) -> None:
         """Stop watching, finish what is being written, release the files."""
@@ -126,25 +127,21 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
     @property
     def generation(self) -> str:
         """Another one after each rebuild, which may not have found every document again."""
-        return self._writer.generation
+        return self._writer.rows.generation
 
     async def add_documents(self, documents: Iterable[Document]) -> None:
         """Index texts that are no files, each in the place of what it was before."""
         await self._writer.put([_row(document) for document in documents])
 
-    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> int:
-        """Take documents out, by partition and id; returns how many there were."""
+    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> None:
+        """Take documents out, by partition and id."""
         named = tuple(documents)
 
-        def work(store: Store, _: EmbeddingCache) -> int:
+        def work(store: Store, _: EmbeddingCache) -> None:
             known = store.sources("transcript")
-            gone = [known[key].id for key in named if key in known]
-            with store.transaction:
-                for source in gone:
-                    store.remove(source)
-            return len(gone)
+            store.remove(known[key].id for key in named if key in known)
 
-        return await self._writer.change(work)
+        await self._writer.change(work)
 
     async def document_ids(self) -> frozenset[tuple[str, str]]:
         """Every document in the index, by partition and id: after a rebuild some may be missing."""
@@ -165,12 +162,15 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         Raises:
             StorageError: the index file cannot be written; it is built anew as soon as it can be.
         """
+
+        def work(store: Store, cache: EmbeddingCache) -> Forgotten:
+            forgotten, of_vectors = store.forget(paths, texts, partitions)
+            return replace(forgotten, cached=cache.forget(map(digest, of_vectors)))
+
         try:
-            forgotten = await self._writer.change(
-                lambda store, cache: _forget(store, cache, paths, texts, partitions)
-            )
+            forgotten = await self._writer.change(work)
         except StorageError:
-            self._writer.broken = True
+            self._writer.rows.broken = True
             raise
         await self._searches.run(self._searches.drop_reader)
         return forgotten
@@ -188,25 +188,44 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         if self._watching and self._config.watch:
             degraded.append(self._watching)
         mode = self._searches.mode(has_vector=counts.vectors > 0 and not failure)
+        if isinstance(self._embedder, NoEmbedder):
+            # The embedder that is wanted may not exist here.
+            why = self._embedder.why
+            off = "disabled" if self._config.embedder.provider == "none" else why
+        elif not self._config.vector_weight:
+            off, why = "weight", "vectors are turned off"
+        elif not (counts.vectors or failure):
+            off, why = "empty", "no note has a vector yet"
+        else:
+            off = why = failure
         return Status(
             **{each.name: getattr(counts, each.name) for each in fields(Counts)},
             mode=mode if is_open else "keyword",
-            why=self._why(mode, counts.vectors),
+            why=why if mode == "keyword" else "",
             last_sync=self._writer.last_sync,
-            last_sync_reason=self._writer.last_reason,
-            syncing=self._writer.syncing,
             provider=self._embedder.provider,
             model=self._embedder.model,
             endpoint=self._embedder.endpoint,
             degraded=tuple(dict.fromkeys(degraded)),
             # Without an index the notes themselves are searched, and that is by words.
             words_off="weight" if is_open and not self._config.text_weight else "",
-            vectors_off=self._vectors_off(counts.vectors, is_open=is_open),
+            vectors_off=off if is_open or not self._searches.uses_vectors else "building",
         )
 
     async def probe_vectors(self) -> Probe:
         """Whether sqlite-vec can be loaded here."""
-        return await asyncio.to_thread(_probe_vectors, self._extension)
+
+        def work() -> Probe:
+            with closing(apsw.Connection(":memory:")) as connection:
+                try:
+                    self._extension(connection)
+                    ((version,),) = run(connection, "SELECT vec_version()")
+                except EXTENSION_ERRORS as error:
+                    why = f"sqlite-vec cannot be loaded: {type(error).__name__}"
+                    return Probe(ok=False, detail=why)
+                return Probe(ok=True, detail=f"sqlite-vec {version}")
+
+        return await asyncio.to_thread(work)
 
     async def probe_embeddings(self) -> Probe:
         """Whether the embedder answers."""
@@ -218,23 +237,6 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         except (EmbedderError, TimeoutError) as error:
             return Probe(ok=False, detail=str(error) or "it did not answer in time")
         return Probe(ok=True, detail=f"{rows.shape[1]} dimensions")
-
-    def _vectors_off(self, vectors: int, *, is_open: bool) -> str:
-        if isinstance(self._embedder, NoEmbedder):
-            # The embedder that is wanted may not exist here.
-            return "disabled" if self._config.embedder.provider == "none" else self._embedder.why
-        if not self._config.vector_weight:
-            return "weight"
-        if not is_open:
-            return "building"
-        return self._searches.query_failure or ("" if vectors else "empty")
-
-    def _why(self, mode: Mode, vectors: int) -> str:
-        off = self._vectors_off(vectors, is_open=True) if mode == "keyword" else ""
-        if isinstance(self._embedder, NoEmbedder) and off:
-            return self._embedder.why
-        said = {"weight": "vectors are turned off", "empty": "no note has a vector yet"}
-        return said.get(off, off)
 
     def _watch_state(self, problem: str) -> None:
         self._watching = problem
@@ -251,12 +253,8 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             await asyncio.sleep(seconds)
             await self.sync("interval")
 
-    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        async def quietly() -> None:
-            with suppress(asyncio.CancelledError):
-                await work
-
-        task = asyncio.create_task(quietly())
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -273,32 +271,3 @@ def _row(document: Document) -> SourceRow:
         at=document.at,
         text=document.text,
     )
-
-
-def _forget(
-    store: Store,
-    cache: EmbeddingCache,
-    paths: Sequence[str],
-    texts: Sequence[str],
-    partitions: Sequence[str],
-) -> Forgotten:
-    notes, said = store.sources("memory"), store.sources("transcript")
-    documents = {known.id for known in said.values()}
-    sources = {known.id for (_, name), known in notes.items() if name in paths}
-    if partitions:
-        sources.update(s for text in texts if text for s in store.holding(text, partitions))
-    hashes = [digest(text) for source in sources for text in store.windows(source)]
-    removed = store.forget(sources)
-    gone = len(sources & documents)
-    return Forgotten(len(removed), sum(removed), gone, cache.forget(hashes))
-
-
-def _probe_vectors(extension: Extension) -> Probe:
-    connection = apsw.Connection(":memory:")
-    try:
-        extension(connection)
-        return Probe(ok=True, detail=f"sqlite-vec {run(connection, 'SELECT vec_version()')[0][0]}")
-    except (ImportError, OSError, AttributeError, apsw.Error) as error:
-        return Probe(ok=False, detail=f"sqlite-vec cannot be loaded: {type(error).__name__}")
-    finally:
-        connection.close()

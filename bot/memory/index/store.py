@@ -10,8 +10,16 @@ from typing import NamedTuple
 from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
 from bot.memory.index.file import SCOPE_MARK, VECTORS, Generation, IndexFile, run
-from bot.memory.search import Counts, Source
+from bot.memory.search import Counts, Forgotten, Source
 from bot.storage import Row, Value, fulltext
+
+
+class DimsChanged(Exception):
+    """The embedder's vectors have another length than those in the index."""
+
+    def __init__(self, dims: int) -> None:
+        super().__init__(f"vectors have {dims} dimensions now")
+        self.dims = dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,6 @@ class Store:  # the tables of an index are one thing to write
         self.has_vec = file.has_vec
         self._file = file
         self._connection = file.connection
-        self._partitions: dict[str, int] = {}
 
     @property
     def transaction(self) -> AbstractContextManager[object]:
@@ -66,11 +73,20 @@ class Store:  # the tables of an index are one thing to write
         rows = self._run("SELECT dims FROM generations WHERE id = ?", (self.generation.id,))
         return int(rows[0][0]) if rows else 0
 
-    def set_dims(self, dims: int) -> None:
-        """Make room for vectors of this length."""
-        self._run("UPDATE generations SET dims = ? WHERE id = ?", (dims, self.generation.id))
-        if self.has_vec:
-            self._run(VECTORS.replace("{bits}", str(-(-dims // 8) * 8)))
+    def fit(self, dims: int) -> None:
+        """Make the first vectors' length the index's, and hold it to that.
+
+        Raises:
+            DimsChanged: it has vectors of another length.
+        """
+        have = self.dims()
+        if have not in {0, dims}:
+            raise DimsChanged(dims)
+        if not have:
+            with self.transaction:
+                sql = "UPDATE generations SET dims = ? WHERE id = ?"
+                self._run(sql, (dims, self.generation.id))
+                self._make_vectors(dims)
 
     def counts(self) -> Counts:
         """How much there is of what."""
@@ -120,7 +136,9 @@ class Store:  # the tables of an index are one thing to write
 
         One that another program has stored just so meanwhile is left as it is.
         """
-        partition = self._partition(source.partition)
+        self._run("INSERT OR IGNORE INTO partitions@(name) VALUES (?)", (source.partition,))
+        named = self._run("SELECT id FROM partitions@ WHERE name = ?", (source.partition,))
+        partition = int(named[0][0])
         old = self._run(
             "SELECT id, hash, mtime, size, inode, at, problem FROM sources@"
             " WHERE kind = ? AND partition = ? AND name = ?",
@@ -130,7 +148,7 @@ class Store:  # the tables of an index are one thing to write
         for identifier, *before in old:
             if (*before,) == look:
                 return
-            self.remove(int(identifier))
+            self._remove(int(identifier))
         self._run(
             """INSERT INTO sources@(kind, partition, name, space, path, hash, mtime, size, inode,
                    at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
@@ -146,47 +164,42 @@ class Store:  # the tables of an index are one thing to write
             count += 1
         self._count(partition, count, length)
 
-    def remove(self, source: int) -> list[bool]:
-        """Take a source out; for each of its chunks, whether it had vectors."""
-        rows = self._run(
-            "SELECT id, partition, length, bits IS NOT NULL FROM chunks@ WHERE source = ?",
-            (source,),
-        )
-        for identifier, partition, length, has_vectors in rows:
-            self._run("DELETE FROM chunks_text@ WHERE rowid = ?", (identifier,))
-            if has_vectors and self.has_vec:
-                self._run("DELETE FROM chunks_vectors@ WHERE rowid = ?", (identifier,))
-            self._count(int(partition), -1, -int(length))
-        self._run("DELETE FROM chunks@ WHERE source = ?", (source,))
-        self._run("DELETE FROM sources@ WHERE id = ?", (source,))
-        return [bool(row[3]) for row in rows]
+    def remove(self, sources: Iterable[int]) -> None:
+        """Take sources out."""
+        with self.transaction:
+            for source in sources:
+                self._remove(source)
 
-    def forget(self, sources: Iterable[int]) -> list[bool]:
-        """Remove sources, as `remove` does, and leave nothing of them in the file or its log."""
+    def forget(
+        self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
+    ) -> tuple[Forgotten, list[str]]:
+        """Remove notes by path, and every source in some partitions that holds one of the texts.
+
+        Nothing of them is left in the file or its log. Also the texts that their vectors were of.
+        """
+        notes, said = self.sources("memory"), self.sources("transcript")
+        wanted = {known.id for (_, name), known in notes.items() if name in paths}
+        marks = ",".join("?" * len(partitions))
+        for folded in filter(None, map(fulltext.folded, texts)):
+            rows = self._run(
+                f"""SELECT DISTINCT c.source FROM chunks@ c JOIN partitions@ p ON p.id = c.partition
+                    WHERE p.name IN ({marks}) AND instr(folded(c.body), ?) > 0""",
+                (*partitions, folded),
+            )
+            wanted.update(int(row[0]) for row in rows)
+        of_vectors = [
+            text
+            for source in wanted
+            for row in self._run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
+            for text in chunking.windows_of(str(row[0]), str(row[1]))
+        ]
         with self.transaction:
             self._file.drop_unfinished()  # what is being built may hold them too
-            removed = [each for source in sources for each in self.remove(source)]
+            removed = [each for source in wanted for each in self._remove(source)]
         self._run("INSERT INTO chunks_text@(chunks_text@) VALUES ('optimize')")
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-        return removed
-
-    def windows(self, source: int) -> list[str]:
-        """The texts that a source's vectors are of."""
-        rows = self._run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
-        return [text for row in rows for text in chunking.windows_of(str(row[0]), str(row[1]))]
-
-    def holding(self, text: str, partitions: Sequence[str]) -> list[int]:
-        """The sources in these partitions with a chunk that holds a text, by forgetting's rule."""
-        wanted = fulltext.folded(text)
-        if not wanted:
-            return []
-        marks = ",".join("?" * len(partitions))
-        rows = self._run(
-            f"""SELECT DISTINCT c.source FROM chunks@ c JOIN partitions@ p ON p.id = c.partition
-                WHERE p.name IN ({marks}) AND instr(folded(c.body), ?) > 0""",
-            (*partitions, wanted),
-        )
-        return [int(row[0]) for row in rows]
+        documents = len(wanted & {known.id for known in said.values()})
+        return Forgotten(len(removed), sum(removed), documents), of_vectors
 
     # --- vectors ----------------------------------------------------------------------------------
 
@@ -197,20 +210,19 @@ class Store:  # the tables of an index are one thing to write
         )
         return {int(r[0]): chunking.windows_of(str(r[1]), str(r[2])) for r in rows}
 
-    def set_problem(self, chunk: int, problem: str) -> None:
-        """Say what is wrong with the note a chunk is a part of."""
-        self._run(
-            "UPDATE sources@ SET problem = ? WHERE problem = '' AND kind = 'memory' "
-            "AND id = (SELECT source FROM chunks@ WHERE id = ?)",
-            (problem, chunk),
-        )
-
-    def set_vectors(self, chunk: int, packed: Packed) -> None:
-        """Give a chunk its vectors."""
-        for row in self._run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,)):
+    def set_vectors(self, chunk: int, packed: Packed | None, problem: str) -> None:
+        """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
+        if problem:
+            self._run(
+                "UPDATE sources@ SET problem = ? WHERE problem = '' AND kind = 'memory' "
+                "AND id = (SELECT source FROM chunks@ WHERE id = ?)",
+                (problem, chunk),
+            )
+        rows = self._run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,))
+        if packed is not None and rows:
             self._run("UPDATE chunks@ SET bits = ?, vectors = ? WHERE id = ?", (*packed, chunk))
-            self._put_bits(chunk, int(row[0]), packed.bits)
-            # Readers that keep signs know only of later chunks; these are not.
+            self._put_bits(chunk, int(rows[0][0]), packed.bits)
+            # Readers that keep signs know only of later chunks; this is none.
             self._run(
                 "UPDATE generations SET epoch = epoch + 1 WHERE id = ?", (self.generation.id,)
             )
@@ -220,7 +232,7 @@ class Store:  # the tables of an index are one thing to write
         dims = self.dims()
         if not self.has_vec or not dims:
             return
-        self.set_dims(dims)
+        self._make_vectors(dims)
         stored = {row[0] for row in self._run("SELECT rowid FROM chunks_vectors@")}
         rows = self._run("SELECT id, partition, bits FROM chunks@ WHERE bits IS NOT NULL")
         if stored == {row[0] for row in rows}:  # ids are never used again
@@ -261,13 +273,24 @@ class Store:  # the tables of an index are one thing to write
                 (chunk, partition, bits),
             )
 
-    def _partition(self, name: str) -> int:
-        known = self._partitions.get(name)
-        if known is None:
-            self._run("INSERT OR IGNORE INTO partitions@(name) VALUES (?)", (name,))
-            known = int(self._run("SELECT id FROM partitions@ WHERE name = ?", (name,))[0][0])
-            self._partitions[name] = known
-        return known
+    def _make_vectors(self, dims: int) -> None:
+        if self.has_vec:
+            self._run(VECTORS.replace("{bits}", str(-(-dims // 8) * 8)))
+
+    def _remove(self, source: int) -> list[bool]:
+        """Take a source out; for each of its chunks, whether it had vectors."""
+        rows = self._run(
+            "SELECT id, partition, length, bits IS NOT NULL FROM chunks@ WHERE source = ?",
+            (source,),
+        )
+        for identifier, partition, length, has_vectors in rows:
+            self._run("DELETE FROM chunks_text@ WHERE rowid = ?", (identifier,))
+            if has_vectors and self.has_vec:
+                self._run("DELETE FROM chunks_vectors@ WHERE rowid = ?", (identifier,))
+            self._count(int(partition), -1, -int(length))
+        self._run("DELETE FROM chunks@ WHERE source = ?", (source,))
+        self._run("DELETE FROM sources@ WHERE id = ?", (source,))
+        return [bool(row[3]) for row in rows]
 
     def _count(self, partition: int, chunks: int, length: int) -> None:
         self._run(

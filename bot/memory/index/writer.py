@@ -18,10 +18,10 @@ from bot.errors import StorageError
 from bot.memory import chunking
 from bot.memory.embed import Embedder, identity
 from bot.memory.index import file
-from bot.memory.index.builder import Builder, DimsChanged, Outcome
+from bot.memory.index.builder import Builder, Outcome
 from bot.memory.index.cache import EmbeddingCache
 from bot.memory.index.file import Extension, Generation, IndexFile
-from bot.memory.index.store import SourceRow, Store
+from bot.memory.index.store import DimsChanged, SourceRow, Store
 from bot.memory.search import Counts
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ ATTEMPTS = 3  # at a sync, each with the file or the generation that the one bef
 LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
 LOOKS = 200
 # What a new file mends: one that is damaged, missing, or not what it should be.
-_MENDED = (
+MENDED = (
     apsw.CorruptError,
     apsw.NotADBError,
     apsw.SQLError,
@@ -54,78 +54,58 @@ class Writer:
         clock: Clock,
         extension: Extension,
     ) -> None:
-        self.path = folder / file.NAME
-        self.broken = False  # the file was found damaged
         self.again = False  # a note was being written while it was read
         self.last_sync = 0
-        self.last_reason = ""
-        self.generation = ""  # another one after each rebuild, by whatever program
-        self._workspace = workspace
-        self._embedder = embedder
         self._clock = clock
-        self._extension = extension
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
         self._cache = EmbeddingCache(folder / CACHE)
-        self._builder = Builder(workspace, embedder, self._cache, clock, self.run)
-        self._file: IndexFile | None = None
-        self._opened = 0  # how often a file was
-        self._turn: int | None = None  # held while this program builds
-        self._at_work = 0  # the generation that is written to, or was last
-        self._outdated = 0  # the generation whose vectors have another length than the embedder's
-        self._saved: list[SourceRow] = []  # the documents of one that is given up
+        self.rows = Rows(workspace, folder, embedder, extension)
+        self._builder = Builder(workspace, embedder, self._cache, clock, self._thread)
         self._lock = asyncio.Lock()
-        self._syncs = _Shared()
-        self._known: Counts | None = None  # what is in the file, or was
+        self._next: asyncio.Task[None] | None = None  # a sync that has not begun yet
+        self._syncs: set[asyncio.Task[None]] = set()
         self._problem = ""
         self._embed_failure = ""
         self._closed = False
 
-    @property
-    def syncing(self) -> bool:
-        """Whether a sync runs now."""
-        return self._syncs.running
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a file that can be read."""
-        opened = self._file
-        return opened is not None and opened.is_there()
-
     def needs_attention(self) -> bool:
-        """Whether the file is damaged or gone, or a rebuild is due."""
-        return not self.syncing and (self.broken or bool(self._outdated) or not self.is_open)
-
-    def mismatch(self, live: Generation, dims: int) -> str:
-        """Why vectors of the embedder cannot be compared with an index's; empty when they can."""
-        if live.embedder != identity(self._embedder):
-            return "the embedder was changed; the index is being rebuilt for it"
-        if live.dims and dims != live.dims:
-            self._outdated = live.id
-            return f"vectors have {dims} dimensions now; the index is being rebuilt for them"
-        return ""
+        """Whether the file is damaged or gone, or a rebuild is due, and no sync sees to it."""
+        return not self._syncs and self.rows.need_attention()
 
     async def open(self) -> None:
         """Open the index file; what cannot be opened is made anew by the next sync."""
+
+        def work() -> None:
+            self._cache.prune(self._clock())
+            self.rows.tidy()
+
         async with self._lock:
             try:
-                await self.run(self._tidy)
+                await self.run(work)
             except (apsw.Error, OSError) as error:
-                self.broken |= isinstance(error, _MENDED)
+                self.rows.broken |= isinstance(error, MENDED)
                 self._problem = _words(error)
 
     async def close(self) -> None:
         """Finish the transaction that is being written, and release the files."""
         self._closed = True
         # A sync may wait for an embedder for minutes; what it has not done is done after the start.
-        await self._syncs.cancel()
+        for task in self._syncs:
+            task.cancel()
+        await asyncio.gather(*self._syncs, return_exceptions=True)
         async with self._lock:
             await self.run(self._release)
         await asyncio.to_thread(self._thread.shutdown)
 
     async def sync(self, reason: str) -> None:
         """Bring the index up to the notes; whoever asks while one runs shares the next one."""
-        if not self._closed:
-            await self._syncs.ask(lambda: self._sync(reason))
+        if self._closed:
+            return
+        if self._next is None:
+            self._next = asyncio.create_task(self._sync(reason))
+            self._syncs.add(self._next)
+            self._next.add_done_callback(self._syncs.discard)
+        await asyncio.wait({self._next})  # nobody who waits is cancelled with it
 
     async def put(self, documents: list[SourceRow]) -> None:
         """Index documents, each in the place of what it was before.
@@ -150,7 +130,7 @@ class Writer:
     async def status(self) -> tuple[Counts | None, tuple[str, ...]]:
         """What is in the file, if there is one, and what went wrong."""
         try:
-            known, missing = await self.run(self._count)
+            known, missing = await self.run(lambda: self.rows.count(is_well=not self._problem))
         except (apsw.Error, OSError) as error:
             known, missing = None, f"the index cannot be read ({type(error).__name__})"
         told = (self._problem, self._embed_failure, missing)
@@ -158,6 +138,7 @@ class Writer:
 
     async def _sync(self, reason: str) -> None:
         async with self._lock:
+            self._next = None
             try:
                 outcome = await self._bring_up_to_date()
             except (apsw.Error, OSError) as error:
@@ -171,7 +152,7 @@ class Writer:
             self._problem = _unread(outcome.refused)
             self.again = outcome.again
             self._embed_failure = f"no vectors: {outcome.failure}" if outcome.failure else ""
-            self.last_sync, self.last_reason = self._clock(), reason
+            self.last_sync = self._clock()
             if outcome.written or outcome.removed:
                 log.info("memory.synced", written=outcome.written, removed=outcome.removed)
 
@@ -184,35 +165,34 @@ class Writer:
         """
         for left in reversed(range(ATTEMPTS)):
             try:
-                store = await self.run(self._fitting)
+                store = await self.run(self.rows.fitting)
                 return await (self._build() if store is None else self._builder.sync(store))
             except (DimsChanged, apsw.Error) as error:
-                if not await self._can_mend(error) or (not left and isinstance(error, apsw.Error)):
+                mended = await self.run(lambda error=error: self.rows.can_mend(error))
+                if not mended or (not left and isinstance(error, apsw.Error)):
                     raise
         return Outcome(failure="the embedder's vectors keep changing their length")
 
     async def _build(self) -> Outcome:
         """Fill a generation beside the live one, or wait until another program has."""
         try:
-            await self._wait_turn()
-            if (store := await self.run(self._fitting)) is not None:
+            for _ in range(LOOKS):
+                if await self.run(self.rows.take_turn):
+                    break
+                await asyncio.sleep(LOOK_AGAIN)
+            else:
+                raise apsw.BusyError("another program is building the index")
+            if (store := await self.run(self.rows.fitting)) is not None:
                 return await self._builder.sync(store)
-            store = await self.run(self._begun)
-            carried = await self._builder.put(store, self._saved)
+            store, documents = await self.run(self.rows.begin)
+            carried = await self._builder.put(store, documents)
             outcome = await self._builder.sync(store)
-            await self.run(lambda: self._put_live(store))
+            await self.run(lambda: self.rows.put_live(store))
         finally:
-            await asyncio.shield(self.run(self._end_turn))
+            await asyncio.shield(self.run(self.rows.end_turn))
         outcome.written += carried.written
         outcome.failure = outcome.failure or carried.failure
         return outcome
-
-    async def _wait_turn(self) -> None:
-        for _ in range(LOOKS):
-            if await self.run(self._take_turn):
-                return
-            await asyncio.sleep(LOOK_AGAIN)
-        raise apsw.BusyError("another program is building the index")
 
     async def _changed(self, work: Callable[[Store], Awaitable[T]]) -> T:
         """Run a change on the live rows, which are built first if there are none.
@@ -223,40 +203,150 @@ class Writer:
         async with self._lock:
             for left in (1, 0):
                 try:
-                    store = await self.run(self._live)
+                    store = await self.run(self.rows.live)
                     if store is None:
                         await self._bring_up_to_date()
-                        store = await self.run(self._live)
+                        store = await self.run(self.rows.live)
                     if store is not None:
                         return await work(store)
                 except (DimsChanged, apsw.Error, OSError) as error:
-                    if not (await self._can_mend(error) and left):
+                    mended = await self.run(lambda error=error: self.rows.can_mend(error))
+                    if not (mended and left):
                         self._problem = _words(error)
                         raise StorageError(self._problem) from error
         raise StorageError("The memory index cannot be opened.")
 
-    async def _can_mend(self, error: Exception) -> bool:
+    def _release(self) -> None:
+        for part in (self.rows, self._cache):
+            try:
+                part.close()
+            except apsw.Error as error:  # a full disk; what is not written is derived again
+                log.warning("memory.close_failed", error=type(error).__name__)
+
+
+class Rows:  # one file and its generations, as they come and go: they share what is known of them
+    """The rows that are written to: of which file, and of which generation; in one thread.
+
+    `broken` says that the file was found damaged.
+    """
+
+    def __init__(
+        self, workspace: Path, folder: Path, embedder: Embedder, extension: Extension
+    ) -> None:
+        self.path = folder / file.NAME
+        self.broken = False
+        self.generation = ""  # another one after each rebuild, by whatever program
+        self._workspace = workspace
+        self._embedder = embedder
+        self._extension = extension
+        self._file: IndexFile | None = None
+        self._opened = 0  # how often a file was
+        self._turn: int | None = None  # held while this program builds
+        self._at_work = 0  # the generation that is written to, or was last
+        self._outdated = 0  # the generation whose vectors have another length than the embedder's
+        self._saved: list[SourceRow] = []  # the documents of one that is given up
+        self._known: Counts | None = None  # what is in the file, or was
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there is a file that can be read."""
+        opened = self._file
+        return opened is not None and opened.is_there()
+
+    def need_attention(self) -> bool:
+        """Whether the file is damaged or gone, or a rebuild is due."""
+        return self.broken or bool(self._outdated) or not self.are_there
+
+    def mismatch(self, live: Generation, dims: int) -> str:
+        """Why vectors of the embedder cannot be compared with an index's; empty when they can."""
+        if live.embedder != identity(self._embedder):
+            return "the embedder was changed; the index is being rebuilt for it"
+        if live.dims and dims != live.dims:
+            self._outdated = live.id
+            return f"vectors have {dims} dimensions now; the index is being rebuilt for them"
+        return ""
+
+    def can_mend(self, error: Exception) -> bool:
         """Note what is wrong with the file; True when another one, or other rows, mend it."""
         if isinstance(error, DimsChanged):
             self._outdated = self._at_work
-        elif isinstance(error, _MENDED):
-            self.broken = not await self.run(self._is_superseded)
+        elif isinstance(error, MENDED):
+            self.broken = not self._are_superseded()
             log.warning("memory.index_rebuilt", reason=type(error).__name__)
         else:
             return False
         return True
 
-    # --- in the writer's thread -------------------------------------------------------------------
-
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Open the file at the start, without what earlier versions or programs left."""
-        self._cache.prune(self._clock())
         opened = self._opened_file()
         file.remove_older(self.path.parent)
         if (live := opened.live()) is not None:
             store = Store(opened, live)
             with store.transaction:
                 store.rebuild_vectors()
+
+    def close(self) -> None:
+        """Release the file."""
+        opened, self._file = self._file, None
+        if opened is not None:
+            opened.close()
+
+    def take_turn(self) -> bool:
+        """Take the right to build; False while another program has it."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._turn = file.claim(self.path.parent)
+        return self._turn is not None
+
+    def end_turn(self) -> None:
+        """Give it back."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            os.close(turn)
+
+    def fitting(self) -> Store | None:
+        """The live rows, or None when there are none or others have to be made."""
+        opened = self._opened_file()
+        live = opened.live()
+        made = (identity(self._embedder), chunking.VERSION)
+        if live is None or live.id == self._outdated or (live.embedder, live.chunker) != made:
+            return None
+        self._outdated = 0
+        return self._store(opened, live)
+
+    def begin(self) -> tuple[Store, list[SourceRow]]:
+        """Rows to fill, and the documents that were in the live ones."""
+        opened = self._opened_file()
+        self._save(opened)
+        begun = opened.begin(chunking.VERSION, identity(self._embedder), self._outdated)
+        return self._store(opened, begun), self._saved
+
+    def put_live(self, store: Store) -> None:
+        """Let searches read what was built."""
+        self._opened_file().put_live(store.generation)
+        self._outdated, self._saved = 0, []
+
+    def live(self) -> Store | None:
+        """The rows that searches read; None while there are none that can be written to."""
+        if self._file is None or self.need_attention():
+            return None
+        live = self._file.live()
+        return self._store(self._file, live) if live is not None else None
+
+    def count(self, *, is_well: bool) -> tuple[Counts | None, str]:
+        """What there is of what, and what is missing; before the first rows only while all is well.
+
+        While the file is made anew it is what it held before.
+        """
+        live = self._file.live() if self._file is not None else None
+        if self._file is not None and live is not None:
+            size = sum(p.stat().st_size for p in self.path.parent.glob(f"{self.path.name}*"))
+            self._known = replace(Store(self._file, live).counts(), size=size)
+            if not self._file.has_vec and self._embedder.provider != "none":
+                return self._known, "sqlite-vec cannot be loaded: a slower way is used"
+        elif self._known is None and is_well:
+            return None, "the index is being built"
+        return self._known, ""
 
     def _opened_file(self) -> IndexFile:
         """The file that is there; a damaged one is replaced by an empty one."""
@@ -276,47 +366,6 @@ class Writer:
             self.broken = False
         return self._file
 
-    def _take_turn(self) -> bool:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._turn = file.claim(self.path.parent)
-        return self._turn is not None
-
-    def _end_turn(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            os.close(turn)
-
-    def _fitting(self) -> Store | None:
-        """The live rows, or None when there are none or others have to be made."""
-        opened = self._opened_file()
-        live = opened.live()
-        made = (identity(self._embedder), chunking.VERSION)
-        if live is None or live.id == self._outdated or (live.embedder, live.chunker) != made:
-            return None
-        self._outdated = 0
-        return self._store(opened, live)
-
-    def _begun(self) -> Store:
-        """Rows to fill, with the documents of the live ones put by."""
-        opened = self._opened_file()
-        self._save(opened)
-        return self._store(
-            opened, opened.begin(chunking.VERSION, identity(self._embedder), self._outdated)
-        )
-
-    def _put_live(self, store: Store) -> None:
-        """Let searches read what was built."""
-        self._opened_file().put_live(store.generation)
-        self._store(self._opened_file(), store.generation)
-        self._outdated, self._saved = 0, []
-
-    def _live(self) -> Store | None:
-        """The rows that searches read; None while there are none that can be written to."""
-        if self._file is None or self.broken or self._outdated or not self._file.is_there():
-            return None
-        live = self._file.live()
-        return self._store(self._file, live) if live is not None else None
-
     def _store(self, opened: IndexFile, generation: Generation) -> Store:
         self._at_work = generation.id
         if generation.is_live:
@@ -331,80 +380,18 @@ class Writer:
         except apsw.Error as error:  # what was said is added again from the transcripts
             log.warning("memory.documents_unread", error=type(error).__name__)
 
-    def _is_superseded(self) -> bool:
+    def _are_superseded(self) -> bool:
         """Whether another program has built other rows, and dropped those that were at work."""
         try:
+            opened = self._file
             return (
-                self._file is not None
-                and self._file.is_there()
+                opened is not None
+                and opened.is_there()
                 and self._at_work > 0
-                and not self._file.has(self._at_work)
+                and not opened.has(self._at_work)
             )
         except apsw.Error:
             return False
-
-    def _release(self) -> None:
-        opened, self._file = self._file, None
-        for part in (opened, self._cache):
-            try:
-                if part is not None:
-                    part.close()
-            except apsw.Error as error:  # a full disk; what is not written is derived again
-                log.warning("memory.close_failed", error=type(error).__name__)
-
-    def _count(self) -> tuple[Counts | None, str]:
-        live = self._file.live() if self._file is not None else None
-        if self._file is not None and live is not None:
-            size = sum(p.stat().st_size for p in self.path.parent.glob(f"{self.path.name}*"))
-            self._known = replace(Store(self._file, live).counts(), size=size)
-            if not self._file.has_vec and self._embedder.provider != "none":
-                return self._known, "sqlite-vec cannot be loaded: a slower way is used"
-        elif self._known is None and not self._problem:
-            return None, "the index is being built"
-        return self._known, ""  # while the file is made anew, what it held before
-
-
-class _Shared:
-    """Runs one thing at a time; whoever asks while one runs shares the next one."""
-
-    def __init__(self) -> None:
-        self._running: asyncio.Task[None] | None = None
-        self._queued: asyncio.Task[None] | None = None
-
-    @property
-    def running(self) -> bool:
-        """Whether one runs now."""
-        return self._running is not None
-
-    async def ask(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run it, or wait for the next that runs; nobody who waits is cancelled with it."""
-        if self._running is None:
-            self._running = asyncio.create_task(self._run(work))
-            await asyncio.wait({self._running})
-            return
-        if self._queued is None:
-            self._queued = asyncio.create_task(self._run_after(self._running, work))
-        await asyncio.wait({self._queued})
-
-    async def cancel(self) -> None:
-        """Cancel what runs and what waits."""
-        tasks = [task for task in (self._queued, self._running) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        finally:
-            self._running = None
-
-    async def _run_after(
-        self, before: asyncio.Task[None], work: Callable[[], Awaitable[None]]
-    ) -> None:
-        await asyncio.wait({before})
-        self._running, self._queued = self._queued, None
-        await self._run(work)
 
 
 def _unread(refused: Mapping[str, str]) -> str:
