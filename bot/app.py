@@ -51,7 +51,6 @@ from bot.gateway.feed import TranscriptFeed
 from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.media import MediaReader
-from bot.gateway.memory import OWNER_VIEW, Memory, OwnerMemory
 from bot.gateway.pictures import Pictures
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
@@ -60,6 +59,7 @@ from bot.i18n import LANGUAGES
 from bot.identity import Directory, Policy
 from bot.identity.routing import channels_of
 from bot.ledger import Ledger
+from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.metrics import Metrics
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
@@ -266,7 +266,7 @@ class App:
             conversation=ConversationCommands(running, models),
             context=context,
             info=info,
-            memory=MemoryCommands(memory.desk, database),
+            memory=MemoryCommands(memory, database),
             remind=RemindCommands(self.reminders),
             rooms=RoomCommands(self.channels),
             link=LinkCommands(),
@@ -402,7 +402,7 @@ class App:
             self._config.dashboard,
             readiness=readiness,
             registry=self.metrics.registry,
-            channels=(MemoryPages(OwnerMemory(memory.desk, OWNER_VIEW)), *pages),
+            channels=(MemoryPages(memory), *pages),
         )
 
     def _background(

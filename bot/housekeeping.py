@@ -17,8 +17,8 @@ from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
 from bot.gateway.admission import read_books
 from bot.gateway.gateway import Connections
-from bot.gateway.memory import INDEX_FOLDER, Memory
 from bot.identity import Directory
+from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.metrics import Metrics
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import inbox

@@ -12,8 +12,8 @@ from bot.cli.common import ConfigOption, load, local_time, with_database
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
-from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.memory import layout, markdown
+from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.search import Hit
 from bot.sessions import forgetting
 from bot.settings import Loaded
@@ -106,7 +106,7 @@ def forget(
     """Remove what holds these words from files, index, cache and the search of transcripts."""
     loaded = load(config, quiet=True)
     wanted = " ".join(words).strip()
-    spots = _with_memory(loaded, lambda memory: memory.desk.find(OWNER_VIEW, wanted))
+    spots = _with_memory(loaded, lambda memory: memory.find(OWNER_VIEW, wanted))
     mine = [spot for spot in spots if not spot.path.startswith("shared/")]
     found = with_database(
         loaded.config, lambda database: forgetting.find(database, OWNER_VIEW, wanted)
@@ -123,7 +123,7 @@ def forget(
         typer.echo(f"and {whole} long results of tools")
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
-    cleared = _with_memory(loaded, lambda memory: memory.desk.forget(OWNER_VIEW, wanted))
+    cleared = _with_memory(loaded, lambda memory: memory.forget(OWNER_VIEW, wanted))
     now = system_clock()
     gone = with_database(
         loaded.config, lambda database: forgetting.forget(database, OWNER_VIEW, wanted, now)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Protocol
 
 from cachetools import TTLCache
 
@@ -15,10 +12,10 @@ from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
-from bot.identity.view import MemoryView
 from bot.ledger import Draft
 from bot.memory import layout, markdown
-from bot.memory.search import Findings, Hit
+from bot.memory.memory import Cleared, Memory, Spot
+from bot.memory.search import Hit
 from bot.sessions import forgetting, store
 from bot.sessions.store import Session
 from bot.storage import Database
@@ -34,86 +31,11 @@ YES = frozenset({"yes", "是", "确认"})
 NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Words in a file: its path as the person knows it, the line from 1, and the words."""
-
-    path: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """What forgetting removed: entries by file, and chunks and cached vectors of the index.
-
-    When it `is_indexed` still, the index could not be written, and is built anew when it can be.
-    """
-
-    files: tuple[tuple[str, int], ...] = ()
-    chunks: int = 0
-    cached: int = 0
-    is_indexed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """How a view's memory is doing. `synced_at` in ms since the epoch, 0 for never.
-
-    `words_off` and `vectors_off` say why nothing is found by words, or by what they mean, and are
-    empty when it is; `model` is the embedder's.
-    """
-
-    files: int
-    chunks: int
-    model: str = ""
-    words_off: str = ""
-    vectors_off: str = ""
-    degraded: tuple[str, ...] = ()
-    synced_at: int = 0
-
-
-class MemoryDesk(Protocol):
-    """What these commands may ask of memory; every answer is within the view."""
-
-    async def overview(self, view: MemoryView) -> Overview:
-        """How it is doing."""
-        ...
-
-    async def search(self, view: MemoryView, query: str, limit: int | None) -> Findings:
-        """What matches the words or their sense; None is as many as configured."""
-        ...
-
-    async def show(self, view: MemoryView, path: str) -> str:
-        """A file, or its beginning.
-
-        Raises:
-            ToolError: no such file can be seen here, or it cannot be read.
-        """
-        ...
-
-    async def find(self, view: MemoryView, words: str) -> Sequence[Spot]:
-        """Where files hold these words, literally."""
-        ...
-
-    def forgetting(self, view: MemoryView, words: str) -> AbstractAsyncContextManager[None]:
-        """Within this, nothing that was read before is written to the view's files any more."""
-        ...
-
-    async def forget(self, view: MemoryView, words: str) -> Cleared:
-        """Remove the words from the view's own files, and from the index and its cache.
-
-        Raises:
-            ToolError: the disk did not take it; what was removed so far is gone.
-        """
-        ...
-
-
 class MemoryCommands:
     """`/memory [search|show|forget]`, `/whosees`."""
 
-    def __init__(self, desk: MemoryDesk, database: Database) -> None:
-        self._desk = desk
+    def __init__(self, memory: Memory, database: Database) -> None:
+        self._memory = memory
         self._database = database
         # By conversation and person: in a shared one nobody confirms what another one asked.
         self._asked: TTLCache[tuple[str, str], str] = TTLCache(
@@ -149,7 +71,7 @@ class MemoryCommands:
         if not words or not call.view.space:
             key = "memory.whosees_usage" if call.view.space else "memory.closed"
             return saying(text(call.language, key))
-        spots = await self._desk.find(call.view, words)
+        spots = await self._memory.find(call.view, words)
         shared = [spot for spot in spots if spot.path.startswith("shared/")]
         held = await forgetting.find(self._database, call.view, words)
         if not spots and not held.mentions:
@@ -163,7 +85,7 @@ class MemoryCommands:
         return saying("\n".join(lines))
 
     async def _status(self, call: Call, rest: str) -> Apply:
-        found = await self._desk.overview(call.view)
+        found = await self._memory.overview(call.view)
         lines = [
             text(call.language, "memory.files", files=found.files, chunks=found.chunks),
             _part(call, "words", found.words_off),
@@ -183,7 +105,7 @@ class MemoryCommands:
     async def _search(self, call: Call, rest: str) -> Apply:
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        found = await self._desk.search(call.view, rest, None)
+        found = await self._memory.index.search(rest, call.view.partitions)
         hits = [hit for hit in found.hits if not markdown.says_nothing(hit.snippet)]
         if not hits:
             return saying(text(call.language, "memory.nothing", mode=found.mode))
@@ -205,7 +127,8 @@ class MemoryCommands:
     async def _show(self, call: Call, rest: str) -> Apply:
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        content = await self._desk.show(call.view, rest)
+        excerpt = await self._memory.files.read(call.view, rest)
+        content = f"{excerpt.text}\n…" if excerpt.more else excerpt.text
         fence = "```"
         while fence in content:
             fence += "`"
@@ -225,7 +148,7 @@ class MemoryCommands:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
         spots = [
             spot
-            for spot in await self._desk.find(call.view, rest)
+            for spot in await self._memory.find(call.view, rest)
             if not spot.path.startswith("shared/")
         ]
         held = await forgetting.find(self._database, call.view, rest)
@@ -245,8 +168,8 @@ class MemoryCommands:
 
     async def _forgotten(self, call: Call, words: str) -> Apply:
         # Until it is in the database too: what is begun meanwhile would read the words once more.
-        await call.scope.enter_async_context(self._desk.forgetting(call.view, words))
-        cleared = await self._desk.forget(call.view, words)
+        await call.scope.enter_async_context(self._memory.notes.forgetting(call.view, words))
+        cleared = await self._memory.forget(call.view, words)
         found = await forgetting.find(self._database, call.view, words)
         await forgetting.hide(self._database, found, call.now)
 

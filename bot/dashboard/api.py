@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from bot.memory import layout
-from bot.memory.search import Findings
+from bot.memory.memory import OWNER_VIEW, Memory
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -107,18 +107,10 @@ class HealthPages:
         )
 
 
-class MemorySearch(Protocol):
-    """A search within what the owner may see."""
-
-    async def search(self, space: str, query: str, limit: int | None) -> Findings | None:
-        """Search one space; None for one the owner may not see, or that is not there."""
-        ...
-
-
 class MemoryPages:
     """`/api/memory/search`: the owner's memory, for other programs of the owner's."""
 
-    def __init__(self, memory: MemorySearch) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
     def routes(self) -> list[web.RouteDef]:
@@ -134,7 +126,8 @@ class MemoryPages:
             wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= MAX_RESULTS
         ):
             return _refused(400, f"k must be a whole number from 1 to {MAX_RESULTS}")
-        found = await self._memory.search(
+        found = await self._memory.search_space(
+            OWNER_VIEW,
             request.query.get("space", "") or DEFAULT_SPACE,
             query,
             int(wanted) if wanted is not None else None,

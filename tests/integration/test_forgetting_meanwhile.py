@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Request
-from bot.gateway.memory import GatewayMemoryDesk
+from bot.memory.memory import Memory
 from bot.messages import ToolResult, ToolUse
 from bot.testing import ScriptedModel
 from tests.fakes.brain import Brain, Reply, current, query, says, settled
@@ -134,14 +134,14 @@ async def test_what_begins_while_words_are_forgotten_waits_for_it(
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await engine.ask(f"the code of my front door is {CODE}")
-        forgetting = GatewayMemoryDesk.forget
+        forgetting = Memory.forget
 
         async def slow(*given: Any) -> Any:
             reached.set()
             await gate.wait()
             return await forgetting(*given)
 
-        monkeypatch.setattr(GatewayMemoryDesk, "forget", slow)
+        monkeypatch.setattr(Memory, "forget", slow)
         await engine.ask(f"/memory forget {CODE}")
         saying = asyncio.create_task(engine.say("/memory forget yes"))
         await reached.wait()

@@ -15,9 +15,9 @@ from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.cli.common import reading, writing
 from bot.errors import ModelOverloaded
-from bot.gateway.memory import OWNER_VIEW, Memory
 from bot.identity.view import folder_name
 from bot.memory import embed
+from bot.memory.memory import OWNER_VIEW, Memory
 from bot.messages import Text, ToolResult
 from bot.sessions import entries
 from bot.storage import Transaction
@@ -142,7 +142,7 @@ async def test_memory_says_of_words_and_of_meaning_whether_they_work_and_why_not
     tmp_path: Path, memory: dict[str, Any], told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):
     furnish(tmp_path)
-    monkeypatch.setattr("bot.gateway.memory.embed.make", lambda _config: HashEmbedder())
+    monkeypatch.setattr("bot.memory.memory.embed.make", lambda _config: HashEmbedder())
     sections = {"memory": {"embedder": {"provider": "local"}, **memory}}
     await index(tmp_path, **sections)
     async with running(tmp_path, **sections) as engine:
@@ -155,7 +155,7 @@ async def test_memory_says_what_the_embedder_says_when_it_fails(
 ):
     furnish(tmp_path)
     embedder = HashEmbedder()
-    monkeypatch.setattr("bot.gateway.memory.embed.make", lambda _config: embedder)
+    monkeypatch.setattr("bot.memory.memory.embed.make", lambda _config: embedder)
     sections = {"memory": {"embedder": {"provider": "local"}}}
     await index(tmp_path, **sections)
     embedder.reason = "the server is gone"

@@ -16,12 +16,12 @@ import pytest
 from bot.app import App, Parts
 from bot.config import MemoryConfig
 from bot.errors import StorageError
-from bot.gateway.memory import Memory
 from bot.identity.view import folder_name
 from bot.memory.embed import Embedder
 from bot.memory.index import Document, MemoryIndex, reading
 from bot.memory.index.file import load_vec
 from bot.memory.index.store import Store
+from bot.memory.memory import Memory
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
 from tests.fakes import embeddings_api
 from tests.faults import faulty_disk

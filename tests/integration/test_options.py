@@ -24,10 +24,10 @@ from bot.app import App
 from bot.channel.http import HttpServer
 from bot.config import EmbedderConfig, StorageConfig
 from bot.errors import EmbedderError
-from bot.gateway.memory import INDEX_FOLDER
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index.file import live
+from bot.memory.memory import INDEX_FOLDER
 from bot.memory.search import Findings
 from bot.storage import backup
 from bot.storage.sqlite import SqliteDatabase

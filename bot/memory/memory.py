@@ -1,0 +1,174 @@
+"""Everything of memory that the program shares: notes, index and embedder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from bot.clock import Clock
+from bot.config import Config
+from bot.errors import StorageError
+from bot.identity import routing
+from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
+from bot.memory import embed, folders, forgetting
+from bot.memory.embed import Embedder
+from bot.memory.files import SpaceFiles
+from bot.memory.index import MemoryIndex
+from bot.memory.notes import Notes
+from bot.memory.search import Findings, Searcher
+
+INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
+MAX_SPOTS = 200  # places of one answer
+
+# What the page, the terminal and the command line may see.
+OWNER_VIEW = MemoryView(
+    MAIN_SPACE,
+    (),
+    private=True,
+    people=(routing.OWNER, *(f"{channel}:owner" for channel in sorted(routing.OWNER_CHANNELS))),
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Words in a file: its path as the person knows it, the line from 1, and the words."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What forgetting removed: entries by file, and chunks and cached vectors of the index.
+
+    When it `is_indexed` still, the index could not be written, and is built anew when it can be.
+    """
+
+    files: tuple[tuple[str, int], ...] = ()
+    chunks: int = 0
+    cached: int = 0
+    is_indexed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """How a view's memory is doing. `synced_at` in ms since the epoch, 0 for never.
+
+    `words_off` and `vectors_off` say why nothing is found by words, or by what they mean, and are
+    empty when it is; `model` is the embedder's.
+    """
+
+    files: int
+    chunks: int
+    model: str = ""
+    words_off: str = ""
+    vectors_off: str = ""
+    degraded: tuple[str, ...] = ()
+    synced_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The notes and their index; `searcher` is the index, but in some tests."""
+
+    files: SpaceFiles
+    notes: Notes
+    index: MemoryIndex
+    searcher: Searcher
+    embedder: Embedder
+
+    @classmethod
+    def of(cls, config: Config, clock: Clock, searcher: Searcher | None = None) -> Memory:
+        """The memory of a configuration; nothing is opened yet."""
+        embedder = embed.make(config.memory.embedder)
+        folder = config.storage.folder / INDEX_FOLDER
+        index = MemoryIndex(config.memory, config.workspace, folder, embedder, clock)
+        files, notes = SpaceFiles(config.workspace), Notes(config.workspace, index.noticed)
+        return cls(files, notes, index, searcher or index, embedder)
+
+    async def open(self, workspace: Path) -> None:
+        """Prepare the workspace, and keep the index up with it from now on."""
+        await asyncio.to_thread(folders.prepare, workspace)
+        await self.index.start()
+
+    async def close(self) -> None:
+        """Stop watching, and release the index and the embedder."""
+        await self.index.close()
+        await self.embedder.close()
+
+    async def overview(self, view: MemoryView) -> Overview:
+        """How a view's memory is doing."""
+        names = await self.files.names(view)
+        status = await self.index.status()
+        known = [(each.path, status.problems.get(_below(view, each.path))) for each in names]
+        problems = [f"{path}: {why}" for path, why in known if why]
+        return Overview(
+            files=len(names),
+            chunks=sum(status.spaces.get(space, 0) for space in view.spaces),
+            model=status.model,
+            words_off=status.words_off,
+            vectors_off=status.vectors_off,
+            degraded=(*status.degraded, *problems),
+            synced_at=status.last_sync,
+        )
+
+    async def search_space(
+        self, view: MemoryView, space: str, query: str, limit: int | None
+    ) -> Findings | None:
+        """Search one space of a view; None for one it may not see, or that is not there."""
+        if space not in view.spaces:
+            return None
+        narrowed = view if space == view.space else MemoryView(space, (), private=False)
+        return await self.index.search(query, narrowed.partitions, limit)
+
+    async def find(self, view: MemoryView, words: str) -> Sequence[Spot]:
+        """Where files hold these words, literally."""
+        spots: list[Spot] = []
+        async for path, matches in self._holding(view, words):
+            spots += [Spot(path, match.first, match.text) for match in matches]
+            if len(spots) >= MAX_SPOTS:
+                break
+        return spots[:MAX_SPOTS]
+
+    async def forget(self, view: MemoryView, words: str) -> Cleared:
+        """Remove the words from the view's own files, and from the index and its cache.
+
+        Raises:
+            ToolError: the disk did not take it; what was removed so far is gone.
+        """
+        found = [path async for path, _ in self._holding(view, words)]
+        own = [path for path in found if not path.startswith(f"{SHARED_SPACE}/")]
+        removed = [(path, len(await self.notes.forget(view, path, words))) for path in own]
+        try:
+            forgotten = await self.index.forget(texts=[words], partitions=view.partitions)
+        except StorageError as error:
+            log.warning("memory.forget_later", error=type(error).__name__)
+            return Cleared(files=tuple(removed), is_indexed=True)
+        await self.index.sync("forget")
+        return Cleared(
+            files=tuple(removed),
+            chunks=forgotten.chunks + forgotten.documents,
+            cached=forgotten.cached,
+        )
+
+    async def _holding(
+        self, view: MemoryView, words: str
+    ) -> AsyncGenerator[tuple[str, Sequence[forgetting.Match]]]:
+        """Every file with entries that hold these words, and the entries."""
+        for listed in await self.files.names(view):
+            if matches := await self.files.holding(view, listed.path, words, MAX_SPOTS):
+                yield listed.path, matches
+
+
+def _below(view: MemoryView, path: str) -> str:
+    """A path as the person knows it, counted from the workspace."""
+    if view.space == MAIN_SPACE or path.startswith(f"{SHARED_SPACE}/"):
+        return path
+    return f"{view.space}/{path}"
