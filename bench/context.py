@@ -31,7 +31,6 @@ from bot.clock import system_clock
 from bot.context.conversation import Conversation
 from bot.gateway.commits import TurnCommits
 from bot.gateway.requests import Requests
-from bot.ledger import Draft
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
@@ -39,6 +38,7 @@ from bot.sessions.entries import NewEntry
 from bot.settings import config_model
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
+from bot.unit_of_work import UnitOfWork
 from bot.upkeep.talk import Talk
 from bot.upkeep.upkeep import Upkeep
 
@@ -62,7 +62,7 @@ TIMED: tuple[tuple[Any, str], ...] = (
     (TurnCommits, "_used"),
     (TurnCommits, "_notice"),
     (Conversation, "extend"),
-    (Draft, "touch"),
+    (UnitOfWork, "touch"),
     (store, "change"),
 )
 
@@ -135,7 +135,7 @@ async def prepare(folder: Path, entries: int) -> None:
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
     then = system_clock() - DAYS_AGO
     place = store.Place(ADA, "memory:ada", "memory", "default", "ada", "", "direct")
-    session, _ = await database.write(lambda tx: Draft(tx, then).current(place))
+    session, _ = await database.write(lambda tx: UnitOfWork(tx, then).current(place))
     kept = ""
     for first in range(0, entries, BATCH):
         if first == entries - LIVE and first:

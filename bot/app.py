@@ -58,7 +58,6 @@ from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES
 from bot.identity import Directory, Policy
 from bot.identity.routing import channels_of
-from bot.ledger import Ledger
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.metrics import Metrics
@@ -71,6 +70,7 @@ from bot.sessions.search import TranscriptIndex
 from bot.storage import Database
 from bot.storage.files import DataDirLock
 from bot.storage.meta import MetaStore
+from bot.unit_of_work import Committer
 from bot.upkeep.compaction import Compactions
 from bot.upkeep.flush import Flusher, Flushes
 from bot.upkeep.notices import NoticeSweep
@@ -212,7 +212,7 @@ class App:
         config, clock = self._config, self._parts.clock
         running = RunningTurns()
         live = LiveSessions(database, windows.count)
-        ledger = Ledger(database, delivery, mirror, live)
+        committer = Committer(database, delivery, mirror, live)
         talks = Talks(live, windows, directory)
         artifacts = ArtifactStore(database, clock)
         pictures = Pictures(MetaStore(database, clock), clock)
@@ -220,7 +220,7 @@ class App:
         self.reminders = Reminders(
             directory=directory,
             database=database,
-            ledger=ledger,
+            committer=committer,
             scheduler=self._scheduler,
             clock=clock,
         )
@@ -238,19 +238,19 @@ class App:
             artifacts=artifacts,
         )
         prefixes = Prefixes(config, memory.files)
-        upkeep = self._upkeep(talks, ledger, memory)
+        upkeep = self._upkeep(talks, committer, memory)
         self._stack.push_async_callback(upkeep.stop)
-        self.sweeper = Sweeper(directory, database, ledger, upkeep.close)
+        self.sweeper = Sweeper(directory, database, committer, upkeep.close)
         self.notices = NoticeSweep(
             config=config.context,
             talks=talks,
             windows=windows,
             database=database,
-            ledger=ledger,
+            committer=committer,
             channels=self.channels,
         )
         context = ContextCommands(
-            ledger=ledger,
+            committer=committer,
             upkeep=upkeep,
             prefixes=prefixes,
             tools=toolbox.specs,
@@ -273,13 +273,15 @@ class App:
         )
         commander = Commander(
             handlers=known,
-            ledger=ledger,
+            committer=committer,
             upkeep=upkeep,
             running=running,
             directory=directory,
             clock=clock,
         )
-        attempts = Attempts(database=database, ledger=ledger, clock=clock, metrics=self.metrics)
+        attempts = Attempts(
+            database=database, committer=committer, clock=clock, metrics=self.metrics
+        )
         await attempts.begin()
         requests = Requests(
             config=config,
@@ -292,7 +294,7 @@ class App:
         )
         turns = TurnRunner(
             requests=requests,
-            commits=TurnCommits(ledger, upkeep, self.channels, clock),
+            commits=TurnCommits(committer, upkeep, self.channels, clock),
             toolbox=toolbox,
             channels=self.channels,
             running=running,
@@ -303,7 +305,7 @@ class App:
         admission = Admission(
             directory=directory,
             database=database,
-            ledger=ledger,
+            committer=committer,
             clock=clock,
             metrics=self.metrics,
         )
@@ -315,7 +317,7 @@ class App:
             attempts=attempts,
             admit=admission.admit,
             run_turn=turns.run,
-            overflowed=partial(tell_waiting, ledger, clock, config.session.queue.cap),
+            overflowed=partial(tell_waiting, committer, clock, config.session.queue.cap),
         )
         gateway = Gateway(
             admission=admission,
@@ -324,17 +326,17 @@ class App:
             upkeep=upkeep,
             connections=connections,
             database=database,
-            ledger=ledger,
+            committer=committer,
             clock=clock,
         )
         return gateway, lanes
 
-    def _upkeep(self, talks: Talks, ledger: Ledger, memory: Memory) -> Upkeep:
+    def _upkeep(self, talks: Talks, committer: Committer, memory: Memory) -> Upkeep:
         config, clock = self._config, self._parts.clock
         flushes = Flushes(
             config=config.context,
             talks=talks,
-            ledger=ledger,
+            committer=committer,
             notes=memory.notes,
             flusher=Flusher(memory.notes, memory.files, config.memory.flush),
             channels=self.channels,
@@ -344,7 +346,7 @@ class App:
         compactions = Compactions(
             config=config.context,
             talks=talks,
-            ledger=ledger,
+            committer=committer,
             compactor=Compactor(),
             channels=self.channels,
             clock=clock,

@@ -10,8 +10,8 @@ from bot.channel import Inbound
 from bot.delivery.outbox import Extra
 from bot.identity import Activation, Conversation, Link, Place
 from bot.identity.view import MemoryView
-from bot.ledger import Draft
 from bot.sessions.store import Session
+from bot.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Answer:
     activation: Activation | None = None
 
 
-Apply = Callable[[Draft, Session], Answer]
+Apply = Callable[[UnitOfWork, Session], Answer]
 """Runs inside the command's one transaction; the session is the caller's current one."""
 
 Handler = Callable[[Call], Awaitable[Apply]]
@@ -82,4 +82,4 @@ Handler = Callable[[Call], Awaitable[Apply]]
 
 def saying(words: str) -> Apply:
     """A command that changes nothing and only answers."""
-    return lambda _draft, _session: Answer(words)
+    return lambda _unit, _session: Answer(words)

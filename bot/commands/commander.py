@@ -25,10 +25,10 @@ from bot.commands.rooms import RoomCommands
 from bot.i18n import text
 from bot.identity import Conversation, Directory, Parsed
 from bot.identity.message import command_of, is_abort, parse
-from bot.ledger import Draft, Ledger
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import Waiting
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
@@ -76,14 +76,14 @@ class Commander:
         self,
         *,
         handlers: Mapping[str, Handler],
-        ledger: Ledger,
+        committer: Committer,
         upkeep: Upkeep,
         running: RunningTurns,
         directory: Directory,
         clock: Clock,
     ) -> None:
         self._handlers = handlers
-        self._ledger = ledger
+        self._committer = committer
         self._upkeep = upkeep
         self._running = running
         self._directory = directory
@@ -112,8 +112,8 @@ class Commander:
                 scope=scope,
             )
             apply = await handler(call)
-            commit = await self._ledger.write(
-                call.now, lambda draft: _carry_out(draft, waiting, call, apply), must=True
+            commit = await self._committer.commit(
+                call.now, lambda unit: _carry_out(unit, waiting, call, apply), until_stored=True
             )
             if (links := commit.result.links) is not None:
                 self._directory.linked(links)
@@ -129,19 +129,19 @@ class Commander:
         return saying(text(call.language, "command.unknown", name=call.name))
 
 
-def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Answer:
-    before, _ = draft.current(call.place)
-    answer = apply(draft, before)
+def _carry_out(unit: UnitOfWork, waiting: Waiting, call: Call, apply: Apply) -> Answer:
+    before, _ = unit.current(call.place)
+    answer = apply(unit, before)
     inbound = call.inbound
     typed = call.typed.removesuffix(answer.message).strip()
     # The conversation that goes on is where the command and its answer are noted.
-    after, _ = draft.current(call.place)
+    after, _ = unit.current(call.place)
     notes = (
         NewEntry("command", "user", typed, source="" if answer.message else inbound.message_id),
         NewEntry("notice", "assistant", answer.text),
     )
-    noted = draft.append(after.id, notes)
-    draft.say(
+    noted = unit.append(after.id, notes)
+    unit.say(
         inbound.address,
         answer.text,
         language=call.language,
@@ -151,14 +151,14 @@ def _carry_out(draft: Draft, waiting: Waiting, call: Call, apply: Apply) -> Answ
         extra=answer.extra,
     )
     for session_id in (before.id, after.id):
-        draft.touch(session_id)
+        unit.refresh(session_id)
     if not answer.message:
-        inbox.done(draft.tx, [waiting.id], call.now)
+        inbox.done(unit.tx, [waiting.id], call.now)
         return answer
     message = replace(inbound, text=answer.message)
-    inbox.bind(draft.tx, waiting.id, after.id, message)
+    inbox.bind(unit.tx, waiting.id, after.id, message)
     parsed = parse(message.text)
     command = command_of(message, parsed) if parsed is not None else None
     conversation = replace(waiting.conversation, command=command)
-    draft.due.append(Waiting(waiting.id, waiting.key, after.id, message, conversation))
+    unit.due.append(Waiting(waiting.id, waiting.key, after.id, message, conversation))
     return answer

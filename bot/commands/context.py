@@ -13,9 +13,9 @@ from bot.context import picture, report
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
 from bot.i18n import text
-from bot.ledger import Draft, Ledger
 from bot.sessions import store
 from bot.sessions.store import Session
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import policy
 from bot.upkeep.upkeep import Upkeep
 from bot.upkeep.usage import report_of
@@ -29,13 +29,13 @@ class ContextCommands:
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        committer: Committer,
         upkeep: Upkeep,
         prefixes: Prefixes,
         tools: tuple[ToolSpec, ...],
         channels: Mapping[str, Channel],
     ) -> None:
-        self._ledger = ledger
+        self._committer = committer
         self._upkeep = upkeep
         self._prefixes = prefixes
         self._tools = tools
@@ -64,7 +64,7 @@ class ContextCommands:
         lines.append("  ".join(f"{square} {name}" for square, name in legend))
         extra = Extra(attachments=(Attachment("context.png", "image/png", drawn),))
         answer = Answer("\n".join(lines), extra=extra)
-        return lambda _draft, _session: answer
+        return lambda _unit, _session: answer
 
     async def compact(self, call: Call) -> Apply:
         """Summarise the older part of the conversation, in the background."""
@@ -76,7 +76,7 @@ class ContextCommands:
         """Show what replies cost, or choose whether each one says so."""
         wish = {"tokens": "tokens", "on": "tokens", "off": "off"}.get(_switch(call), "")
 
-        def apply(draft: Draft, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
             if not wish:
                 return Answer(
                     text(
@@ -88,7 +88,7 @@ class ContextCommands:
                         turns=session.turns,
                     )
                 )
-            store.change(draft.tx, session.id, usage="tokens" if wish == "tokens" else "")
+            store.change(unit.tx, session.id, usage="tokens" if wish == "tokens" else "")
             return Answer(
                 text(call.language, f"command.usage.{'on' if wish == 'tokens' else 'off'}")
             )
@@ -100,19 +100,19 @@ class ContextCommands:
         wish = _switch(call)
         by_default = policy.is_told(call.conversation)
 
-        def apply(draft: Draft, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
             if wish not in {"on", "off", "later"}:
                 tells = by_default if session.notices in {"", "later"} else session.notices == "on"
                 return Answer(
                     text(call.language, f"command.notices.now_{'on' if tells else 'off'}")
                 )
-            store.change(draft.tx, session.id, notices=wish)
+            store.change(unit.tx, session.id, notices=wish)
             return Answer(text(call.language, f"command.notices.{wish}"))
 
         return apply
 
     async def _current(self, call: Call) -> Session:
-        commit = await self._ledger.write(call.now, lambda draft: draft.current(call.place))
+        commit = await self._committer.commit(call.now, lambda unit: unit.current(call.place))
         return commit.result[0]
 
 

@@ -6,9 +6,9 @@ from bot.agent.models import Models
 from bot.agent.turn import RunningTurns
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
-from bot.ledger import Draft
 from bot.sessions import compactions, store
 from bot.sessions.store import Session
+from bot.unit_of_work import UnitOfWork
 
 
 class ConversationCommands:
@@ -29,13 +29,13 @@ class ConversationCommands:
         chosen = _match(first, known)
         message = rest.strip() if chosen else call.rest
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            if store.is_untouched(draft.tx, session):
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            if store.is_untouched(unit.tx, session):
                 if chosen:
-                    store.change(draft.tx, session.id, model=chosen)
+                    store.change(unit.tx, session.id, model=chosen)
                 key = "command.new.done_model" if chosen else "command.new.already"
                 return Answer(text(call.language, key, model=chosen), message)
-            draft.start(call.place, by="new", previous=session, model=chosen or session.model)
+            unit.start(call.place, by="new", previous=session, model=chosen or session.model)
             key = "command.new.done_model" if chosen else "command.new.done"
             return Answer(text(call.language, key, model=chosen), message)
 
@@ -44,14 +44,14 @@ class ConversationCommands:
     async def undo(self, call: Call) -> Apply:
         """Take back the last summary, or go back to the conversation before."""
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            if compactions.undo(draft.tx, session) is not None:
-                draft.stale.add(session.id)
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            if compactions.undo(unit.tx, session) is not None:
+                unit.stale.add(session.id)
                 return Answer(text(call.language, "command.undo.compaction"))
-            before = store.get(draft.tx, session.previous) if session.previous else None
+            before = store.get(unit.tx, session.previous) if session.previous else None
             if before is None:
                 return Answer(text(call.language, "command.undo.nothing"))
-            store.go_back(draft.tx, session.key, before.id, call.now)
+            store.go_back(unit.tx, session.key, before.id, call.now)
             return Answer(text(call.language, "command.undo.done", count=before.entry_count))
 
         return apply
@@ -69,13 +69,13 @@ class ConversationCommands:
 
         names = ", ".join(f"`{name}`" for name in known)
 
-        def apply(draft: Draft, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
             if not call.rest:
                 now = session.model or default
                 return Answer(text(call.language, "command.model.now", model=now, names=names))
             if call.rest.lower() != "default" and not chosen:
                 return Answer(text(call.language, "command.model.unknown", names=names))
-            store.change(draft.tx, session.id, model=chosen)
+            store.change(unit.tx, session.id, model=chosen)
             return Answer(text(call.language, "command.model.done", model=chosen or default))
 
         return apply

@@ -14,10 +14,10 @@ from bot.context import report
 from bot.delivery import outbox
 from bot.i18n import text
 from bot.identity import Directory
-from bot.ledger import Draft
 from bot.sessions import search, store
 from bot.sessions.due_time import shown
 from bot.sessions.store import Session
+from bot.unit_of_work import UnitOfWork
 from bot.upkeep import policy, resets
 
 
@@ -45,7 +45,7 @@ class InfoCommands:
         found = await self._context.report(call)
         tells = policy.is_told(call.conversation)
 
-        def apply(draft: Draft, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
             lines = [
                 text(call.language, "command.status.model", model=session.model or default),
                 text(
@@ -71,11 +71,11 @@ class InfoCommands:
                 ),
                 text(call.language, "command.status.summaries", count=session.compaction_count),
                 _notices(call, session, by_default=tells),
-                self._next_start(call, draft, session),
+                self._next_start(call, unit, session),
             ]
             if call.view.space:
-                lines.append(last_save(call, draft))
-            parked = outbox.parked(draft.tx, call.inbound.address)
+                lines.append(last_save(call, unit))
+            parked = outbox.parked(unit.tx, call.inbound.address)
             if parked:
                 lines.append(text(call.language, "command.status.parked", count=parked))
             if call.conversation.is_owner and call.is_direct:  # in a room others read it too
@@ -84,11 +84,11 @@ class InfoCommands:
 
         return apply
 
-    def _next_start(self, call: Call, draft: Draft, session: Session) -> str:
+    def _next_start(self, call: Call, unit: UnitOfWork, session: Session) -> str:
         """When the next conversation begins by itself."""
         if session.ended_by:
             return text(call.language, "command.status.ends_now")
-        since = store.taken_up_at(draft.tx, session.key)
+        since = store.taken_up_at(unit.tx, session.key)
         found = resets.ends_at(self._directory.policy, session, since)
         if found is None:
             return text(call.language, "command.status.ends_never")
@@ -119,9 +119,9 @@ class InfoCommands:
         return saying(answer)
 
 
-def last_save(call: Call, draft: Draft) -> str:
+def last_save(call: Call, unit: UnitOfWork) -> str:
     """When a conversation was last saved to the caller's memory, and to where."""
-    found = search.last_save(draft.tx, call.view)
+    found = search.last_save(unit.tx, call.view)
     if found is None:
         return text(call.language, "memory.never_saved")
     at, where = found

@@ -15,10 +15,10 @@ from bot import codes
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.identity import Link, Seat
-from bot.ledger import Draft
 from bot.sessions import links, store
 from bot.sessions.links import Offer
 from bot.sessions.store import Session
+from bot.unit_of_work import UnitOfWork
 
 MAX_TRIES = 5  # codes somebody may get wrong
 TRIES_SECONDS = 600.0  # within this time
@@ -44,7 +44,7 @@ class LinkCommands:
         if len(tries) >= MAX_TRIES:
             return saying(text(call.language, "link.wrong"))
         tries.append(time.monotonic())
-        return lambda draft, _session: _typed(draft, call, tries)
+        return lambda unit, _session: _typed(unit, call, tries)
 
     async def unlink(self, call: Call) -> Apply:
         """Let an account be somebody of its own again: this one, or one of the list."""
@@ -58,14 +58,14 @@ class LinkCommands:
             lines = [text(call.language, "link.which"), *_listed(call, joined)]
             return saying("\n".join(lines))
 
-        def apply(draft: Draft, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
             for seat in gone:
-                parted = links.part(draft.tx, seat)
+                parted = links.part(unit.tx, seat)
                 if parted is not None and seat != call.conversation.facts.seat:
                     words = text(parted.language, "link.ended_here")
-                    draft.say(parted.address, words, "notice", language=parted.language)
+                    unit.say(parted.address, words, "notice", language=parted.language)
             words = text(call.language, "link.ended", count=len(gone))
-            return Answer(words, links=tuple(links.everything(draft.tx)))
+            return Answer(words, links=tuple(links.everything(unit.tx)))
 
         return apply
 
@@ -80,8 +80,8 @@ class LinkCommands:
         )
         joined = call.conversation.joined
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            links.offer(draft.tx, made, call.now)
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            links.offer(unit.tx, made, call.now)
             minutes = links.VALID_MS // 60_000
             lines = [text(call.language, "link.code", code=made.code, minutes=minutes)]
             if joined:
@@ -98,16 +98,16 @@ class LinkCommands:
         return tries
 
 
-def _typed(draft: Draft, call: Call, tries: list[float]) -> Answer:
+def _typed(unit: UnitOfWork, call: Call, tries: list[float]) -> Answer:
     inbound = call.inbound
-    found = links.claim(draft.tx, call.rest, call.person, call.now)
+    found = links.claim(unit.tx, call.rest, call.person, call.now)
     if found is None:
         return Answer(text(call.language, "link.wrong"))
     tries.clear()
     seat = call.conversation.facts.seat
-    links.join(draft.tx, Link(seat, found.root, inbound.address, call.language), call.now)
-    session = store.current(draft.tx, found.key)
-    draft.say(
+    links.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
+    session = store.current(unit.tx, found.key)
+    unit.say(
         found.address,
         text(found.language, "link.joined_there", channel=inbound.channel),
         "notice",
@@ -115,7 +115,7 @@ def _typed(draft: Draft, call: Call, tries: list[float]) -> Answer:
         noted_in=session.id if session is not None else "",
     )
     words = text(call.language, "link.joined", channel=found.address.channel)
-    return Answer(words, links=tuple(links.everything(draft.tx)))
+    return Answer(words, links=tuple(links.everything(unit.tx)))
 
 
 def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:

@@ -12,13 +12,13 @@ from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
-from bot.ledger import Draft
 from bot.memory import layout, markdown
 from bot.memory.memory import Cleared, Memory, Spot
 from bot.memory.search import Hit
 from bot.sessions import forgetting, store
 from bot.sessions.store import Session
 from bot.storage import Database
+from bot.unit_of_work import UnitOfWork
 
 MAX_WORDS = 500  # characters of what is looked for
 MAX_SHOWN = 10  # places or messages of one answer
@@ -96,8 +96,8 @@ class MemoryCommands:
             lines.append(text(call.language, "memory.synced", seconds=ago))
         lines += [text(call.language, "memory.degraded", part=part) for part in found.degraded]
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            told = [*lines, last_save(call, draft)]
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            told = [*lines, last_save(call, unit)]
             return Answer("\n".join(f"- {line}" for line in told))
 
         return apply
@@ -160,7 +160,7 @@ class MemoryCommands:
             lines.append(text(call.language, "memory.in_artifacts", count=len(held.results)))
         answer = Answer("\n".join([*lines, "", text(call.language, "memory.forget_how")]))
 
-        def apply(draft: Draft, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
             self._asked[key] = rest
             return answer
 
@@ -173,15 +173,15 @@ class MemoryCommands:
         found = await forgetting.find(self._database, call.view, words)
         await forgetting.hide(self._database, found, call.now)
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            gone = forgetting.complete(draft.tx, found, call.now)
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            gone = forgetting.complete(unit.tx, found, call.now)
             held, prompts, whole = gone.mentions, gone.prompts, gone.results
             # Those that go on may have begun with the words, and have stored nothing yet.
             keys = {*found.keys, *call.view.keys}
-            current = (store.current(draft.tx, key) for key in sorted(keys))
+            current = (store.current(unit.tx, key) for key in sorted(keys))
             going_on = (each.id for each in current if each is not None)
             for session_id in {*prompts, *(mention.session_id for mention in held), *going_on}:
-                draft.stale.add(session_id)
+                unit.stale.add(session_id)
             said = sum(mention.says for mention in held)
             lines = [text(call.language, "memory.forget_done")]
             lines += [

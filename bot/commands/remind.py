@@ -8,11 +8,11 @@ from typing import Protocol
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
-from bot.ledger import Draft
 from bot.sessions import due_time, reminders
 from bot.sessions.due_time import Problem, When, shown
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
 from bot.sessions.store import Session
+from bot.unit_of_work import UnitOfWork
 
 MAX_SHOWN = 20  # reminders of one list
 MAX_QUOTE = 80  # characters of a reminder in a list
@@ -49,8 +49,8 @@ class RemindCommands:
         self._desk.expect(due_at)
         origin = Origin(call.place.key, call.person, call.inbound.address, call.language)
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            added = reminders.add(draft.tx, origin, found.rest, due_at, call.now)
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            added = reminders.add(unit.tx, origin, found.rest, due_at, call.now)
             if added is None:
                 return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
             at = shown(call.language, found.at)
@@ -61,14 +61,14 @@ class RemindCommands:
     async def reminders(self, call: Call) -> Apply:
         """List what waits in this conversation, or cancel one of it by its number."""
         if not call.rest:
-            return lambda draft, _session: Answer(_list(draft, call))
+            return lambda unit, _session: Answer(_list(unit, call))
         asked = _CANCEL.fullmatch(call.rest)
         if asked is None:
             return saying(text(call.language, "reminder.usage"))
         number = int(asked[1])
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            gone = reminders.cancel(draft.tx, call.place.key, number, call.now)
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            gone = reminders.cancel(unit.tx, call.place.key, number, call.now)
             if gone is None:
                 return Answer(text(call.language, "reminder.no_such", number=number))
             at = _shown(call, gone.due_at)
@@ -78,8 +78,8 @@ class RemindCommands:
         return apply
 
 
-def _list(draft: Draft, call: Call) -> str:
-    waiting = reminders.of_key(draft.tx, call.place.key)
+def _list(unit: UnitOfWork, call: Call) -> str:
+    waiting = reminders.of_key(unit.tx, call.place.key)
     if not waiting:
         return text(call.language, "reminder.none")
     lines = [text(call.language, "reminder.list"), ""]

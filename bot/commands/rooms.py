@@ -11,9 +11,9 @@ from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.identity import Activation
 from bot.identity.message import is_always
-from bot.ledger import Draft
 from bot.sessions import rooms
 from bot.sessions.store import Session
+from bot.unit_of_work import UnitOfWork
 
 _WISHES: dict[str, Activation] = {"mention": "mention", "always": "always"}
 
@@ -39,8 +39,8 @@ class RoomCommands:
             return saying(text(call.language, "rooms.not_admin"))
         key = call.place.key
 
-        def apply(draft: Draft, session: Session) -> Answer:
-            rooms.activate(draft.tx, key, wish, call.now)
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            rooms.activate(unit.tx, key, wish, call.now)
             return Answer(text(call.language, f"rooms.set_{wish}"), activation=wish)
 
         return apply

@@ -23,11 +23,11 @@ from bot.i18n import language_of, text
 from bot.identity import Books, Conversation, Directory, Facts, Verdict
 from bot.identity.message import pointed
 from bot.identity.values import MAX_CHOSEN
-from bot.ledger import Draft, Ledger
 from bot.metrics import Metrics
 from bot.sessions import inbox, links, rooms
 from bot.sessions.inbox import Waiting
 from bot.storage import Database, Transaction
+from bot.unit_of_work import Committer, UnitOfWork
 
 MAX_TOLD = 10_000  # rooms remembered as told; the database knows the others
 MAX_HEARD = 30  # messages of one room
@@ -59,13 +59,13 @@ class Admission:
         *,
         directory: Directory,
         database: Database,
-        ledger: Ledger,
+        committer: Committer,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._directory = directory
         self._database = database
-        self._ledger = ledger
+        self._committer = committer
         self._clock = clock
         self._metrics = metrics
         self._told: LRUCache[str, int] = LRUCache(MAX_TOLD)  # when each room was, or was asked
@@ -162,8 +162,8 @@ class Admission:
             return
         is_ours = conversation.verdict in {Verdict.ALLOW, Verdict.LISTEN}
         talks, language = is_ours and conversation.is_answered, conversation.language
-        await self._ledger.write(
-            now, lambda draft: void_codes(draft, inbound, language, answers=talks)
+        await self._committer.commit(
+            now, lambda unit: void_codes(unit, inbound, language, answers=talks)
         )
         log.info("code.void", channel=inbound.channel)
 
@@ -177,13 +177,13 @@ class Admission:
         language = conversation.language
         words = text(language, "rooms.declined")
 
-        def work(draft: Draft) -> bool:
-            if not rooms.warn(draft.tx, key, now, DAY_MS):
+        def work(unit: UnitOfWork) -> bool:
+            if not rooms.warn(unit.tx, key, now, DAY_MS):
                 return False
-            draft.say(conversation.address, words, "notice", language=language)
+            unit.say(conversation.address, words, "notice", language=language)
             return True
 
-        declined = (await self._ledger.write(now, work)).result
+        declined = (await self._committer.commit(now, work)).result
         self._told[key] = now
         if declined:
             # Whoever runs the bot needs the id to list the room.
@@ -192,21 +192,23 @@ class Admission:
     async def _rehomed(self, row: Waiting) -> Sequence[Waiting]:
         place = row.conversation.place
 
-        def work(draft: Draft) -> None:
-            session, _ = draft.current(place)
-            inbox.rehome(draft.tx, row.id, place.key, session.id)
-            draft.due.append(replace(row, key=place.key, session_id=session.id))
+        def work(unit: UnitOfWork) -> None:
+            session, _ = unit.current(place)
+            inbox.rehome(unit.tx, row.id, place.key, session.id)
+            unit.due.append(replace(row, key=place.key, session_id=session.id))
 
-        return (await self._ledger.write(self._clock(), work, must=True)).due
+        return (await self._committer.commit(self._clock(), work, until_stored=True)).due
 
     async def _refuse(self, row: Waiting) -> None:
         now = self._clock()
-        await self._ledger.write(now, lambda d: inbox.refuse(d.tx, row.id, now), must=True)
+        await self._committer.commit(
+            now, lambda d: inbox.refuse(d.tx, row.id, now), until_stored=True
+        )
         self._metrics.turns.labels("refused").inc()
 
 
 def void_codes(
-    draft: Draft, inbound: Inbound, language: str, *, answers: bool
+    unit: UnitOfWork, inbound: Inbound, language: str, *, answers: bool
 ) -> tuple[pairing.Pairing, ...]:
     """Make codes worthless that were typed where they do not belong, and say so.
 
@@ -218,19 +220,19 @@ def void_codes(
     if not typed:
         return ()
     is_room = inbound.chat_type != "direct"
-    asked = pairing.void(draft.tx, typed, draft.now)
-    offered = links.void(draft.tx, typed, draft.now) if is_room else []
+    asked = pairing.void(unit.tx, typed, unit.now)
+    offered = links.void(unit.tx, typed, unit.now) if is_room else []
     if answers and (asked or offered):
         words = text(language, "codes.in_room" if is_room else "codes.in_chat")
-        draft.say(inbound.address, words, "notice", language=language)
+        unit.say(inbound.address, words, "notice", language=language)
     for made in offered:
         words = text(made.language, "codes.link_void", channel=inbound.channel)
-        draft.say(made.address, words, "notice", language=made.language)
+        unit.say(made.address, words, "notice", language=made.language)
     for waiting in asked:
         if waiting.address != inbound.address:
             theirs = language_of(waiting.locale)
             words = text(theirs, "codes.pairing_void")
-            draft.say(waiting.address, words, "notice", language=theirs)
+            unit.say(waiting.address, words, "notice", language=theirs)
     return tuple(asked)
 
 

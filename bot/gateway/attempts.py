@@ -21,12 +21,12 @@ from bot.channel import Inbound
 from bot.clock import Clock, moment
 from bot.errors import StorageError
 from bot.i18n import text
-from bot.ledger import Draft, Ledger
 from bot.metrics import Metrics
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import Waiting
 from bot.storage import Database
+from bot.unit_of_work import Committer, UnitOfWork
 
 MAX_TRIES = 4  # turns that may fail, with some seconds between them
 MAX_DEATHS = 10  # ends of the program in a row while a message's turn was prepared
@@ -54,12 +54,12 @@ class Attempts:
         self,
         *,
         database: Database,
-        ledger: Ledger,
+        committer: Committer,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
         self._database = database
-        self._ledger = ledger
+        self._committer = committer
         self._clock = clock
         self._metrics = metrics
         self._newest = 0  # the id of the newest message from before the start
@@ -121,7 +121,7 @@ class Attempts:
         """
         now = self._clock()
         try:
-            await self._ledger.write(now, lambda draft: self._told(draft, row, error))
+            await self._committer.commit(now, lambda unit: self._told(unit, row, error))
         except StorageError:
             raise
         except Exception:
@@ -131,17 +131,17 @@ class Attempts:
         self._metrics.set_aside.labels(row.inbound.channel).inc()
         log.error("message.set_aside", channel=row.inbound.channel, row=row.id, error=error)
 
-    def _told(self, draft: Draft, row: Waiting, error: str) -> None:
+    def _told(self, unit: UnitOfWork, row: Waiting, error: str) -> None:
         inbound = row.inbound
-        came = inbox.set_aside(draft.tx, row.id, error, draft.now)
+        came = inbox.set_aside(unit.tx, row.id, error, unit.now)
         language = row.conversation.language
         when = moment(came, row.conversation.zone)
         kind = text(language, f"turn.kind.{_kind(inbound)}")
         words = text(language, "turn.set_aside", kind=kind, when=f"{when:%Y-%m-%d %H:%M}")
         # Like a command it is kept, and no request holds it: it might stop them all.
         said = NewEntry("command", "user", inbound.shown, source=inbound.message_id)
-        draft.append(row.session_id, [said])
-        draft.say(
+        unit.append(row.session_id, [said])
+        unit.say(
             inbound.address,
             words,
             "notice",
@@ -150,7 +150,7 @@ class Attempts:
             asker=inbound.asker,
             reply_to=inbound.to_answer,
         )
-        draft.touch(row.session_id)
+        unit.refresh(row.session_id)
 
 
 def _kind(inbound: Inbound) -> str:

@@ -21,12 +21,12 @@ from bot.errors import ModelError
 from bot.gateway import media
 from bot.gateway.requests import Asked
 from bot.i18n import catalog, text
-from bot.ledger import Draft, Ledger
 from bot.messages import Message
 from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import Waiting
 from bot.sessions.store import Session
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import notices
 from bot.upkeep.talk import Fill
 from bot.upkeep.upkeep import Upkeep
@@ -53,9 +53,9 @@ class TurnCommits:
     """Stores turns with what they say, and begins what is due for their conversation then."""
 
     def __init__(
-        self, ledger: Ledger, upkeep: Upkeep, channels: Mapping[str, Channel], clock: Clock
+        self, committer: Committer, upkeep: Upkeep, channels: Mapping[str, Channel], clock: Clock
     ) -> None:
-        self._ledger = ledger
+        self._committer = committer
         self._upkeep = upkeep
         self._channels = channels
         self._clock = clock
@@ -96,11 +96,11 @@ class TurnCommits:
         language = asked.request.language
         below = footer(language, usage, used, room) if live.session.usage else ""
 
-        def work(draft: Draft) -> tuple[tuple[str, ...], Session]:
-            ids = draft.append(live.session.id, news, counted)
-            _forget_again(draft, live.session, asked.request.context, ids)
+        def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session]:
+            ids = unit.append(live.session.id, news, counted)
+            _forget_again(unit, live.session, asked.request.context, ids)
             if answer.letter:
-                draft.say(
+                unit.say(
                     inbound.address,
                     answer.letter + below,
                     language=language,
@@ -110,8 +110,8 @@ class TurnCommits:
                     extra=Extra(draft=shown_as),
                 )
             if notice is not None:
-                store.change(draft.tx, live.session.id, told=notice.level)
-                draft.say(
+                store.change(unit.tx, live.session.id, told=notice.level)
+                unit.say(
                     inbound.address,
                     notice.words,
                     "notice",
@@ -121,7 +121,7 @@ class TurnCommits:
                     extra=notice.extra,
                 )
             store.change(
-                draft.tx,
+                unit.tx,
                 live.session.id,
                 sender=asked.talk.conversation.sender_after(live.session.sender),
                 locale=inbound.locale,
@@ -129,14 +129,14 @@ class TurnCommits:
                 server=inbound.server,
                 last_turn_at=now,
             )
-            draft.touch(live.session.id)
+            unit.refresh(live.session.id)
             # Else it may begin with what was forgotten meanwhile.
             if self._upkeep.talks.live.holds(live):
-                save_prefixes(draft.tx, live, now)
-            inbox.done(draft.tx, [row.id for row in rows], now)
-            return ids, draft.sessions[live.session.id]
+                save_prefixes(unit.tx, live, now)
+            inbox.done(unit.tx, [row.id for row in rows], now)
+            return ids, unit.sessions[live.session.id]
 
-        ids, live.session = (await self._ledger.write(now, work, must=True)).result
+        ids, live.session = (await self._committer.commit(now, work, until_stored=True)).result
         live.unsaved.clear()
         live.called_at = now
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
@@ -199,12 +199,14 @@ def read(message: Message) -> str:
     return replies.without_ticks(spoken(message.text))
 
 
-def _forget_again(draft: Draft, session: Session, context: ToolContext, ids: Sequence[str]) -> None:
+def _forget_again(
+    unit: UnitOfWork, session: Session, context: ToolContext, ids: Sequence[str]
+) -> None:
     """Hide what was forgotten while a turn ran in what the turn says too."""
     for words in context.watch.words:
-        forgetting.forget_in(draft.tx, context.view, words, draft.now, ids)
-        artifacts.drop(draft.tx, (session.key,), words)
-        draft.stale.add(session.id)
+        forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)
+        artifacts.drop(unit.tx, (session.key,), words)
+        unit.stale.add(session.id)
 
 
 def _replies(said: Sequence[Message], answer: Answer) -> list[NewEntry]:

@@ -24,13 +24,13 @@ from bot.gateway.admission import Admission, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import Conversation, Parsed, Verdict
-from bot.ledger import Draft, Ledger
 from bot.metrics import Metrics
 from bot.sessions import inbox, reset, store
 from bot.sessions.inbox import Waiting
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.storage.meta import MetaStore
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
 from bot.upkeep.compaction import undo_button
 from bot.upkeep.upkeep import Upkeep
@@ -93,7 +93,7 @@ class Gateway:
         upkeep: Upkeep,
         connections: Connections,
         database: Database,
-        ledger: Ledger,
+        committer: Committer,
         clock: Clock,
     ) -> None:
         self._admission = admission
@@ -102,7 +102,7 @@ class Gateway:
         self._upkeep = upkeep
         self._connections = connections
         self._database = database
-        self._ledger = ledger
+        self._committer = committer
         self._clock = clock
         self._kept = MetaStore(database, clock)
 
@@ -124,10 +124,10 @@ class Gateway:
         code = codes.new_code() if conversation.verdict is Verdict.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.
-            commit = await self._ledger.write(
+            commit = await self._committer.commit(
                 self._clock(),
-                lambda draft: _store(
-                    draft, inbound, body, conversation, code, is_command=command is not None
+                lambda unit: _store(
+                    unit, inbound, body, conversation, code, is_command=command is not None
                 ),
             )
         except StorageError:
@@ -161,10 +161,10 @@ class Gateway:
             )
         except Exception:
             log.exception("command.failed", channel=message.inbound.channel)
-        await self._ledger.write(
+        await self._committer.commit(
             self._clock(),
-            lambda draft: inbox.bind(draft.tx, message.id, message.session_id, message.inbound),
-            must=True,
+            lambda unit: inbox.bind(unit.tx, message.id, message.session_id, message.inbound),
+            until_stored=True,
         )
         return message
 
@@ -211,7 +211,7 @@ class Gateway:
 
 
 def _store(
-    draft: Draft,
+    unit: UnitOfWork,
     inbound: Inbound,
     body: str,
     conversation: Conversation,
@@ -221,43 +221,43 @@ def _store(
 ) -> str:
     """Store a message and have it answered, if it may be; what became of it, in a word."""
     place, language = conversation.place, conversation.language
-    row = inbox.store(draft.tx, inbound, body, place.key, draft.now, is_command=is_command)
+    row = inbox.store(unit.tx, inbound, body, place.key, unit.now, is_command=is_command)
     if row is None:
         return "duplicate"
     # What was said in a room was looked at before.
-    void = void_codes(draft, inbound, language, answers=True) if conversation.is_direct else ()
+    void = void_codes(unit, inbound, language, answers=True) if conversation.is_direct else ()
     if code:
         if any(waiting.is_from(inbound) for waiting in void):
-            inbox.refuse(draft.tx, row, draft.now)  # the next message brings a new one
+            inbox.refuse(unit.tx, row, unit.now)  # the next message brings a new one
             return "unpaired"
-        asked = pairing.ask(draft.tx, inbound, code, draft.now)
+        asked = pairing.ask(unit.tx, inbound, code, unit.now)
         if not asked.approved:
-            inbox.refuse(draft.tx, row, draft.now)
+            inbox.refuse(unit.tx, row, unit.now)
             if asked.code:
                 words = text(language, "pairing.code", code=code, channel=inbound.channel)
-                draft.say(inbound.address, words, "notice", language=language)
+                unit.say(inbound.address, words, "notice", language=language)
             return "unpaired"
     if not is_command and not conversation.is_answered:
-        inbox.refuse(draft.tx, row, draft.now)
+        inbox.refuse(unit.tx, row, unit.now)
         return "refused"
     policy = conversation.generation.policy
-    arrived = resets.arrive(draft, policy, place, is_command=is_command)
+    arrived = resets.arrive(unit, policy, place, is_command=is_command)
     session = arrived.session
     if arrived.reset is not None:
-        _tell_of_reset(draft, session, inbound, language, arrived.reset)
-    inbox.bind(draft.tx, row, session.id)
-    draft.due.append(Waiting(row, place.key, session.id, inbound, conversation))
+        _tell_of_reset(unit, session, inbound, language, arrived.reset)
+    inbox.bind(unit.tx, row, session.id)
+    unit.due.append(Waiting(row, place.key, session.id, inbound, conversation))
     return "queued"
 
 
 def _tell_of_reset(
-    draft: Draft, fresh: Session, inbound: Inbound, language: str, reason: reset.Reason
+    unit: UnitOfWork, fresh: Session, inbound: Inbound, language: str, reason: reset.Reason
 ) -> None:
     receipt = text(language, f"receipt.{reason}")
-    before = store.get(draft.tx, fresh.previous) if fresh.previous else None
+    before = store.get(unit.tx, fresh.previous) if fresh.previous else None
     if before is not None and before.saved:
         receipt = f"{receipt} {text(language, 'receipt.saved', where=before.saved)}"
-    draft.say(
+    unit.say(
         inbound.address,
         receipt,
         "receipt",

@@ -18,10 +18,10 @@ from bot.gateway.admission import Admitted
 from bot.gateway.attempts import Attempts, is_hopeless
 from bot.i18n import text
 from bot.identity import Directory
-from bot.ledger import Ledger
 from bot.sessions import inbox
 from bot.sessions.inbox import Waiting
 from bot.storage import Database
+from bot.unit_of_work import Committer
 from bot.workers import Backlog, Workers
 
 Admit = Callable[[str, Sequence[Waiting]], Awaitable[Admitted]]
@@ -146,10 +146,10 @@ class Lanes:
                 return
 
 
-async def tell_waiting(ledger: Ledger, clock: Clock, count: int, waiting: Waiting) -> None:
+async def tell_waiting(committer: Committer, clock: Clock, count: int, waiting: Waiting) -> None:
     """Say that more waits than fits (`count` messages), and is answered together."""
     language, address = waiting.conversation.language, waiting.conversation.address
     words = text(language, "turn.waiting", count=count)
-    await ledger.write(
-        clock(), lambda draft: draft.say(address, words, "notice", language=language)
+    await committer.commit(
+        clock(), lambda unit: unit.say(address, words, "notice", language=language)
     )

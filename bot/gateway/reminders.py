@@ -9,12 +9,12 @@ import structlog
 from bot.clock import Clock
 from bot.i18n import text
 from bot.identity import Directory
-from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
 from bot.sessions.due_time import shown
 from bot.sessions.reminders import Origin, Reminder
 from bot.storage import Database
+from bot.unit_of_work import Committer, UnitOfWork
 
 JOB = "reminders"
 LOOK_SECONDS = 60.0  # between looks for what a sleep or another process left to be found
@@ -32,13 +32,13 @@ class Reminders:
         *,
         directory: Directory,
         database: Database,
-        ledger: Ledger,
+        committer: Committer,
         scheduler: Scheduler,
         clock: Clock,
     ) -> None:
         self._directory = directory
         self._database = database
-        self._ledger = ledger
+        self._committer = committer
         self._scheduler = scheduler
         self._clock = clock
         self._woken_at: int | None = None  # when the scheduler wakes this the next time
@@ -94,17 +94,17 @@ class Reminders:
         """
         count = 0
         while True:
-            sent = (await self._ledger.write(now, self._send)).result
+            sent = (await self._committer.commit(now, self._send)).result
             count += sent
             if sent < BATCH:
                 return count
 
-    def _send(self, draft: Draft) -> int:
-        found = reminders.due(draft.tx, draft.now, BATCH)
+    def _send(self, unit: UnitOfWork) -> int:
+        found = reminders.due(unit.tx, unit.now, BATCH)
         for reminder in found:
-            reminders.mark(draft.tx, reminder, "sent", draft.now)
-            late = draft.now - reminder.due_at > LATE_MS
-            self._tell(draft, reminder, late=late)
+            reminders.mark(unit.tx, reminder, "sent", unit.now)
+            late = unit.now - reminder.due_at > LATE_MS
+            self._tell(unit, reminder, late=late)
             log.info(
                 "reminder.sent",
                 channel=reminder.origin.address.channel,
@@ -114,10 +114,10 @@ class Reminders:
             )
         return len(found)
 
-    def _tell(self, draft: Draft, reminder: Reminder, *, late: bool) -> None:
+    def _tell(self, unit: UnitOfWork, reminder: Reminder, *, late: bool) -> None:
         origin = reminder.origin
         words = text(origin.language, "reminder.due", text=reminder.text)
-        session = store.current(draft.tx, origin.key)
+        session = store.current(unit.tx, origin.key)
         if late:
             # In a room, nobody is told where somebody lives.
             in_room = session is not None and session.chat_type != "direct"
@@ -126,13 +126,13 @@ class Reminders:
             when = shown(origin.language, due)
             words = text(origin.language, "reminder.late", text=reminder.text, when=when)
         if session is None:  # its conversation was lost with a damaged database
-            draft.say(origin.address, words, "reminder", language=origin.language)
+            unit.say(origin.address, words, "reminder", language=origin.language)
             return
-        draft.say(
+        unit.say(
             origin.address,
             words,
             "reminder",
             language=origin.language,
             noted_in=session.id,
         )
-        draft.touch(session.id)
+        unit.refresh(session.id)

@@ -20,13 +20,13 @@ from bot.context import report
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
-from bot.ledger import Draft, Ledger
 from bot.messages import Message, ToolResult, Whose, mixture
 from bot.metrics import Metrics
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Session
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.summary import Compacted, Compactor, CompactRequest
 from bot.upkeep.talk import Fill, Talk, Talks, shown
 
@@ -88,7 +88,7 @@ class Compactions:
         *,
         config: ContextConfig,
         talks: Talks,
-        ledger: Ledger,
+        committer: Committer,
         compactor: Compactor,
         channels: Mapping[str, Channel],
         clock: Clock,
@@ -96,7 +96,7 @@ class Compactions:
     ) -> None:
         self._config = config
         self._talks = talks
-        self._ledger = ledger
+        self._committer = committer
         self._compactor = compactor
         self._channels = channels
         self._clock = clock
@@ -204,14 +204,14 @@ class Compactions:
         language, address = talk.conversation.language, talk.conversation.address
         key = "receipt.plain" if compacted.plain else "receipt.compacted"
 
-        def work(draft: Draft) -> bool:
-            current = store.get(draft.tx, session.id)
+        def work(unit: UnitOfWork) -> bool:
+            current = store.get(unit.tx, session.id)
             if current is None or current.compaction != session.compaction:
                 return False
-            if store.hidden_count(draft.tx, session.id) != talk.live.hidden:
+            if store.hidden_count(unit.tx, session.id) != talk.live.hidden:
                 return False
-            entry = draft.append(session.id, [compactions.entry_of(made)])[-1]
-            compactions.apply(draft.tx, session.id, entry, after)
+            entry = unit.append(session.id, [compactions.entry_of(made)])[-1]
+            compactions.apply(unit.tx, session.id, entry, after)
             words = text(
                 language,
                 f"{key}_saved" if current.saved else key,
@@ -224,15 +224,15 @@ class Compactions:
                 words = f"{text(language, 'receipt.again')}\n{words}"
             if tells and not current.ended_by:
                 undo = undo_button(language)
-                draft.say(
+                unit.say(
                     address, words, "receipt", language=language, noted_in=session.id, extra=undo
                 )
             else:
-                draft.append(session.id, [NewEntry("notice", "assistant", words)])
-            draft.touch(session.id)
+                unit.append(session.id, [NewEntry("notice", "assistant", words)])
+            unit.refresh(session.id)
             return True
 
-        done = (await self._ledger.write(self._clock(), work, must=True)).result
+        done = (await self._committer.commit(self._clock(), work, until_stored=True)).result
         if not done or not conversation.compact(summary, first_kept, origin):
             self._talks.live.forget(session.id)
         self._talks.live.settle(talk.live)
@@ -241,12 +241,12 @@ class Compactions:
     async def _tell_failure(self, talk: Talk) -> None:
         language, address = talk.conversation.language, talk.conversation.address
         words = text(language, CompactionFailed.key)
-        await self._ledger.write(
+        await self._committer.commit(
             self._clock(),
-            lambda draft: draft.say(
+            lambda unit: unit.say(
                 address, words, "notice", language=language, noted_in=talk.live.session.id
             ),
-            must=True,
+            until_stored=True,
         )
 
 

@@ -30,7 +30,6 @@ from bot.errors import ConfidantError, ModelTimeout
 from bot.facts import Quoted
 from bot.i18n import text
 from bot.identity import MANY
-from bot.ledger import Draft, Ledger
 from bot.memory import layout
 from bot.memory.files import SpaceFiles
 from bot.memory.forgetting import Watch
@@ -40,6 +39,7 @@ from bot.metrics import Metrics
 from bot.sessions import store
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.talk import Talk, Talks, shown
 
 MAX_STEPS = 5
@@ -208,7 +208,7 @@ class Flushes:
         *,
         config: ContextConfig,
         talks: Talks,
-        ledger: Ledger,
+        committer: Committer,
         notes: Notes,
         flusher: Flusher,
         channels: Mapping[str, Channel],
@@ -217,7 +217,7 @@ class Flushes:
     ) -> None:
         self._config = config
         self._talks = talks
-        self._ledger = ledger
+        self._committer = committer
         self._notes = notes
         self._flusher = flusher
         self._channels = channels
@@ -275,12 +275,12 @@ class Flushes:
         failed = flushed.error is not None and not where
         now = self._clock()
 
-        def work(draft: Draft) -> None:
-            current = store.get(draft.tx, session.id)
+        def work(unit: UnitOfWork) -> None:
+            current = store.get(unit.tx, session.id)
             if current is None:
                 return
             store.change(
-                draft.tx,
+                unit.tx,
                 session.id,
                 memory_flush_at=current.memory_flush_at if failed else now,
                 flushed_to=session.flushed_to if flushed.error else looked_to,
@@ -289,13 +289,13 @@ class Flushes:
                 else current.memory_flush_compaction_count,
                 saved=", ".join(part for part in (current.saved, where) if part),
             )
-            draft.touch(session.id)
+            unit.refresh(session.id)
             if where and tells:
                 words = text(language, "notice.saved", count=len(flushed.saved), where=where)
                 address = talk.conversation.address
-                draft.say(address, words, "notice", language=language, noted_in=session.id)
+                unit.say(address, words, "notice", language=language, noted_in=session.id)
 
-        await self._ledger.write(now, work, must=True)
+        await self._committer.commit(now, work, until_stored=True)
 
     def _request(self, talk: Talk, lines: Sequence[Line], watch: Watch) -> FlushRequest:
         conversation, room = talk.conversation, talk.room

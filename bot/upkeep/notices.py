@@ -13,10 +13,10 @@ from bot.context import report
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
 from bot.i18n import text
-from bot.ledger import Draft, Ledger
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.talk import Fill, Talk, Talks
 from bot.upkeep.usage import report_of
 
@@ -67,14 +67,14 @@ class NoticeSweep:
         talks: Talks,
         windows: Windows,
         database: Database,
-        ledger: Ledger,
+        committer: Committer,
         channels: Mapping[str, Channel],
     ) -> None:
         self._levels = sorted((n for n in config.notice_percent if n > 0), reverse=True)
         self._talks = talks
         self._windows = windows
         self._database = database
-        self._ledger = ledger
+        self._committer = committer
         self._channels = channels
 
     async def sweep(self, now: int) -> int:
@@ -110,15 +110,15 @@ class NoticeSweep:
             remembers=bool(conversation.view.space),
         )
 
-        def work(draft: Draft) -> bool:
-            current = store.current(draft.tx, session.key)
+        def work(unit: UnitOfWork) -> bool:
+            current = store.current(unit.tx, session.key)
             if current is None or current.id != session.id or current.ended_by:
                 return False
             # A turn that ended meanwhile has told of it, or has made room.
             if current.told >= level or current.context_tokens != session.context_tokens:
                 return False
-            store.change(draft.tx, session.id, told=level)
-            draft.say(
+            store.change(unit.tx, session.id, told=level)
+            unit.say(
                 conversation.address,
                 made.words,
                 "notice",
@@ -126,10 +126,10 @@ class NoticeSweep:
                 extra=made.extra,
                 language=language,
             )
-            draft.touch(session.id)
+            unit.refresh(session.id)
             return True
 
-        return (await self._ledger.write(now, work)).result
+        return (await self._committer.commit(now, work)).result
 
     def _may_tell(self, talk: Talk) -> bool:
         """True when it is still whose it was, may be answered there, and its person wants it."""

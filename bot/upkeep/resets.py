@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import structlog
 
 from bot.identity import Directory, Place, Policy
-from bot.ledger import Draft, Ledger
 from bot.sessions import inbox, reset, store
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import Session, Silent
 from bot.storage import Database
+from bot.unit_of_work import Committer, UnitOfWork
 
 BATCH = 200  # sessions closed in one transaction, so that nobody's message waits for long
 
@@ -33,18 +33,18 @@ class Arrived:
     reset: Reason | None = None
 
 
-def arrive(draft: Draft, policy: Policy, place: Place, *, is_command: bool) -> Arrived:
+def arrive(unit: UnitOfWork, policy: Policy, place: Place, *, is_command: bool) -> Arrived:
     """Which session a message of a place belongs to: the current one, or one that begins with it.
 
     A command never begins one, but what is over when it comes is closed.
     """
-    session, is_new = draft.current(place)
+    session, is_new = unit.current(place)
     reason: Reason | None = None
     if not is_new:
-        session, reason = _closed_if_over(draft, policy, session)
+        session, reason = _closed_if_over(unit, policy, session)
     if reason is not None and not is_command:
-        session = draft.start(place, by=reason, previous=session, model=session.model)
-    store.heard(draft.tx, session.id, draft.now)
+        session = unit.start(place, by=reason, previous=session, model=session.model)
+    store.heard(unit.tx, session.id, unit.now)
     return Arrived(session, None if is_command else reason)
 
 
@@ -58,12 +58,12 @@ class Sweeper:
         self,
         directory: Directory,
         database: Database,
-        ledger: Ledger,
+        committer: Committer,
         on_ended: Callable[[Session], Awaitable[None]],
     ) -> None:
         self._directory = directory
         self._database = database
-        self._ledger = ledger
+        self._committer = committer
         self._on_ended = on_ended
 
     async def sweep(self, now: int) -> int:
@@ -86,8 +86,8 @@ class Sweeper:
         count = 0
         for first in range(0, len(over), BATCH):
             ids = over[first : first + BATCH]
-            commit = await self._ledger.write(
-                now, lambda draft, ids=ids: _close(draft, policy, ids)
+            commit = await self._committer.commit(
+                now, lambda unit, ids=ids: _close(unit, policy, ids)
             )
             count += len(commit.result)
             await asyncio.gather(*map(self._save, commit.result))
@@ -112,38 +112,38 @@ def ends_at(policy: Policy, session: Session, taken_up_at: int) -> tuple[int, Re
     return reset.ends_at(ends, times, policy.zone_of(session.person))
 
 
-def _close(draft: Draft, policy: Policy, ids: Sequence[str]) -> list[Session]:
+def _close(unit: UnitOfWork, policy: Policy, ids: Sequence[str]) -> list[Session]:
     """Close those that are still over: somebody may have written since they were looked for."""
     closed: list[Session] = []
     for id_ in ids:
-        session = store.get(draft.tx, id_)
+        session = store.get(unit.tx, id_)
         if session is None or session.ended_by:
             continue
-        here = store.current(draft.tx, session.key)
+        here = store.current(unit.tx, session.key)
         # Whoever waits for an answer is not silent, however long the answer takes.
-        if here != session or inbox.waiting_count(draft.tx, session.key):
+        if here != session or inbox.waiting_count(unit.tx, session.key):
             continue
-        session, reason = _closed_if_over(draft, policy, session)
+        session, reason = _closed_if_over(unit, policy, session)
         if reason is not None:
             closed.append(session)
     return closed
 
 
 def _closed_if_over(
-    draft: Draft, policy: Policy, session: Session
+    unit: UnitOfWork, policy: Policy, session: Session
 ) -> tuple[Session, Reason | None]:
     """The current session of a key, and why it is over, if it is."""
     if session.ended_by in ("daily", "idle"):
         return session, session.ended_by
     if session.turns == 0:
         return session, None
-    taken_up_at = store.taken_up_at(draft.tx, session.key)
-    reason = _reason(policy, session, taken_up_at, draft.now)
+    taken_up_at = store.taken_up_at(unit.tx, session.key)
+    reason = _reason(policy, session, taken_up_at, unit.now)
     if reason is None:
         return session, None
-    store.change(draft.tx, session.id, ended_by=reason, ended_at=draft.now)
-    closed = replace(session, ended_by=reason, ended_at=draft.now)
-    draft.sessions[session.id] = closed
+    store.change(unit.tx, session.id, ended_by=reason, ended_at=unit.now)
+    closed = replace(session, ended_by=reason, ended_at=unit.now)
+    unit.sessions[session.id] = closed
     log.info("session.ended", reason=reason, channel=session.channel, session=session.id)
     return closed, reason
 

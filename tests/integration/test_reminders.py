@@ -12,7 +12,6 @@ from bot.config import Config
 from bot.delivery.delivery import Delivery
 from bot.gateway.reminders import Reminders
 from bot.identity import Directory, Policy
-from bot.ledger import Ledger
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
@@ -20,6 +19,7 @@ from bot.sessions.mirror import Mirror
 from bot.sessions.reminders import Origin
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
+from bot.unit_of_work import Committer
 from tests.support import NOON, FakeClock, running
 from tests.unit.test_scheduler import Bell
 from tests.unit.test_sweep import UTC
@@ -42,7 +42,7 @@ class Parts:
         self.reminders = Reminders(
             directory=Directory(Policy.of(Config(), UTC)),
             database=database,
-            ledger=Ledger(database, self.delivery, mirror, live),
+            committer=Committer(database, self.delivery, mirror, live),
             scheduler=self.scheduler,
             clock=self.clock,
         )

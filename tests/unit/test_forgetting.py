@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from bot.identity.view import MemoryView
-from bot.ledger import Draft
 from bot.sessions import entries, forgetting, search, snapshots, store
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
+from bot.unit_of_work import UnitOfWork
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
@@ -26,7 +26,7 @@ def text(words: str, *, note: bool = False) -> Mapping[str, Any]:
 
 
 def begin(tx: Transaction, *said: str) -> str:
-    session, _ = Draft(tx, 1).current(PLACE)
+    session, _ = UnitOfWork(tx, 1).current(PLACE)
     news = [NewEntry("message", "user", words, (text(words),)) for words in said]
     store.append(tx, session.id, news, 1)
     return session.id

@@ -15,7 +15,6 @@ from bot import recovery
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
 from bot.identity.view import MemoryView
-from bot.ledger import Draft
 from bot.sessions import (
     artifacts,
     forgetting,
@@ -30,6 +29,7 @@ from bot.sessions.entries import NewEntry
 from bot.sessions.links import Link
 from bot.storage import Row, Transaction, journal, schema
 from bot.storage.sqlite import SqliteDatabase
+from bot.unit_of_work import UnitOfWork
 from tests.support import NOON
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
@@ -158,7 +158,7 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
 
 
 def current(tx: Transaction) -> store.Session:
-    return Draft(tx, NOON).current(PLACE)[0]
+    return UnitOfWork(tx, NOON).current(PLACE)[0]
 
 
 def say(tx: Transaction, words: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bot.agent.live import LiveSessions
-from bot.ledger import Draft
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
+from bot.unit_of_work import UnitOfWork
 from tests.support import until
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
@@ -43,7 +43,7 @@ async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
 
 
 def begin(tx: Transaction) -> store.Session:
-    session, _ = Draft(tx, 1).current(PLACE)
+    session, _ = UnitOfWork(tx, 1).current(PLACE)
     said = NewEntry("message", "user", "hello", ({"type": "text", "text": "hello"},))
     store.append(tx, session.id, [said], 1)
     return session

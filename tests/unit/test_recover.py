@@ -12,11 +12,11 @@ import pytest
 
 from bot import recovery
 from bot.channel import Inbound
-from bot.ledger import Draft
 from bot.sessions import inbox, store
 from bot.sessions.entries import Kind, NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
+from bot.unit_of_work import UnitOfWork
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
 ASKED = Inbound("web", "default", "ada", "direct", "ada", "7", "hello there", 1_000)
@@ -35,7 +35,7 @@ def wait(tx: Transaction, inbound: Inbound, *, at: int = 1_000, session: str = "
     inbound, body = inbox.storable(inbound)
     row = inbox.store(tx, inbound, body, PLACE.key, at)
     assert row is not None
-    inbox.bind(tx, row, session or Draft(tx, 1).current(PLACE)[0].id)
+    inbox.bind(tx, row, session or UnitOfWork(tx, 1).current(PLACE)[0].id)
 
 
 def turn(text: str, source: str, kind: Kind = "message") -> list[NewEntry]:
@@ -47,7 +47,7 @@ async def written_ahead(
 ) -> Path:
     """A session's file with turns that the database does not have, less its last bytes."""
     folder.mkdir(exist_ok=True)
-    session, _ = await database.write(lambda tx: Draft(tx, 1).current(PLACE))
+    session, _ = await database.write(lambda tx: UnitOfWork(tx, 1).current(PLACE))
     lines = await database.read(lambda tx: store.lines(tx, session.id))
 
     class Undone(Exception):
@@ -116,7 +116,7 @@ async def test_only_a_message_that_fits_is_taken_for_answered(
 ):
     def store_it(tx: Transaction) -> None:
         other = replace(PLACE, key="agent:main:web:dm:bob", chat="bob", person="bob")
-        elsewhere = Draft(tx, 1).current(other)[0].id if "channel" in changes else ""
+        elsewhere = UnitOfWork(tx, 1).current(other)[0].id if "channel" in changes else ""
         wait(tx, replace(ASKED, **changes), at=at, session=elsewhere)
 
     await database.write(store_it)

@@ -25,12 +25,12 @@ from bot.errors import StorageFull, ToolError
 from bot.gateway.reminders import BATCH, Reminders
 from bot.identity import Directory, Place, Policy
 from bot.identity.view import MemoryView
-from bot.ledger import Draft, Ledger
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
 from bot.sessions.due_time import shown
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
 from bot.storage import Transaction
+from bot.unit_of_work import Committer, UnitOfWork
 from tests.support import FakeClock
 from tests.unit.test_sweep import MemoryDatabase, Nobody
 
@@ -59,7 +59,7 @@ class Desk:
         self.reminders = Reminders(
             directory=self.directory,
             database=self.database,
-            ledger=Ledger(self.database, nobody, nobody, nobody),
+            committer=Committer(self.database, nobody, nobody, nobody),
             scheduler=self.scheduler,
             clock=self.clock,
         )
@@ -80,9 +80,9 @@ class Desk:
             now=self.clock(),
         )
         apply = await getattr(self.commands, name)(call)
-        draft: Any = type("Draft", (), {"tx": self.tx})()
-        session, _ = Draft(self.tx, self.clock()).current(call.place)
-        return apply(draft, session).text
+        unit: Any = type("UnitOfWork", (), {"tx": self.tx})()
+        session, _ = UnitOfWork(self.tx, self.clock()).current(call.place)
+        return apply(unit, session).text
 
     def letters(self, address: Address = ADA) -> list[outbox.Letter]:
         return outbox.waiting(self.tx, outbox.Queue(address), 1000)
@@ -160,7 +160,7 @@ def test_the_searches_use_their_indexes(desk):
 
 
 async def test_a_reminder_is_sent_where_it_was_made_and_stands_in_the_history(desk):
-    session, _ = Draft(desk.tx, desk.clock()).current(PLACE)
+    session, _ = UnitOfWork(desk.tx, desk.clock()).current(PLACE)
     desk.add("water the plants", HOUR)
     desk.clock.advance(hours=1)
     with structlog.testing.capture_logs() as logs:
@@ -178,7 +178,7 @@ async def test_a_reminder_is_sent_where_it_was_made_and_stands_in_the_history(de
 
 
 async def test_it_goes_into_the_conversation_that_goes_on_now(desk):
-    first, _ = Draft(desk.tx, desk.clock()).current(PLACE)
+    first, _ = UnitOfWork(desk.tx, desk.clock()).current(PLACE)
     desk.add("x", HOUR)
     second, _ = store.start(desk.tx, PLACE, desk.clock(), by="new", previous=first, model="")
     desk.clock.advance(hours=1)
@@ -187,7 +187,7 @@ async def test_it_goes_into_the_conversation_that_goes_on_now(desk):
 
 
 async def test_it_does_not_count_as_something_the_person_wrote(desk):
-    session, _ = Draft(desk.tx, desk.clock()).current(PLACE)
+    session, _ = UnitOfWork(desk.tx, desk.clock()).current(PLACE)
     desk.add("x", HOUR)
     desk.clock.advance(hours=1)
     await desk.reminders.fire(desk.clock())
@@ -240,7 +240,7 @@ async def test_a_full_disk_sends_nothing_and_loses_nothing(desk):
 
 
 async def test_a_crash_in_the_middle_leaves_all_or_nothing(desk, monkeypatch):
-    Draft(desk.tx, desk.clock()).current(PLACE)
+    UnitOfWork(desk.tx, desk.clock()).current(PLACE)
     desk.add("x", HOUR)
     desk.clock.advance(hours=1)
     for name in ("add", "append"):

@@ -18,12 +18,12 @@ from bot.channel import Inbound
 from bot.config import Config, ResetPolicy
 from bot.errors import StorageFull
 from bot.identity import Directory, Policy
-from bot.ledger import Draft, Ledger
 from bot.sessions import inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Counted, Session
 from bot.storage import sqlite
 from bot.storage.sqlite import SqliteTransaction
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
 from bot.upkeep.resets import Sweeper
 from tests.unit.test_reset import POLICIES, TIMES
@@ -85,8 +85,8 @@ class World:
         data = {"session": {"reset": policy, "timezones": self.timezones}}
         self.directory = Directory(Policy.of(Config.model_validate(data), self.zone))
         nobody: Any = Nobody()
-        self.ledger = Ledger(self.database, nobody, nobody, nobody)
-        self.sweeper = Sweeper(self.directory, self.database, self.ledger, self.on_ended)
+        self.committer = Committer(self.database, nobody, nobody, nobody)
+        self.sweeper = Sweeper(self.directory, self.database, self.committer, self.on_ended)
 
     async def on_ended(self, session: Session) -> None:
         self.ended.append(session)
@@ -103,29 +103,29 @@ class World:
         inbound = self.inbound(now, sender, **changes)
         place = self.directory.resolve(inbound).place
 
-        def work(draft: Draft) -> Session:
-            row = inbox.store(draft.tx, *inbox.storable(inbound), place.key, now)
+        def work(unit: UnitOfWork) -> Session:
+            row = inbox.store(unit.tx, *inbox.storable(inbound), place.key, now)
             assert row is not None
-            arrived = resets.arrive(draft, self.directory.policy, place, is_command=False)
-            inbox.bind(draft.tx, row, arrived.session.id)
+            arrived = resets.arrive(unit, self.directory.policy, place, is_command=False)
+            inbox.bind(unit.tx, row, arrived.session.id)
             self.waiting.append((row, arrived.session.id))
             if arrived.session.id not in self.known:
                 self.known.append(arrived.session.id)
             self.found.append((self.known.index(arrived.session.id), arrived.reset))
             return arrived.session
 
-        return (await self.ledger.write(now, work)).result
+        return (await self.committer.commit(now, work)).result
 
     async def answer(self, now: int) -> None:
         """The oldest message that waits has its answer."""
         row, session_id = self.waiting.pop(0)
 
-        def work(draft: Draft) -> None:
+        def work(unit: UnitOfWork) -> None:
             said = [NewEntry("message", "user", "hi"), NewEntry("message", "assistant", "hello")]
-            draft.append(session_id, said, Counted(turns=1))
-            inbox.done(draft.tx, [row], now)
+            unit.append(session_id, said, Counted(turns=1))
+            inbox.done(unit.tx, [row], now)
 
-        await self.ledger.write(now, work)
+        await self.committer.commit(now, work)
 
     async def talk(self, now: int, sender: str = "ada", **changes: Any) -> Session:
         session = await self.message(now, sender, **changes)
@@ -135,18 +135,18 @@ class World:
     async def command(self, now: int, name: str = "status") -> None:
         place = self.directory.resolve(self.inbound(now)).place
 
-        def work(draft: Draft) -> None:
-            resets.arrive(draft, self.directory.policy, place, is_command=True)
-            session, _ = draft.current(place)
+        def work(unit: UnitOfWork) -> None:
+            resets.arrive(unit, self.directory.policy, place, is_command=True)
+            session, _ = unit.current(place)
             if name == "new":
-                draft.start(place, by="new", previous=session, model="")
+                unit.start(place, by="new", previous=session, model="")
             elif name == "undo" and session.previous:
-                store.point(draft.tx, place.key, session.previous, now)
-            after, _ = draft.current(place)
+                store.point(unit.tx, place.key, session.previous, now)
+            after, _ = unit.current(place)
             typed = NewEntry("command", "user", f"/{name}")
-            draft.append(after.id, [typed, NewEntry("notice", "assistant", "done")])
+            unit.append(after.id, [typed, NewEntry("notice", "assistant", "done")])
 
-        await self.ledger.write(now, work)
+        await self.committer.commit(now, work)
 
     def session(self, id_: str) -> Session:
         session = store.get(self.database.tx, id_)

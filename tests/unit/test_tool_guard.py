@@ -24,11 +24,11 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.context import tokens
 from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MemoryView
-from bot.ledger import Draft
 from bot.messages import ToolUse
 from bot.sessions import artifacts, store
 from bot.sessions.artifacts import ArtifactStore
 from bot.storage.sqlite import SqliteDatabase
+from bot.unit_of_work import UnitOfWork
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -172,7 +172,7 @@ async def session_of(database: SqliteDatabase, key: str, *, by: Any = "first") -
                 lambda tx: store.start(tx, place, 2, by=by, previous=None, model="")
             )
         )[0].id
-    return (await database.write(lambda tx: Draft(tx, 1).current(place)))[0].id
+    return (await database.write(lambda tx: UnitOfWork(tx, 1).current(place)))[0].id
 
 
 async def read(tool: ArtifactGet, context_: ToolContext, id_: object, **more: object) -> str:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from bot.gateway.feed import TranscriptFeed
 from bot.identity.view import MemoryView
-from bot.ledger import Draft
 from bot.memory.search import Document
 from bot.sessions import forgetting, store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
+from bot.unit_of_work import UnitOfWork
 
 NOW = 1_795_262_400_000
 DAY_MS = 86_400_000
@@ -44,7 +44,7 @@ class SlowIndex:
 
 def said(*texts: str, at: int = NOW) -> Callable[[Transaction], object]:
     def work(tx: Transaction) -> None:
-        session, _ = Draft(tx, at).current(PLACE)
+        session, _ = UnitOfWork(tx, at).current(PLACE)
         store.append(tx, session.id, [NewEntry("message", "user", text) for text in texts], at)
 
     return work

@@ -1,7 +1,7 @@
 """One transaction over sessions, inbox and outbox, and what it came to once it is on disk.
 
 Everything the gateway writes goes through here, so that nothing is sent, mirrored or kept in
-memory before it is on disk. What stands below the ledger (delivery, mirror, sessions in memory)
+memory before it is on disk. What stands below (delivery, mirror, sessions in memory)
 gets its part of it; the rest goes back as a `Commit` to the caller, who passes it on.
 """
 
@@ -41,7 +41,7 @@ class Commit(Generic[T]):
 
 
 @dataclass(slots=True)
-class Draft:
+class UnitOfWork:
     """A transaction being written, and what follows from it. `now` is in ms since the epoch.
 
     Attributes:
@@ -126,15 +126,15 @@ class Draft:
         )
         self.letters.append(letter)
 
-    def touch(self, session_id: str) -> None:
+    def refresh(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""
         session = store.get(self.tx, session_id)
         if session is not None:
             self.sessions[session_id] = session
 
 
-class Ledger:
-    """Runs drafts and hands on what they came to."""
+class Committer:
+    """Commits units of work, and hands on what they came to."""
 
     def __init__(
         self, database: Database, delivery: Delivery, mirror: Mirror, live: LiveSessions
@@ -144,26 +144,28 @@ class Ledger:
         self._mirror = mirror
         self._live = live
 
-    async def write(self, now: int, work: Callable[[Draft], T], *, must: bool = False) -> Commit[T]:
+    async def commit(
+        self, now: int, work: Callable[[UnitOfWork], T], *, until_stored: bool = False
+    ) -> Commit[T]:
         """Run `work` in one transaction, then send, mirror and remember what it left.
 
-        With `must` it is tried until the disk takes it: for what has already happened. Who calls
-        passes on what is `due` and `ended`.
+        With `until_stored` it is tried until the disk takes it: for what has already happened.
+        Who calls passes on what is `due` and `ended`.
 
         Raises:
             StorageError: nothing of it was stored.
         """
 
-        def run(tx: Transaction) -> tuple[T, Draft]:
-            draft = Draft(tx, now)
-            return work(draft), draft
+        def run(tx: Transaction) -> tuple[T, UnitOfWork]:
+            unit = UnitOfWork(tx, now)
+            return work(unit), unit
 
-        write = insist(self._database, run) if must else self._database.write(run)
-        result, draft = await write
-        self._mirror.add(draft.mirror)
-        self._delivery.post(draft.letters)
-        for session in draft.sessions.values():
+        write = insist(self._database, run) if until_stored else self._database.write(run)
+        result, unit = await write
+        self._mirror.add(unit.mirror)
+        self._delivery.post(unit.letters)
+        for session in unit.sessions.values():
             self._live.note(session)
-        for session_id in draft.stale:
+        for session_id in unit.stale:
             self._live.forget(session_id)
-        return Commit(result, tuple(draft.due), tuple(draft.ended))
+        return Commit(result, tuple(unit.due), tuple(unit.ended))
