@@ -28,7 +28,7 @@ from bot.agent.windows import Windows
 from bot.app import App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.clock import system_clock
-from bot.context.conversation import Conversation
+from bot.context.history import History
 from bot.gateway.commits import TurnCommits
 from bot.gateway.requests import Requests
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS
@@ -61,7 +61,7 @@ TIMED: tuple[tuple[Any, str], ...] = (
     (Requests, "_prune"),
     (TurnCommits, "_used"),
     (TurnCommits, "_notice"),
-    (Conversation, "extend"),
+    (History, "extend"),
     (UnitOfWork, "touch"),
     (store, "change"),
 )

@@ -9,7 +9,7 @@ from cachetools import LRUCache
 
 from bot.agent.transcript import lines_of
 from bot.context import tokens
-from bot.context.conversation import Conversation, Line
+from bot.context.history import History, Line
 from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.messages import Message, Picture
@@ -32,7 +32,7 @@ class Live:
     """
 
     session: Session
-    conversation: Conversation
+    history: History
     snapshots: dict[str, Snapshot] = field(default_factory=dict[str, Snapshot])
     unsaved: list[str] = field(default_factory=list[str])
     called_at: int = 0
@@ -57,7 +57,7 @@ class LiveSessions:
             return
         self._loading.pop(session.id, None)  # it may have been read before this
         if session.entry_count == 0:
-            self._live[session.id] = Live(session, Conversation(count=self._count))
+            self._live[session.id] = Live(session, History(count=self._count))
 
     def forget(self, session_id: str) -> None:
         """Read this session again the next time it is asked for."""
@@ -96,12 +96,10 @@ def _load(tx: Transaction, session_id: str, count: Count) -> Live:
     first, summary = (compaction.first_kept, compaction.summary) if compaction else ("", "")
     origin = compaction.origin if compaction else ""
     lines = _with_pictures(tx, lines_of(store.messages(tx, session_id, MAX_MESSAGES, first)))
-    conversation = Conversation(
-        lines, summary, origin=origin, known=session.context_tokens, count=count
-    )
+    history = History(lines, summary, origin=origin, known=session.context_tokens, count=count)
     return Live(
         session,
-        conversation,
+        history,
         snapshots.load(tx, session_id),
         called_at=session.last_turn_at,
         hidden=store.hidden_count(tx, session_id),

@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 import orjson
 
 from bot import facts
-from bot.context.conversation import Line
+from bot.context.history import Line
 from bot.errors import ModelBadReply
 from bot.facts import Canned, Facts
 from bot.messages import (

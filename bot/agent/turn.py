@@ -19,7 +19,7 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable
 from bot.context import tokens
-from bot.context.conversation import size_of
+from bot.context.history import size_of
 from bot.context.quoting import Said
 from bot.context.tokens import Count
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 
 from bot.config import PruningConfig
 from bot.context import tokens
-from bot.context.conversation import tool_names
+from bot.context.history import tool_names
 from bot.messages import Message, Opaque, Picture, ToolResult
 
 Pruned = dict[int, Message]

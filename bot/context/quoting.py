@@ -13,7 +13,7 @@ from typing import Final, Literal, cast, get_args
 import orjson
 
 from bot.context import tokens
-from bot.context.conversation import tool_names
+from bot.context.history import tool_names
 from bot.context.persona import capped
 from bot.context.prompt import unquoted
 from bot.facts import Quoted

@@ -15,7 +15,7 @@ from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult
 from bot.channel import Channel
 from bot.clock import Clock
-from bot.context.conversation import Line, size_of
+from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import ModelError
 from bot.gateway import media
@@ -74,7 +74,7 @@ class TurnCommits:
         usage = result.usage
         spoken = provenance.spoken_by_bot(result.messages, asked.request.context.memory)
         # What was reported counts only for what the next request will carry too.
-        is_same = asked.version == live.conversation.version and not result.was_cut
+        is_same = asked.version == live.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
         used = self._used(asked, spoken, reported)
         counted = store.Counted(
@@ -140,8 +140,8 @@ class TurnCommits:
         live.unsaved.clear()
         live.called_at = now
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
-        is_same = asked.version == live.conversation.version
-        live.conversation.extend(lines, reported if is_same else 0)
+        is_same = asked.version == live.history.version
+        live.history.extend(lines, reported if is_same else 0)
         self._upkeep.talks.live.settle(live)
         self._upkeep.begin(asked.talk, due)
 
@@ -165,7 +165,7 @@ class TurnCommits:
         weight = sum(size_of(message, room.count) for message in spoken)
         if not reported:
             return asked.talk.fill().used + round(weight * room.factor)
-        estimated = asked.fill.fixed + asked.talk.live.conversation.estimated + weight
+        estimated = asked.fill.fixed + asked.talk.live.history.estimated + weight
         self._upkeep.talks.windows.learn(room.name, estimated, reported)
         return reported
 

@@ -16,7 +16,7 @@ from bot.channel import Inbound, Media, ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
 from bot.context import extract, prompt, pruning
-from bot.context.conversation import size_of
+from bot.context.history import size_of
 from bot.gateway import media
 from bot.gateway.attempts import is_plain
 from bot.gateway.media import MediaReader
@@ -36,7 +36,7 @@ RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter
 class Asked:
     """A turn's request, and how full the conversation is that it was made from.
 
-    `version` is the conversation's: what the model reports is about that one. `unseen` are
+    `version` is the history's: what the model reports is about that one. `unseen` are
     the files the model is not shown.
     """
 
@@ -88,14 +88,14 @@ class Requests:
             for row in rows
         ]
         messages = [
-            self._message(row, came, live.conversation.shown)
+            self._message(row, came, live.history.shown)
             for row, came in zip(rows, contents, strict=True)
         ]
-        if not live.conversation.lines and not is_plain(rows):
+        if not live.history.lines and not is_plain(rows):
             words = "\n".join(inbound.shown for inbound in inbounds)
             opened = await self._opening(words, live, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
-        history = live.conversation.messages
+        history = live.history.messages
         if talk.conversation.sender_after(live.session.sender) == MANY:
             # In a direct chat that several people share, none of it is said by who writes now.
             history = provenance.as_others(history)
@@ -109,7 +109,7 @@ class Requests:
             model_name=room.name,
             system=prefix.system,
             tools=tools_of(prefix),
-            history=live.conversation.messages,
+            history=live.history.messages,
             messages=tuple(messages),
             context=context,
             language=language,
@@ -124,23 +124,23 @@ class Requests:
             on_context=lambda used: self._upkeep.look_within(talk, used),
         )
         unseen = [file for came in contents for file in came.unseen]
-        return Asked(talk, request, fill, arriving, live.conversation.version, unseen)
+        return Asked(talk, request, fill, arriving, live.history.version, unseen)
 
     async def roomier(self, asked: Asked, messages: tuple[Message, ...]) -> Asked | None:
         """The same once its conversation was compacted; None when that made no room."""
         if not await self._upkeep.make_room(asked.talk):
             return None
         talk = await self._upkeep.talks.now(asked.talk)
-        conversation, fill = talk.live.conversation, talk.fill()
+        history, fill = talk.live.history, talk.fill()
         request = replace(
             asked.request,
-            history=conversation.messages,
+            history=history.messages,
             messages=messages,
             max_tokens=talk.shares.output,
             used=fill.used,
             room=talk.shares.hard,
         )
-        version = conversation.version
+        version = history.version
         return replace(asked, talk=talk, request=request, fill=fill, version=version)
 
     def _prune(self, talk: Talk, used: int) -> bool:
@@ -148,17 +148,17 @@ class Requests:
 
         True when any was.
         """
-        config, conversation = self._config.context.pruning, talk.live.conversation
+        config, history = self._config.context.pruning, talk.live.history
         full, idle_ms = talk.room.budget.compact_above, self._clock() - talk.live.called_at
         if not pruning.is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
             return False
         pruned = pruning.prune(
-            conversation.shown,
-            conversation.sizes,
+            history.shown,
+            history.sizes,
             window=talk.room.window.tokens,
             config=config,
         )
-        conversation.shorten(pruned)
+        history.shorten(pruned)
         return bool(pruned)
 
     def _context(self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch) -> ToolContext:

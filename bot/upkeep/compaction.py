@@ -110,13 +110,13 @@ class Compactions:
 
         When the window is full of what looks like little, less stays whole: `forced`, one turn.
         """
-        conversation, room = talk.live.conversation, talk.room
+        history, room = talk.live.history, talk.room
         turns = self._config.compaction.keep_turns
         tries = [(0, turns)] if why == "wished" else [(room.budget.keep_recent, turns), (0, turns)]
         for keep_recent, keep_turns in [*tries, (0, 1)] if why == "forced" else tries:
             cut = where_to_cut(
-                conversation.shown,
-                conversation.sizes,
+                history.shown,
+                history.sizes,
                 # In the tokens that messages are weighed in, not in the model's own.
                 window=int(room.window.tokens / room.factor),
                 keep_recent=int(keep_recent / room.factor),
@@ -163,15 +163,15 @@ class Compactions:
         return "done" if done else "failed"
 
     def _request(self, talk: Talk, cut: int, why: Why, focus: str) -> CompactRequest:
-        conversation, room = talk.live.conversation, talk.room
+        history, room = talk.live.history, talk.room
         return CompactRequest(
             model=room.model,
             model_name=room.name,
             language=talk.conversation.language,
-            messages=tuple(conversation.shown[:cut]),
-            sizes=tuple(conversation.sizes[:cut]),
+            messages=tuple(history.shown[:cut]),
+            sizes=tuple(history.sizes[:cut]),
             window=room.window.tokens,
-            previous=conversation.summary,
+            previous=history.summary,
             focus=focus,
             timeout=self._config.compaction.timeout,
             last_resort=why == "forced",
@@ -194,12 +194,12 @@ class Compactions:
         `session` is the row that the summary was begun with: since then the person may have taken
         a summary back, or had something forgotten that this one may tell of.
         """
-        conversation, summary = talk.live.conversation, compacted.summary
-        first_kept = conversation.lines[cut].entry
-        kept = sum(conversation.sizes[cut:])
+        history, summary = talk.live.history, compacted.summary
+        first_kept = history.lines[cut].entry
+        kept = sum(history.sizes[cut:])
         after = round((before.fixed + kept + talk.room.count(summary)) * talk.room.factor)
-        summarised = (line.message.origins for line in conversation.lines[:cut])
-        origin = mixture(frozenset[Whose]({conversation.summary_origin}).union(*summarised))
+        summarised = (line.message.origins for line in history.lines[:cut])
+        origin = mixture(frozenset[Whose]({history.summary_origin}).union(*summarised))
         made = Compaction(summary, first_kept, before.used, cut, session.compaction, origin)
         language, address = talk.conversation.language, talk.conversation.address
         key = "receipt.plain" if compacted.plain else "receipt.compacted"
@@ -233,7 +233,7 @@ class Compactions:
             return True
 
         done = (await self._committer.commit(self._clock(), work, until_stored=True)).result
-        if not done or not conversation.compact(summary, first_kept, origin):
+        if not done or not history.compact(summary, first_kept, origin):
             self._talks.live.forget(session.id)
         self._talks.live.settle(talk.live)
         return done

@@ -23,7 +23,7 @@ from bot.channel import Channel
 from bot.clock import Clock
 from bot.config import ContextConfig, FlushConfig
 from bot.context import quoting, tokens
-from bot.context.conversation import Line
+from bot.context.history import Line
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelTimeout
@@ -321,7 +321,7 @@ def _unsaved(talk: Talk) -> list[Line]:
     session = talk.live.session
     if talk.conversation.sender_after(session.sender) == MANY:
         return []  # what one person said is not for another one's memory
-    said = talk.live.conversation.lines
+    said = talk.live.history.lines
     return [line for line in said if number_of(line.entry) > session.flushed_to]
 
 

@@ -57,7 +57,7 @@ class Talk:
         if view not in live.fixed and prefix is not None:
             live.fixed[view] = room.count(prefix.system) + room.count(prefix.tools)
         fixed = live.fixed.get(view, 0)
-        return Fill(live.conversation.used(fixed, room.factor), fixed)
+        return Fill(live.history.used(fixed, room.factor), fixed)
 
 
 class Talks:

@@ -10,7 +10,7 @@ from bot.agent.models import ToolSpec, Usage
 from bot.agent.prefix import tools_of
 from bot.agent.windows import Room
 from bot.context import budget, report, tokens
-from bot.context.conversation import PICTURE_TOKENS, tool_names
+from bot.context.history import PICTURE_TOKENS, tool_names
 from bot.context.report import Part, Report
 from bot.facts import Quoted
 from bot.i18n import text
@@ -24,15 +24,15 @@ def report_of(talk: Talk, view: str, fill: Fill, said: Sequence[Message] = ()) -
     live, room = talk.live, talk.room
     prefix = live.snapshots.get(view)
     weighed = _of_prefix(prefix) if prefix is not None else []
-    weighed.append(Part("summary", tokens.estimate(live.conversation.summary)))
-    weighed += _of_messages([*live.conversation.shown, *said])
+    weighed.append(Part("summary", tokens.estimate(live.history.summary)))
+    weighed += _of_messages([*live.history.shown, *said])
     return Report(
         parts=tuple(_scaled(part, room.factor) for part in weighed),
         used=fill.used,
         budget=room.budget,
         window=room.window,
         model=room.name,
-        measured=live.conversation.is_reported,
+        measured=live.history.is_reported,
     )
 
 

@@ -22,7 +22,7 @@ import pytest
 from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.models.offline import OfflineModel, chore
 from bot.context import tokens
-from bot.context.conversation import size_of
+from bot.context.history import size_of
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import entries
 from bot.testing import ScriptedModel

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bot.config import PruningConfig
 from bot.context import tokens
-from bot.context.conversation import tool_names
+from bot.context.history import tool_names
 from bot.context.pruning import CLEARED, is_due, prune
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 

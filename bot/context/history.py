@@ -31,7 +31,7 @@ class Line:
     message: Message
 
 
-class Conversation:
+class History:
     """The messages a model sees, oldest first, after the summary of those before them.
 
     How full the window is: what the service reported for the last call, and an estimate of what
