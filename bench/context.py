@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import quiet
+from bot.agent.limits import LimitsResolver
 from bot.agent.models import Reply, Request, TextDelta, Usage
-from bot.agent.windows import Windows
 from bot.app import App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.clock import system_clock
@@ -53,8 +53,8 @@ SAID = "the boats in the harbour are red and blue and green, and white on Sunday
 
 # Where the bookkeeping of a turn happens; in the program, and in the thread that writes.
 TIMED: tuple[tuple[Any, str], ...] = (
-    (Windows, "of"),
-    (Windows, "learn"),
+    (LimitsResolver, "of"),
+    (LimitsResolver, "learn"),
     (Talk, "fill"),
     (Upkeep, "due"),
     (Upkeep, "begin"),

@@ -14,6 +14,7 @@ import structlog
 import tzlocal
 
 from bot import housekeeping, recovery
+from bot.agent.limits import LimitsResolver
 from bot.agent.live import LiveSessions
 from bot.agent.models import Model, Models
 from bot.agent.models.anthropic import AnthropicModel
@@ -26,7 +27,6 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
-from bot.agent.windows import Windows
 from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
 from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.commander import Commander, handlers
@@ -147,9 +147,9 @@ class App:
         counter = await asyncio.to_thread(tokens.counter, config.context.tokenizer)
         if config.context.tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
             log.warning("tokens.no_ranks", counts=counter.name)
-        windows = Windows(config, models, kept, counter)
-        await windows.load()
-        self._stack.push_async_callback(windows.save)
+        limits = LimitsResolver(config, models, kept, counter)
+        await limits.load()
+        self._stack.push_async_callback(limits.save)
         self.channels = dict(self._make_channels())
         connections = Connections(self.metrics)
         memory = Memory.of(config, clock, self._parts.searcher)
@@ -166,7 +166,7 @@ class App:
             database=database,
             mirror=mirror,
             models=models,
-            windows=windows,
+            limits=limits,
             delivery=delivery,
             connections=connections,
             memory=memory,
@@ -204,16 +204,16 @@ class App:
         database: Database,
         mirror: Mirror,
         models: Models,
-        windows: Windows,
+        limits: LimitsResolver,
         delivery: Delivery,
         connections: Connections,
         memory: Memory,
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._parts.clock
         running = RunningTurns()
-        live = LiveSessions(database, windows.count)
+        live = LiveSessions(database, limits.count)
         committer = Committer(database, delivery, mirror, live)
-        talks = Talks(live, windows, directory)
+        talks = Talks(live, limits, directory)
         artifacts = ArtifactStore(database, clock)
         pictures = Pictures(MetaStore(database, clock), clock)
         self._stack.push_async_callback(pictures.close)
@@ -244,7 +244,7 @@ class App:
         self.notices = NoticeSweep(
             config=config.context,
             talks=talks,
-            windows=windows,
+            limits=limits,
             database=database,
             committer=committer,
             channels=self.channels,

@@ -45,7 +45,7 @@ class ContextCommands:
         """What fills the caller's conversation."""
         session = await self._current(call)
         talk = await self._upkeep.talks.of(session.id, call.conversation)
-        limit = talk.room.window.tokens
+        limit = talk.limits.window.tokens
         await self._prefixes.of(talk.live, call.view, call.language, self._tools, limit)
         return report_of(talk, name_of(call.view), talk.fill())
 

@@ -70,7 +70,7 @@ class TurnCommits:
     ) -> None:
         """Store a turn and what it says; `shown_as` is the id its reply was shown under."""
         now = self._clock()
-        live, room, inbound = asked.talk.live, asked.talk.room, rows[-1].inbound
+        live, limits, inbound = asked.talk.live, asked.talk.limits, rows[-1].inbound
         usage = result.usage
         spoken = provenance.spoken_by_bot(result.messages, asked.request.context.memory)
         # What was reported counts only for what the next request will carry too.
@@ -94,7 +94,7 @@ class TurnCommits:
         due = self._upkeep.due(asked.talk, used)
         notice = self._notice(asked, due.notice, used, spoken) if due.notice else None
         language = asked.request.language
-        below = footer(language, usage, used, room) if live.session.usage else ""
+        below = footer(language, usage, used, limits) if live.session.usage else ""
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session]:
             ids = unit.append(live.session.id, news, counted)
@@ -161,18 +161,18 @@ class TurnCommits:
 
     def _used(self, asked: Asked, spoken: Sequence[Message], reported: int) -> int:
         """How many tokens the window holds after a turn; what the service reports is learned."""
-        room = asked.talk.room
-        weight = sum(size_of(message, room.count) for message in spoken)
+        limits = asked.talk.limits
+        weight = sum(size_of(message, limits.count) for message in spoken)
         if not reported:
-            return asked.talk.fill().used + round(weight * room.factor)
+            return asked.talk.fill().used + round(weight * limits.factor)
         estimated = asked.fill.fixed + asked.talk.live.history.estimated + weight
-        self._upkeep.talks.windows.learn(room.name, estimated, reported)
+        self._upkeep.talks.limits.learn(limits.name, estimated, reported)
         return reported
 
 
 def answer_of(result: TurnResult, asked: Asked) -> Answer:
     """What a turn's result tells."""
-    language, model = asked.request.language, asked.talk.room.name
+    language, model = asked.request.language, asked.talk.limits.name
     stored = replies.confirmation(language, asked.request.context.memory.written)
     unseen = media.told(asked.unseen, language)
     reply = replies.without_ticks(result.reply)

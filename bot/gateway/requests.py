@@ -78,8 +78,8 @@ class Requests:
     async def of(self, rows: Sequence[Waiting], watch: Watch) -> Asked:
         """The request for messages of one session, all answered together."""
         talk = await self._upkeep.talks.of(rows[0].session_id, rows[-1].conversation)
-        agent, room, live = self._config.agent, talk.room, talk.live
-        limit, language = room.window.tokens, talk.conversation.language
+        agent, limits, live = self._config.agent, talk.limits, talk.live
+        limit, language = limits.window.tokens, talk.conversation.language
         inbounds = [row.inbound for row in rows]
         context = self._context(talk, inbounds, watch)
         prefix = await self._prefixes.of(live, context.view, language, self._tools, limit)
@@ -100,13 +100,13 @@ class Requests:
             # In a direct chat that several people share, none of it is said by who writes now.
             history = provenance.as_others(history)
         context.memory.seen = (*history, *messages)
-        arriving = round(sum(size_of(m, room.count) for m in messages) * room.factor)
+        arriving = round(sum(size_of(m, limits.count) for m in messages) * limits.factor)
         fill = talk.fill()
         if self._prune(talk, fill.used + arriving):
             fill = talk.fill()
         request = TurnRequest(
-            model=room.model,
-            model_name=room.name,
+            model=limits.model,
+            model_name=limits.name,
             system=prefix.system,
             tools=tools_of(prefix),
             history=live.history.messages,
@@ -119,8 +119,8 @@ class Requests:
             timeout=agent.turn_timeout,
             used=fill.used,
             room=talk.shares.hard,
-            factor=room.factor,
-            count=room.count,
+            factor=limits.factor,
+            count=limits.count,
             on_context=lambda used: self._upkeep.look_within(talk, used),
         )
         unseen = [file for came in contents for file in came.unseen]
@@ -149,13 +149,13 @@ class Requests:
         True when any was.
         """
         config, history = self._config.context.pruning, talk.live.history
-        full, idle_ms = talk.room.budget.compact_above, self._clock() - talk.live.called_at
+        full, idle_ms = talk.limits.budget.compact_above, self._clock() - talk.live.called_at
         if not pruning.is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
             return False
         pruned = pruning.prune(
             history.shown,
             history.sizes,
-            window=talk.room.window.tokens,
+            window=talk.limits.window.tokens,
             config=config,
         )
         history.shorten(pruned)
@@ -167,7 +167,7 @@ class Requests:
             view=here.view,
             session_id=talk.live.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
-            window=talk.room.window.tokens,
+            window=talk.limits.window.tokens,
             memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
             origin=Origin(
                 key=talk.live.session.key,

@@ -110,16 +110,18 @@ class Compactions:
 
         When the window is full of what looks like little, less stays whole: `forced`, one turn.
         """
-        history, room = talk.live.history, talk.room
+        history, limits = talk.live.history, talk.limits
         turns = self._config.compaction.keep_turns
-        tries = [(0, turns)] if why == "wished" else [(room.budget.keep_recent, turns), (0, turns)]
+        tries = (
+            [(0, turns)] if why == "wished" else [(limits.budget.keep_recent, turns), (0, turns)]
+        )
         for keep_recent, keep_turns in [*tries, (0, 1)] if why == "forced" else tries:
             cut = where_to_cut(
                 history.shown,
                 history.sizes,
                 # In the tokens that messages are weighed in, not in the model's own.
-                window=int(room.window.tokens / room.factor),
-                keep_recent=int(keep_recent / room.factor),
+                window=int(limits.window.tokens / limits.factor),
+                keep_recent=int(keep_recent / limits.factor),
                 keep_turns=keep_turns,
             )
             if cut is not None:
@@ -163,14 +165,14 @@ class Compactions:
         return "done" if done else "failed"
 
     def _request(self, talk: Talk, cut: int, why: Why, focus: str) -> CompactRequest:
-        history, room = talk.live.history, talk.room
+        history, limits = talk.live.history, talk.limits
         return CompactRequest(
-            model=room.model,
-            model_name=room.name,
+            model=limits.model,
+            model_name=limits.name,
             language=talk.conversation.language,
             messages=tuple(history.shown[:cut]),
             sizes=tuple(history.sizes[:cut]),
-            window=room.window.tokens,
+            window=limits.window.tokens,
             previous=history.summary,
             focus=focus,
             timeout=self._config.compaction.timeout,
@@ -197,7 +199,7 @@ class Compactions:
         history, summary = talk.live.history, compacted.summary
         first_kept = history.lines[cut].entry
         kept = sum(history.sizes[cut:])
-        after = round((before.fixed + kept + talk.room.count(summary)) * talk.room.factor)
+        after = round((before.fixed + kept + talk.limits.count(summary)) * talk.limits.factor)
         summarised = (line.message.origins for line in history.lines[:cut])
         origin = mixture(frozenset[Whose]({history.summary_origin}).union(*summarised))
         made = Compaction(summary, first_kept, before.used, cut, session.compaction, origin)

@@ -298,20 +298,20 @@ class Flushes:
         await self._committer.commit(now, work, until_stored=True)
 
     def _request(self, talk: Talk, lines: Sequence[Line], watch: Watch) -> FlushRequest:
-        conversation, room = talk.conversation, talk.room
+        conversation, limits = talk.conversation, talk.limits
         return FlushRequest(
-            model=room.model,
-            model_name=room.name,
+            model=limits.model,
+            model_name=limits.name,
             messages=tuple(line.message for line in lines),
             context=ToolContext(
                 view=conversation.view,
                 session_id=talk.live.session.id,
                 now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
-                window=room.window.tokens,
+                window=limits.window.tokens,
                 watch=watch,
             ),
             language=conversation.language,
-            max_tokens=room.budget.output,
+            max_tokens=limits.budget.output,
             timeout=self._config.memory_flush_timeout,
         )
 

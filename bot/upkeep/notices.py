@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bot.agent.limits import LimitsResolver
 from bot.agent.prefix import name_of
-from bot.agent.windows import Windows
 from bot.channel import Button, Channel
 from bot.config import ContextConfig
 from bot.context import report
@@ -65,14 +65,14 @@ class NoticeSweep:
         *,
         config: ContextConfig,
         talks: Talks,
-        windows: Windows,
+        limits: LimitsResolver,
         database: Database,
         committer: Committer,
         channels: Mapping[str, Channel],
     ) -> None:
         self._levels = sorted((n for n in config.notice_percent if n > 0), reverse=True)
         self._talks = talks
-        self._windows = windows
+        self._limits = limits
         self._database = database
         self._committer = committer
         self._channels = channels
@@ -85,9 +85,9 @@ class NoticeSweep:
         """
         count = 0
         for model in await self._database.read(store.open_models) if self._levels else ():
-            room = await self._windows.of(model)
+            limits = await self._limits.of(model)
             for level in self._levels:
-                used = -(-level * room.budget.compact_above // 100)
+                used = -(-level * limits.budget.compact_above // 100)
                 found = await self._database.read(
                     lambda tx, m=model, u=used, n=level: store.filling(tx, m, u, n, now - LATELY_MS)
                 )

@@ -1,4 +1,4 @@
-"""A conversation at hand: its session in memory, whose it is, and the room its model has."""
+"""A conversation at hand: its session in memory, whose it is, and the limits of its model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bot.agent.limits import LimitsResolver, ModelLimits
 from bot.agent.live import Live, LiveSessions
 from bot.agent.prefix import name_of
-from bot.agent.windows import Room, Windows
 from bot.channel import Activities, Activity, Channel
 from bot.context import budget
 from bot.context.budget import Budget
@@ -28,16 +28,18 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A conversation's session, whose it is now, and the room its model has."""
+    """A conversation's session, whose it is now, and the limits of its model."""
 
     live: Live
     conversation: Conversation
-    room: Room
+    limits: ModelLimits
 
     @property
     def shares(self) -> Budget:
         """How its window is shared out now."""
-        return budget.while_held(self.room.budget) if self.live.session.held else self.room.budget
+        return (
+            budget.while_held(self.limits.budget) if self.live.session.held else self.limits.budget
+        )
 
     @property
     def is_theirs(self) -> bool:
@@ -51,21 +53,21 @@ class Talk:
 
     def fill(self) -> Fill:
         """How full it is, as its next message's view sees it."""
-        live, room = self.live, self.room
+        live, limits = self.live, self.limits
         view = name_of(self.conversation.view)
         prefix = live.snapshots.get(view)
         if view not in live.fixed and prefix is not None:
-            live.fixed[view] = room.count(prefix.system) + room.count(prefix.tools)
+            live.fixed[view] = limits.count(prefix.system) + limits.count(prefix.tools)
         fixed = live.fixed.get(view, 0)
-        return Fill(live.history.used(fixed, room.factor), fixed)
+        return Fill(live.history.used(fixed, limits.factor), fixed)
 
 
 class Talks:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
-    def __init__(self, live: LiveSessions, windows: Windows, directory: Directory) -> None:
+    def __init__(self, live: LiveSessions, limits: LimitsResolver, directory: Directory) -> None:
         self.live = live
-        self.windows = windows
+        self.limits = limits
         self._directory = directory
 
     async def of(self, session_id: str, conversation: Conversation) -> Talk:
@@ -75,7 +77,7 @@ class Talks:
             StorageError: it cannot be read.
         """
         live = await self.live.get(session_id)
-        return Talk(live, conversation, await self.windows.of(live.session.model))
+        return Talk(live, conversation, await self.limits.of(live.session.model))
 
     async def resumed(self, session: Session) -> Talk:
         """A session with no message at hand, for whoever wrote in it last.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import orjson
 
+from bot.agent.limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.prefix import tools_of
-from bot.agent.windows import Room
 from bot.context import budget, report, tokens
 from bot.context.history import PICTURE_TOKENS, tool_names
 from bot.context.report import Part, Report
@@ -21,22 +21,22 @@ from bot.upkeep.talk import Fill, Talk
 
 def report_of(talk: Talk, view: str, fill: Fill, said: Sequence[Message] = ()) -> Report:
     """What fills a conversation, seen through a view; `said` is what a turn is adding to it."""
-    live, room = talk.live, talk.room
+    live, limits = talk.live, talk.limits
     prefix = live.snapshots.get(view)
     weighed = _of_prefix(prefix) if prefix is not None else []
     weighed.append(Part("summary", tokens.estimate(live.history.summary)))
     weighed += _of_messages([*live.history.shown, *said])
     return Report(
-        parts=tuple(_scaled(part, room.factor) for part in weighed),
+        parts=tuple(_scaled(part, limits.factor) for part in weighed),
         used=fill.used,
-        budget=room.budget,
-        window=room.window,
-        model=room.name,
+        budget=limits.budget,
+        window=limits.window,
+        model=limits.name,
         measured=live.history.is_reported,
     )
 
 
-def footer(language: str, usage: Usage, used: int, room: Room) -> str:
+def footer(language: str, usage: Usage, used: int, limits: ModelLimits) -> str:
     """The line below a reply that says what it cost."""
     line = text(
         language,
@@ -44,7 +44,7 @@ def footer(language: str, usage: Usage, used: int, room: Room) -> str:
         input=report.grouped(usage.input_tokens + usage.cache_write_tokens),
         cached=report.grouped(usage.cache_read_tokens),
         output=report.grouped(usage.output_tokens),
-        percent=budget.percent_full(used, room.budget),
+        percent=budget.percent_full(used, limits.budget),
     )
     return f"\n\n_{line}_"
 

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ModelLimits:
     """A session's model and how much of its window it may use.
 
     `factor` is what the model's own token counts come to for one token of `count`.
@@ -36,8 +36,8 @@ class Room:
     count: Count
 
 
-class Windows:
-    """Resolves windows, and learns from what services report."""
+class LimitsResolver:
+    """Finds the limits of models, and learns from what services report."""
 
     def __init__(
         self, config: Config, models: Models, kept: MetaStore, counter: TokenCounter
@@ -78,11 +78,11 @@ class Windows:
         """A service reported so many tokens for what was estimated."""
         self._calibration = self._calibration.learn(model, estimated, reported)
 
-    async def of(self, chosen: str) -> Room:
-        """The room of sessions that chose a model, by its name; empty for the default one."""
+    async def of(self, chosen: str) -> ModelLimits:
+        """The limits of sessions that chose a model, by its name; empty for the default one."""
         model, name = self._models.pick(chosen)
         sizes = await model.window(name)
         window = budget.resolve(sizes.max_input_tokens, self._config.context, name)
         most = min(self._config.agent.max_tokens, sizes.max_output_tokens)
-        room = budget.budget(window.tokens, self._config.context, most)
-        return Room(model, name, window, room, self._calibration.factor(name), self.count)
+        shares = budget.budget(window.tokens, self._config.context, most)
+        return ModelLimits(model, name, window, shares, self._calibration.factor(name), self.count)
