@@ -39,7 +39,7 @@ from bot.settings import config_model
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 from bot.unit_of_work import UnitOfWork
-from bot.upkeep.talk import Talk
+from bot.upkeep.active_session import ActiveSession
 from bot.upkeep.upkeep import Upkeep
 
 SIZES = (1_000, 100_000)
@@ -55,7 +55,7 @@ SAID = "the boats in the harbour are red and blue and green, and white on Sunday
 TIMED: tuple[tuple[Any, str], ...] = (
     (LimitsResolver, "of"),
     (LimitsResolver, "learn"),
-    (Talk, "fill"),
+    (ActiveSession, "fill"),
     (Upkeep, "due"),
     (Upkeep, "begin"),
     (Requests, "_prune"),

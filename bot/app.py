@@ -71,12 +71,12 @@ from bot.storage import Database
 from bot.storage.files import DataDirLock
 from bot.storage.meta import MetaStore
 from bot.unit_of_work import Committer
+from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import Compactions
 from bot.upkeep.flush import Flusher, Flushes
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Compactor
-from bot.upkeep.talk import Talks
 from bot.upkeep.upkeep import Upkeep
 
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
@@ -213,7 +213,7 @@ class App:
         running = RunningTurns()
         live = LiveSessions(database, limits.count)
         committer = Committer(database, delivery, mirror, live)
-        talks = Talks(live, limits, directory)
+        active = ActiveSessions(live, limits, directory)
         artifacts = ArtifactStore(database, clock)
         pictures = Pictures(MetaStore(database, clock), clock)
         self._stack.push_async_callback(pictures.close)
@@ -238,12 +238,12 @@ class App:
             artifacts=artifacts,
         )
         prefixes = Prefixes(config, memory.files)
-        upkeep = self._upkeep(talks, committer, memory)
+        upkeep = self._upkeep(active, committer, memory)
         self._stack.push_async_callback(upkeep.stop)
         self.sweeper = Sweeper(directory, database, committer, upkeep.close)
         self.notices = NoticeSweep(
             config=config.context,
-            talks=talks,
+            sessions=active,
             limits=limits,
             database=database,
             committer=committer,
@@ -331,11 +331,11 @@ class App:
         )
         return gateway, lanes
 
-    def _upkeep(self, talks: Talks, committer: Committer, memory: Memory) -> Upkeep:
+    def _upkeep(self, active: ActiveSessions, committer: Committer, memory: Memory) -> Upkeep:
         config, clock = self._config, self._parts.clock
         flushes = Flushes(
             config=config.context,
-            talks=talks,
+            sessions=active,
             committer=committer,
             notes=memory.notes,
             flusher=Flusher(memory.notes, memory.files, config.memory.flush),
@@ -345,14 +345,14 @@ class App:
         )
         compactions = Compactions(
             config=config.context,
-            talks=talks,
+            sessions=active,
             committer=committer,
             compactor=Compactor(),
             channels=self.channels,
             clock=clock,
             metrics=self.metrics,
         )
-        return Upkeep(config.context, talks, flushes, compactions)
+        return Upkeep(config.context, active, flushes, compactions)
 
     async def _read_directory(self, database: Database) -> Directory:
         """The configuration, and what people chose before the program was started."""

@@ -44,10 +44,10 @@ class ContextCommands:
     async def report(self, call: Call) -> Report:
         """What fills the caller's conversation."""
         session = await self._current(call)
-        talk = await self._upkeep.talks.of(session.id, call.conversation)
-        limit = talk.limits.window.tokens
-        await self._prefixes.of(talk.live, call.view, call.language, self._tools, limit)
-        return report_of(talk, name_of(call.view), talk.fill())
+        active = await self._upkeep.sessions.of(session.id, call.conversation)
+        limit = active.limits.window.tokens
+        await self._prefixes.of(active.live, call.view, call.language, self._tools, limit)
+        return report_of(active, name_of(call.view), active.fill())
 
     async def context(self, call: Call) -> Apply:
         """What fills the conversation: in a list, in detail, and in a picture."""

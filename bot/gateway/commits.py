@@ -28,7 +28,7 @@ from bot.sessions.inbox import Waiting
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import notices
-from bot.upkeep.talk import Fill
+from bot.upkeep.active_session import Fill
 from bot.upkeep.upkeep import Upkeep
 from bot.upkeep.usage import footer, report_of
 
@@ -70,7 +70,7 @@ class TurnCommits:
     ) -> None:
         """Store a turn and what it says; `shown_as` is the id its reply was shown under."""
         now = self._clock()
-        live, limits, inbound = asked.talk.live, asked.talk.limits, rows[-1].inbound
+        live, limits, inbound = asked.active.live, asked.active.limits, rows[-1].inbound
         usage = result.usage
         spoken = provenance.spoken_by_bot(result.messages, asked.request.context.memory)
         # What was reported counts only for what the next request will carry too.
@@ -91,7 +91,7 @@ class TurnCommits:
         news += _replies(spoken[len(rows) :], answer)
         if answer.notice:
             news.append(NewEntry("notice", "assistant", answer.notice))
-        due = self._upkeep.due(asked.talk, used)
+        due = self._upkeep.due(asked.active, used)
         notice = self._notice(asked, due.notice, used, spoken) if due.notice else None
         language = asked.request.language
         below = footer(language, usage, used, limits) if live.session.usage else ""
@@ -123,7 +123,7 @@ class TurnCommits:
             store.change(
                 unit.tx,
                 live.session.id,
-                sender=asked.talk.conversation.sender_after(live.session.sender),
+                sender=asked.active.conversation.sender_after(live.session.sender),
                 locale=inbound.locale,
                 parent=inbound.parent,
                 server=inbound.server,
@@ -131,7 +131,7 @@ class TurnCommits:
             )
             unit.refresh(live.session.id)
             # Else it may begin with what was forgotten meanwhile.
-            if self._upkeep.talks.live.holds(live):
+            if self._upkeep.sessions.live.holds(live):
                 save_prefixes(unit.tx, live, now)
             inbox.done(unit.tx, [row.id for row in rows], now)
             return ids, unit.sessions[live.session.id]
@@ -142,17 +142,17 @@ class TurnCommits:
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
         is_same = asked.version == live.history.version
         live.history.extend(lines, reported if is_same else 0)
-        self._upkeep.talks.live.settle(live)
-        self._upkeep.begin(asked.talk, due)
+        self._upkeep.sessions.live.settle(live)
+        self._upkeep.begin(asked.active, due)
 
     def _notice(
         self, asked: Asked, level: int, used: int, said: Sequence[Message]
     ) -> notices.Notice:
         """What is told about how full the conversation is, once for each level."""
-        channel = self._channels.get(asked.talk.conversation.address.channel)
+        channel = self._channels.get(asked.active.conversation.address.channel)
         view = name_of(asked.request.context.view)
         return notices.notice(
-            report_of(asked.talk, view, Fill(used, asked.fill.fixed), said),
+            report_of(asked.active, view, Fill(used, asked.fill.fixed), said),
             asked.request.language,
             level=level,
             buttons=channel is not None and channel.capabilities.buttons,
@@ -161,18 +161,18 @@ class TurnCommits:
 
     def _used(self, asked: Asked, spoken: Sequence[Message], reported: int) -> int:
         """How many tokens the window holds after a turn; what the service reports is learned."""
-        limits = asked.talk.limits
+        limits = asked.active.limits
         weight = sum(size_of(message, limits.count) for message in spoken)
         if not reported:
-            return asked.talk.fill().used + round(weight * limits.factor)
-        estimated = asked.fill.fixed + asked.talk.live.history.estimated + weight
-        self._upkeep.talks.limits.learn(limits.name, estimated, reported)
+            return asked.active.fill().used + round(weight * limits.factor)
+        estimated = asked.fill.fixed + asked.active.live.history.estimated + weight
+        self._upkeep.sessions.limits.learn(limits.name, estimated, reported)
         return reported
 
 
 def answer_of(result: TurnResult, asked: Asked) -> Answer:
     """What a turn's result tells."""
-    language, model = asked.request.language, asked.talk.limits.name
+    language, model = asked.request.language, asked.active.limits.name
     stored = replies.confirmation(language, asked.request.context.memory.written)
     unseen = media.told(asked.unseen, language)
     reply = replies.without_ticks(result.reply)

@@ -26,7 +26,7 @@ from bot.messages import Message, Text, Whose
 from bot.sessions.inbox import Waiting
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
-from bot.upkeep.talk import Fill, Talk
+from bot.upkeep.active_session import ActiveSession, Fill
 from bot.upkeep.upkeep import Upkeep
 
 RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
@@ -40,7 +40,7 @@ class Asked:
     the files the model is not shown.
     """
 
-    talk: Talk
+    active: ActiveSession
     request: TurnRequest
     fill: Fill
     arriving: int
@@ -50,7 +50,7 @@ class Asked:
     @property
     def is_over(self) -> bool:
         """True when it does not fit into the window."""
-        return self.fill.used + self.arriving > self.talk.shares.hard
+        return self.fill.used + self.arriving > self.active.shares.hard
 
 
 class Requests:
@@ -77,11 +77,11 @@ class Requests:
 
     async def of(self, rows: Sequence[Waiting], watch: Watch) -> Asked:
         """The request for messages of one session, all answered together."""
-        talk = await self._upkeep.talks.of(rows[0].session_id, rows[-1].conversation)
-        agent, limits, live = self._config.agent, talk.limits, talk.live
-        limit, language = limits.window.tokens, talk.conversation.language
+        active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)
+        agent, limits, live = self._config.agent, active.limits, active.live
+        limit, language = limits.window.tokens, active.conversation.language
         inbounds = [row.inbound for row in rows]
-        context = self._context(talk, inbounds, watch)
+        context = self._context(active, inbounds, watch)
         prefix = await self._prefixes.of(live, context.view, language, self._tools, limit)
         contents = [
             await self._media.read(row.inbound, row.session_id, limit, row.conversation.person)
@@ -96,14 +96,14 @@ class Requests:
             opened = await self._opening(words, live, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
         history = live.history.messages
-        if talk.conversation.sender_after(live.session.sender) == MANY:
+        if active.conversation.sender_after(live.session.sender) == MANY:
             # In a direct chat that several people share, none of it is said by who writes now.
             history = provenance.as_others(history)
         context.memory.seen = (*history, *messages)
         arriving = round(sum(size_of(m, limits.count) for m in messages) * limits.factor)
-        fill = talk.fill()
-        if self._prune(talk, fill.used + arriving):
-            fill = talk.fill()
+        fill = active.fill()
+        if self._prune(active, fill.used + arriving):
+            fill = active.fill()
         request = TurnRequest(
             model=limits.model,
             model_name=limits.name,
@@ -114,63 +114,65 @@ class Requests:
             context=context,
             language=language,
             cite=self._prefixes.cites(context.view),
-            max_tokens=talk.shares.output,
+            max_tokens=active.shares.output,
             max_steps=agent.max_steps,
             timeout=agent.turn_timeout,
             used=fill.used,
-            room=talk.shares.hard,
+            room=active.shares.hard,
             factor=limits.factor,
             count=limits.count,
-            on_context=lambda used: self._upkeep.look_within(talk, used),
+            on_context=lambda used: self._upkeep.look_within(active, used),
         )
         unseen = [file for came in contents for file in came.unseen]
-        return Asked(talk, request, fill, arriving, live.history.version, unseen)
+        return Asked(active, request, fill, arriving, live.history.version, unseen)
 
     async def roomier(self, asked: Asked, messages: tuple[Message, ...]) -> Asked | None:
         """The same once its conversation was compacted; None when that made no room."""
-        if not await self._upkeep.make_room(asked.talk):
+        if not await self._upkeep.make_room(asked.active):
             return None
-        talk = await self._upkeep.talks.now(asked.talk)
-        history, fill = talk.live.history, talk.fill()
+        active = await self._upkeep.sessions.now(asked.active)
+        history, fill = active.live.history, active.fill()
         request = replace(
             asked.request,
             history=history.messages,
             messages=messages,
-            max_tokens=talk.shares.output,
+            max_tokens=active.shares.output,
             used=fill.used,
-            room=talk.shares.hard,
+            room=active.shares.hard,
         )
         version = history.version
-        return replace(asked, talk=talk, request=request, fill=fill, version=version)
+        return replace(asked, active=active, request=request, fill=fill, version=version)
 
-    def _prune(self, talk: Talk, used: int) -> bool:
+    def _prune(self, active: ActiveSession, used: int) -> bool:
         """Shorten old tool results, where that may be done in a request of so many tokens.
 
         True when any was.
         """
-        config, history = self._config.context.pruning, talk.live.history
-        full, idle_ms = talk.limits.budget.compact_above, self._clock() - talk.live.called_at
+        config, history = self._config.context.pruning, active.live.history
+        full, idle_ms = active.limits.budget.compact_above, self._clock() - active.live.called_at
         if not pruning.is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
             return False
         pruned = pruning.prune(
             history.shown,
             history.sizes,
-            window=talk.limits.window.tokens,
+            window=active.limits.window.tokens,
             config=config,
         )
         history.shorten(pruned)
         return bool(pruned)
 
-    def _context(self, talk: Talk, inbounds: Sequence[Inbound], watch: Watch) -> ToolContext:
-        here = talk.conversation
+    def _context(
+        self, active: ActiveSession, inbounds: Sequence[Inbound], watch: Watch
+    ) -> ToolContext:
+        here = active.conversation
         return ToolContext(
             view=here.view,
-            session_id=talk.live.session.id,
+            session_id=active.live.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
-            window=talk.limits.window.tokens,
+            window=active.limits.window.tokens,
             memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
             origin=Origin(
-                key=talk.live.session.key,
+                key=active.live.session.key,
                 person=here.person,
                 address=here.address,
                 language=here.language,

@@ -80,7 +80,7 @@ class TurnRunner:
 
         When the window overflows, room is made once and it goes on.
         """
-        if asked.talk.limits.window.is_too_small:
+        if asked.active.limits.window.is_too_small:
             return asked, TurnResult(asked.request.messages, "", error=WindowTooSmall())
         if asked.is_over:
             asked = await self._requests.roomier(asked, asked.request.messages) or asked

@@ -27,8 +27,8 @@ from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer, UnitOfWork
+from bot.upkeep.active_session import ActiveSession, ActiveSessions, Fill, shown
 from bot.upkeep.summary import Compacted, Compactor, CompactRequest
-from bot.upkeep.talk import Fill, Talk, Talks, shown
 
 Outcome = Literal["done", "nothing", "failed"]
 
@@ -87,7 +87,7 @@ class Compactions:
         self,
         *,
         config: ContextConfig,
-        talks: Talks,
+        sessions: ActiveSessions,
         committer: Committer,
         compactor: Compactor,
         channels: Mapping[str, Channel],
@@ -95,7 +95,7 @@ class Compactions:
         metrics: Metrics,
     ) -> None:
         self._config = config
-        self._talks = talks
+        self._sessions = sessions
         self._committer = committer
         self._compactor = compactor
         self._channels = channels
@@ -103,14 +103,14 @@ class Compactions:
         self._metrics = metrics
         self.failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
 
-    def cut(self, talk: Talk, why: Why = "full") -> int | None:
+    def cut(self, active: ActiveSession, why: Why = "full") -> int | None:
         """How many messages would become a summary; None when there is nothing to summarise.
 
         A person who wishes it means all but the last turns.
 
         When the window is full of what looks like little, less stays whole: `forced`, one turn.
         """
-        history, limits = talk.live.history, talk.limits
+        history, limits = active.live.history, active.limits
         turns = self._config.compaction.keep_turns
         tries = (
             [(0, turns)] if why == "wished" else [(limits.budget.keep_recent, turns), (0, turns)]
@@ -128,48 +128,48 @@ class Compactions:
                 return cut
         return None
 
-    async def run(self, talk: Talk, why: Why, focus: str = "") -> Outcome:
+    async def run(self, active: ActiveSession, why: Why, focus: str = "") -> Outcome:
         """Let a summary stand for the older part; `focus` is what its person wants kept above all.
 
         Raises:
             StorageError: the session cannot be read.
         """
-        talk = await self._talks.now(talk)
-        cut = self.cut(talk, why)
+        active = await self._sessions.now(active)
+        cut = self.cut(active, why)
         if cut is None:
             return "nothing"
-        session = talk.live.session
+        session = active.live.session
         log.info("compaction.start", session=session.id)
-        before = talk.fill()
-        tells = why == "wished" or talk.is_told
+        before = active.fill()
+        tells = why == "wished" or active.is_told
         try:
-            async with shown(self._channels, talk, "summarising") as ending:
-                made = await self._compactor.compact(self._request(talk, cut, why, focus))
+            async with shown(self._channels, active, "summarising") as ending:
+                made = await self._compactor.compact(self._request(active, cut, why, focus))
                 ending.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
             self._metrics.compactions.labels("failed").inc()
             self.failed_at[session.id] = before.used
             if tells or why == "forced":
-                await self._tell_failure(talk)
+                await self._tell_failure(active)
             return "failed"
         again = bool(session.held) and why != "wished"
         # That nothing is left of them but a note is told in any case.
         tells = tells or made.plain
-        done = await self._commit(talk, session, cut, made, before, again=again, tells=tells)
+        done = await self._commit(active, session, cut, made, before, again=again, tells=tells)
         log.info("compaction.end", session=session.id, messages=cut, plain=made.plain, done=done)
         self._metrics.compactions.labels("done" if done else "dropped").inc()
         self.failed_at.pop(session.id, None)
         if why == "wished" and not done:
-            await self._tell_failure(talk)
+            await self._tell_failure(active)
         return "done" if done else "failed"
 
-    def _request(self, talk: Talk, cut: int, why: Why, focus: str) -> CompactRequest:
-        history, limits = talk.live.history, talk.limits
+    def _request(self, active: ActiveSession, cut: int, why: Why, focus: str) -> CompactRequest:
+        history, limits = active.live.history, active.limits
         return CompactRequest(
             model=limits.model,
             model_name=limits.name,
-            language=talk.conversation.language,
+            language=active.conversation.language,
             messages=tuple(history.shown[:cut]),
             sizes=tuple(history.sizes[:cut]),
             window=limits.window.tokens,
@@ -181,7 +181,7 @@ class Compactions:
 
     async def _commit(
         self,
-        talk: Talk,
+        active: ActiveSession,
         session: Session,
         cut: int,
         compacted: Compacted,
@@ -196,21 +196,21 @@ class Compactions:
         `session` is the row that the summary was begun with: since then the person may have taken
         a summary back, or had something forgotten that this one may tell of.
         """
-        history, summary = talk.live.history, compacted.summary
+        history, summary = active.live.history, compacted.summary
         first_kept = history.lines[cut].entry
         kept = sum(history.sizes[cut:])
-        after = round((before.fixed + kept + talk.limits.count(summary)) * talk.limits.factor)
+        after = round((before.fixed + kept + active.limits.count(summary)) * active.limits.factor)
         summarised = (line.message.origins for line in history.lines[:cut])
         origin = mixture(frozenset[Whose]({history.summary_origin}).union(*summarised))
         made = Compaction(summary, first_kept, before.used, cut, session.compaction, origin)
-        language, address = talk.conversation.language, talk.conversation.address
+        language, address = active.conversation.language, active.conversation.address
         key = "receipt.plain" if compacted.plain else "receipt.compacted"
 
         def work(unit: UnitOfWork) -> bool:
             current = store.get(unit.tx, session.id)
             if current is None or current.compaction != session.compaction:
                 return False
-            if store.hidden_count(unit.tx, session.id) != talk.live.hidden:
+            if store.hidden_count(unit.tx, session.id) != active.live.hidden:
                 return False
             entry = unit.append(session.id, [compactions.entry_of(made)])[-1]
             compactions.apply(unit.tx, session.id, entry, after)
@@ -236,17 +236,17 @@ class Compactions:
 
         done = (await self._committer.commit(self._clock(), work, until_stored=True)).result
         if not done or not history.compact(summary, first_kept, origin):
-            self._talks.live.forget(session.id)
-        self._talks.live.settle(talk.live)
+            self._sessions.live.forget(session.id)
+        self._sessions.live.settle(active.live)
         return done
 
-    async def _tell_failure(self, talk: Talk) -> None:
-        language, address = talk.conversation.language, talk.conversation.address
+    async def _tell_failure(self, active: ActiveSession) -> None:
+        language, address = active.conversation.language, active.conversation.address
         words = text(language, CompactionFailed.key)
         await self._committer.commit(
             self._clock(),
             lambda unit: unit.say(
-                address, words, "notice", language=language, noted_in=talk.live.session.id
+                address, words, "notice", language=language, noted_in=active.live.session.id
             ),
             until_stored=True,
         )

@@ -40,7 +40,7 @@ from bot.sessions import store
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer, UnitOfWork
-from bot.upkeep.talk import Talk, Talks, shown
+from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
 MAX_STEPS = 5
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
@@ -207,7 +207,7 @@ class Flushes:
         self,
         *,
         config: ContextConfig,
-        talks: Talks,
+        sessions: ActiveSessions,
         committer: Committer,
         notes: Notes,
         flusher: Flusher,
@@ -216,7 +216,7 @@ class Flushes:
         metrics: Metrics,
     ) -> None:
         self._config = config
-        self._talks = talks
+        self._sessions = sessions
         self._committer = committer
         self._notes = notes
         self._flusher = flusher
@@ -227,9 +227,11 @@ class Flushes:
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
         """Save what matters of a conversation that is over."""
         if self._config.enable_memory_flush and session.turns and session.sender:
-            await self.run(await self._talks.resumed(session), quietly=quietly)
+            await self.run(await self._sessions.resumed(session), quietly=quietly)
 
-    async def run(self, talk: Talk, *, quietly: bool = False, early: bool = False) -> None:
+    async def run(
+        self, active: ActiveSession, *, quietly: bool = False, early: bool = False
+    ) -> None:
         """Save what was said since the last time, and note that this cycle has done so.
 
         What was forgotten meanwhile it may have read: then it begins again, with what is left. And
@@ -237,39 +239,39 @@ class Flushes:
         is done `early`, or at an end that may be taken back, leaves much of the cycle to be saved.
         """
         while True:
-            talk = await self._talks.now(talk)
-            if not talk.is_theirs:
+            active = await self._sessions.now(active)
+            if not active.is_theirs:
                 return
-            async with self._notes.watching(talk.conversation.view) as watch:
-                talk = replace(talk, live=await self._talks.live.get(talk.live.session.id))
-                lines = _unsaved(talk)
+            async with self._notes.watching(active.conversation.view) as watch:
+                active = replace(active, live=await self._sessions.live.get(active.live.session.id))
+                lines = _unsaved(active)
                 if not any(line.message.begins_turn for line in lines):
                     return
-                counts = not early and not talk.live.session.ended_by
-                tells = not quietly and talk.is_told
-                log.info("memory.flush.start", session=talk.live.session.id)
-                async with shown(self._channels, talk, "saving") as ending:
-                    flushed = await self._flusher.flush(self._request(talk, lines, watch))
+                counts = not early and not active.live.session.ended_by
+                tells = not quietly and active.is_told
+                log.info("memory.flush.start", session=active.live.session.id)
+                async with shown(self._channels, active, "saving") as ending:
+                    flushed = await self._flusher.flush(self._request(active, lines, watch))
                     ending.state = "failed" if flushed.error else "done"
                     if not tells:  # else a message says so
                         ending.where = listed(flushed.saved)
-            log.info("memory.flush.end", session=talk.live.session.id, saved=len(flushed.saved))
+            log.info("memory.flush.end", session=active.live.session.id, saved=len(flushed.saved))
             if watch.words:
                 continue
             looked_to = number_of(lines[-1].entry)
-            await self._note(talk, flushed, looked_to, tells=tells, counts=counts)
-            talk = await self._talks.now(talk)
-            if flushed.error is not None or not talk.live.session.ended_by:
+            await self._note(active, flushed, looked_to, tells=tells, counts=counts)
+            active = await self._sessions.now(active)
+            if flushed.error is not None or not active.live.session.ended_by:
                 return
 
     async def _note(
-        self, talk: Talk, flushed: Flushed, looked_to: int, *, tells: bool, counts: bool
+        self, active: ActiveSession, flushed: Flushed, looked_to: int, *, tells: bool, counts: bool
     ) -> None:
         """Note that memory was saved, and tell where; `looked_to` is the last entry looked at.
 
         `counts` says that it is what is done once in each cycle.
         """
-        session, language = talk.live.session, talk.conversation.language
+        session, language = active.live.session, active.conversation.language
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
         where = listed(flushed.saved)
         failed = flushed.error is not None and not where
@@ -292,20 +294,20 @@ class Flushes:
             unit.refresh(session.id)
             if where and tells:
                 words = text(language, "notice.saved", count=len(flushed.saved), where=where)
-                address = talk.conversation.address
+                address = active.conversation.address
                 unit.say(address, words, "notice", language=language, noted_in=session.id)
 
         await self._committer.commit(now, work, until_stored=True)
 
-    def _request(self, talk: Talk, lines: Sequence[Line], watch: Watch) -> FlushRequest:
-        conversation, limits = talk.conversation, talk.limits
+    def _request(self, active: ActiveSession, lines: Sequence[Line], watch: Watch) -> FlushRequest:
+        conversation, limits = active.conversation, active.limits
         return FlushRequest(
             model=limits.model,
             model_name=limits.name,
             messages=tuple(line.message for line in lines),
             context=ToolContext(
                 view=conversation.view,
-                session_id=talk.live.session.id,
+                session_id=active.live.session.id,
                 now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
                 window=limits.window.tokens,
                 watch=watch,
@@ -316,12 +318,12 @@ class Flushes:
         )
 
 
-def _unsaved(talk: Talk) -> list[Line]:
+def _unsaved(active: ActiveSession) -> list[Line]:
     """What was said since memory was saved; nothing where several people are taken for one."""
-    session = talk.live.session
-    if talk.conversation.sender_after(session.sender) == MANY:
+    session = active.live.session
+    if active.conversation.sender_after(session.sender) == MANY:
         return []  # what one person said is not for another one's memory
-    said = talk.live.history.lines
+    said = active.live.history.lines
     return [line for line in said if number_of(line.entry) > session.flushed_to]
 
 

@@ -17,7 +17,7 @@ from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
-from bot.upkeep.talk import Fill, Talk, Talks
+from bot.upkeep.active_session import ActiveSession, ActiveSessions, Fill
 from bot.upkeep.usage import report_of
 
 LATELY_MS = 7 * 86_400_000  # who wrote before that is told with their next turn
@@ -64,14 +64,14 @@ class NoticeSweep:
         self,
         *,
         config: ContextConfig,
-        talks: Talks,
+        sessions: ActiveSessions,
         limits: LimitsResolver,
         database: Database,
         committer: Committer,
         channels: Mapping[str, Channel],
     ) -> None:
         self._levels = sorted((n for n in config.notice_percent if n > 0), reverse=True)
-        self._talks = talks
+        self._sessions = sessions
         self._limits = limits
         self._database = database
         self._committer = committer
@@ -96,14 +96,14 @@ class NoticeSweep:
         return count
 
     async def _tell(self, session: Session, level: int, now: int) -> bool:
-        talk = await self._talks.resumed(session)
+        active = await self._sessions.resumed(session)
         channel = self._channels.get(session.channel)
-        if channel is None or not self._may_tell(talk):
+        if channel is None or not self._may_tell(active):
             return False
-        conversation, language = talk.conversation, talk.conversation.language
-        fill = Fill(session.context_tokens, talk.fill().fixed)
+        conversation, language = active.conversation, active.conversation.language
+        fill = Fill(session.context_tokens, active.fill().fixed)
         made = notice(
-            report_of(talk, name_of(conversation.view), fill),
+            report_of(active, name_of(conversation.view), fill),
             language,
             level=level,
             buttons=channel.capabilities.buttons,
@@ -131,11 +131,11 @@ class NoticeSweep:
 
         return (await self._committer.commit(now, work)).result
 
-    def _may_tell(self, talk: Talk) -> bool:
+    def _may_tell(self, active: ActiveSession) -> bool:
         """True when it is still whose it was, may be answered there, and its person wants it."""
-        conversation = talk.conversation
-        if not talk.live.session.sender or not talk.is_theirs:
+        conversation = active.conversation
+        if not active.live.session.sender or not active.is_theirs:
             return False
         if conversation.is_direct and not conversation.is_admitted:
             return False
-        return conversation.is_answered and talk.is_told
+        return conversation.is_answered and active.is_told

@@ -17,10 +17,10 @@ from bot.config import ContextConfig
 from bot.identity import Conversation
 from bot.sessions.store import Session
 from bot.upkeep import policy
+from bot.upkeep.active_session import ActiveSession, ActiveSessions
 from bot.upkeep.compaction import Compactions, Outcome, Why
 from bot.upkeep.flush import Flushes
 from bot.upkeep.policy import Due
-from bot.upkeep.talk import Talk, Talks
 
 AT_ONCE = 8  # conversations that are saved or compacted at the same time
 
@@ -33,10 +33,14 @@ class Upkeep:
     """Begins what is due after a turn, and makes room when there is none before one."""
 
     def __init__(
-        self, config: ContextConfig, talks: Talks, flushes: Flushes, compactions: Compactions
+        self,
+        config: ContextConfig,
+        sessions: ActiveSessions,
+        flushes: Flushes,
+        compactions: Compactions,
     ) -> None:
         self._config = config
-        self.talks = talks
+        self.sessions = sessions
         self._flushes = flushes
         self._compactions = compactions
         self._tasks: dict[tuple[str, Kind], asyncio.Task[Any]] = {}
@@ -48,58 +52,58 @@ class Upkeep:
 
     # --- asked by turns ---------------------------------------------------------------------------
 
-    def due(self, talk: Talk, used: int) -> Due:
+    def due(self, active: ActiveSession, used: int) -> Due:
         """What is due when a window holds so many tokens.
 
         What is made room in at once is told of by the receipt, and by no notice.
         """
-        session = talk.live.session
+        session = active.live.session
         due = policy.due(
             session,
             used,
-            talk.shares,
+            active.shares,
             self._config,
-            is_told=talk.is_told,
+            is_told=active.is_told,
             failed_at=self._compactions.failed_at.get(session.id, 0),
         )
-        if due.notice and due.compaction and self._compactions.cut(talk) is not None:
+        if due.notice and due.compaction and self._compactions.cut(active) is not None:
             return replace(due, notice=None)
         return due
 
-    def begin(self, talk: Talk, due: Due) -> None:
+    def begin(self, active: ActiveSession, due: Due) -> None:
         """Begin what was due; returns at once."""
-        session = talk.live.session
+        session = active.live.session
         if session.ended_by:  # a command began another one meanwhile
             self.ended([session])
         elif due.compaction:
-            self._begin(session.id, "compaction", self._compact(talk, "full"))
+            self._begin(session.id, "compaction", self._compact(active, "full"))
         elif due.flush and not session.is_flushed:
-            self._begin(session.id, "flush", self._flushes.run(talk))
+            self._begin(session.id, "flush", self._flushes.run(active))
 
-    def look_within(self, talk: Talk, used: int) -> None:
+    def look_within(self, active: ActiveSession, used: int) -> None:
         """In the middle of a turn, save memory when a tool's result has jumped past the bound."""
-        if not talk.live.session.ended_by and self.due(talk, used).flush:
-            self._begin(talk.live.session.id, "flush", self._flushes.run(talk))
+        if not active.live.session.ended_by and self.due(active, used).flush:
+            self._begin(active.live.session.id, "flush", self._flushes.run(active))
 
-    async def make_room(self, talk: Talk) -> bool:
+    async def make_room(self, active: ActiveSession) -> bool:
         """Compact now, before a request that would not fit; True when there is more room.
 
         One that runs already is waited for; if that fails, another one tries harder.
         """
-        running = self._tasks.get((talk.live.session.id, "compaction"))
+        running = self._tasks.get((active.live.session.id, "compaction"))
         if running is not None and await _is_done(running):
             return True
-        work = self._compact(talk, "forced")
-        return await _is_done(self._begin(talk.live.session.id, "compaction", work))
+        work = self._compact(active, "forced")
+        return await _is_done(self._begin(active.live.session.id, "compaction", work))
 
     # --- asked by commands and at the end of a conversation ---------------------------------------
 
     async def compact(self, session: Session, conversation: Conversation, focus: str) -> bool:
         """Begin to compact because the person wishes it; False when there is nothing to."""
-        talk = await self.talks.of(session.id, conversation)
-        if self._compactions.cut(talk, "wished") is None:
+        active = await self.sessions.of(session.id, conversation)
+        if self._compactions.cut(active, "wished") is None:
             return False
-        self._begin(session.id, "compaction", self._compact(talk, "wished", focus))
+        self._begin(session.id, "compaction", self._compact(active, "wished", focus))
         return True
 
     def ended(self, sessions: Iterable[Session]) -> None:
@@ -121,12 +125,12 @@ class Upkeep:
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _compact(self, talk: Talk, why: Why, focus: str = "") -> Outcome:
+    async def _compact(self, active: ActiveSession, why: Why, focus: str = "") -> Outcome:
         """Save memory if this cycle has not, and make room whether that works or not."""
-        if self._config.enable_memory_flush and not talk.live.session.is_flushed:
-            flush = self._flushes.run(talk, quietly=True, early=why == "wished")
-            await asyncio.wait({self._begin(talk.live.session.id, "flush", flush)})
-        return await self._compactions.run(talk, why, focus)
+        if self._config.enable_memory_flush and not active.live.session.is_flushed:
+            flush = self._flushes.run(active, quietly=True, early=why == "wished")
+            await asyncio.wait({self._begin(active.live.session.id, "flush", flush)})
+        return await self._compactions.run(active, why, focus)
 
     def _begin(
         self, session_id: str, kind: Kind, work: Coroutine[Any, Any, Any]

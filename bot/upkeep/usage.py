@@ -16,12 +16,12 @@ from bot.facts import Quoted
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.sessions.snapshots import Snapshot
-from bot.upkeep.talk import Fill, Talk
+from bot.upkeep.active_session import ActiveSession, Fill
 
 
-def report_of(talk: Talk, view: str, fill: Fill, said: Sequence[Message] = ()) -> Report:
+def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Message] = ()) -> Report:
     """What fills a conversation, seen through a view; `said` is what a turn is adding to it."""
-    live, limits = talk.live, talk.limits
+    live, limits = active.live, active.limits
     prefix = live.snapshots.get(view)
     weighed = _of_prefix(prefix) if prefix is not None else []
     weighed.append(Part("summary", tokens.estimate(live.history.summary)))

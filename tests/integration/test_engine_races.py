@@ -10,7 +10,7 @@ from bot.agent.models import Reply, Request, Usage
 from bot.errors import StorageError
 from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel
-from bot.upkeep.talk import Talks
+from bot.upkeep.active_session import ActiveSessions
 from tests.support import Engine, running
 
 
@@ -59,14 +59,14 @@ async def test_a_command_that_the_disk_does_not_let_through_is_answered_later(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.002)
-    real, failures = Talks.of, iter((StorageError(), StorageError()))
+    real, failures = ActiveSessions.of, iter((StorageError(), StorageError()))
 
     async def of(self, session_id, conversation):
         if (failure := next(failures, None)) is not None:
             raise failure
         return await real(self, session_id, conversation)
 
-    monkeypatch.setattr(Talks, "of", of)
+    monkeypatch.setattr(ActiveSessions, "of", of)
     async with running(tmp_path) as engine:
         async with asyncio.timeout(5):
             assert "Conversation" in await engine.ask("/status")

@@ -27,7 +27,7 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class ActiveSession:
     """A conversation's session, whose it is now, and the limits of its model."""
 
     live: Live
@@ -62,7 +62,7 @@ class Talk:
         return Fill(live.history.used(fixed, limits.factor), fixed)
 
 
-class Talks:
+class ActiveSessions:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
     def __init__(self, live: LiveSessions, limits: LimitsResolver, directory: Directory) -> None:
@@ -70,16 +70,16 @@ class Talks:
         self.limits = limits
         self._directory = directory
 
-    async def of(self, session_id: str, conversation: Conversation) -> Talk:
+    async def of(self, session_id: str, conversation: Conversation) -> ActiveSession:
         """A session as it is now, for something that was said in it.
 
         Raises:
             StorageError: it cannot be read.
         """
         live = await self.live.get(session_id)
-        return Talk(live, conversation, await self.limits.of(live.session.model))
+        return ActiveSession(live, conversation, await self.limits.of(live.session.model))
 
-    async def resumed(self, session: Session) -> Talk:
+    async def resumed(self, session: Session) -> ActiveSession:
         """A session with no message at hand, for whoever wrote in it last.
 
         Raises:
@@ -87,14 +87,14 @@ class Talks:
         """
         return await self.of(session.id, self._directory.of(session.facts))
 
-    async def now(self, talk: Talk) -> Talk:
+    async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.
 
         Raises:
             StorageError: it cannot be read.
         """
-        live = await self.live.get(talk.live.session.id)
-        return replace(talk, live=live, conversation=self._directory.renewed(talk.conversation))
+        live = await self.live.get(active.live.session.id)
+        return replace(active, live=live, conversation=self._directory.renewed(active.conversation))
 
 
 @dataclass(slots=True)
@@ -107,10 +107,10 @@ class Ending:
 
 @asynccontextmanager
 async def shown(
-    channels: Mapping[str, Channel], talk: Talk, kind: Literal["saving", "summarising"]
+    channels: Mapping[str, Channel], active: ActiveSession, kind: Literal["saving", "summarising"]
 ) -> AsyncGenerator[Ending]:
     """Let whoever watches a conversation see that something is done for it, and its end."""
-    address = talk.conversation.address
+    address = active.conversation.address
     channel = channels.get(address.channel)
     ending = Ending()
     if channel is None or not channel.capabilities.activities:
@@ -118,7 +118,7 @@ async def shown(
         return
     if not isinstance(channel, Activities):
         raise TypeError("a channel declares activities and shows none")
-    name = f"{talk.live.session.id}.{kind}"
+    name = f"{active.live.session.id}.{kind}"
     await channel.activity(address, Activity(name, kind, "begun"))
     try:
         yield ending
