@@ -9,7 +9,7 @@ from bot.agent.models import ToolSpec
 from bot.agent.prefix import Prefixes, name_of
 from bot.channel import Attachment, Channel
 from bot.commands.base import Answer, Apply, Call, saying
-from bot.context import picture, report
+from bot.context import report, usage_chart
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
 from bot.i18n import text
@@ -58,9 +58,9 @@ class ContextCommands:
             return saying("\n".join(lines))
         sizes = [(part.name, part.tokens) for part in found.fitted() if part.tokens]
         limit = found.budget.compact_above
-        drawn = await asyncio.to_thread(picture.picture, sizes, limit, found.percent)
+        drawn = await asyncio.to_thread(usage_chart.draw, sizes, limit, found.percent)
         names = [text(call.language, f"context.part.{name}") for name, _ in sizes]
-        legend = zip(picture.legend(sizes), names, strict=True)
+        legend = zip(usage_chart.legend(sizes), names, strict=True)
         lines.append("  ".join(f"{square} {name}" for square, name in legend))
         extra = Extra(attachments=(Attachment("context.png", "image/png", drawn),))
         answer = Answer("\n".join(lines), extra=extra)

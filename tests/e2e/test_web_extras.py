@@ -9,13 +9,13 @@ import pytest
 from playwright.async_api import BrowserContext, Page, expect
 
 from bot.channel import Attachment, Button
-from bot.context.picture import legend, picture
+from bot.context.usage_chart import draw, legend
 from tests.e2e.test_web_page import lines, luminance, no_sideways_scroll, say
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 PARTS = [("Files", 12_000), ("Tools", 3_000), ("Memory", 20_000), ("History", 53_000)]
-PICTURE = Attachment("context.png", "image/png", picture(PARTS, 120_000, 73))
+PICTURE = Attachment("context.png", "image/png", draw(PARTS, 120_000, 73))
 CAPTION = "**Nearly full: 73 %**\n\n" + "\n".join(
     f"- {square} {name} {tokens:,}"
     for square, (name, tokens) in zip(legend(PARTS), PARTS, strict=True)

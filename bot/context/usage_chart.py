@@ -48,7 +48,7 @@ def spans(parts: Sequence[tuple[str, int]], limit: int) -> list[tuple[int, int]]
     return list(pairwise(ends))
 
 
-def picture(parts: Sequence[tuple[str, int]], limit: int, percent: int) -> bytes:
+def draw(parts: Sequence[tuple[str, int]], limit: int, percent: int) -> bytes:
     """A PNG of how full a conversation is; the same bytes for the same values.
 
     It takes some 20 ms, so it belongs into a thread.
@@ -61,25 +61,25 @@ def picture(parts: Sequence[tuple[str, int]], limit: int, percent: int) -> bytes
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - only /context needs it
 
     image = Image.new("RGB", SIZE, PAPER)
-    draw = ImageDraw.Draw(image)
+    pen = ImageDraw.Draw(image)
     left, top, right, bottom = BAR
-    draw.rectangle((left, top, right - 1, bottom - 1), fill=FREE)
+    pen.rectangle((left, top, right - 1, bottom - 1), fill=FREE)
     for index, (start, end) in enumerate(spans(parts, limit)):
         if end > start:
             box = (left + start, top, left + end - 1, bottom - 1)
-            draw.rectangle(box, fill=COLOURS[_colour(index)][1])
+            pen.rectangle(box, fill=COLOURS[_colour(index)][1])
             if start and end - start > 2 * _GAP:
-                draw.rectangle((box[0], top, box[0] + _GAP - 1, bottom - 1), fill=PAPER)
+                pen.rectangle((box[0], top, box[0] + _GAP - 1, bottom - 1), fill=PAPER)
 
     small, large = ImageFont.load_default(30), ImageFont.load_default(64)
     shown = f"{min(max(percent, 0), MAX_PERCENT)}%"
-    draw.text((left, top - 24), shown, fill=INK, font=large, anchor="ls")
+    pen.text((left, top - 24), shown, fill=INK, font=large, anchor="ls")
     used = sum(max(0, tokens) for _, tokens in parts)
-    draw.text((right, top - 24), _amounts(used, limit), fill=SOFT, font=small, anchor="rs")
+    pen.text((right, top - 24), _amounts(used, limit), fill=SOFT, font=small, anchor="rs")
     for mark in MARKS:
         at = left + (right - left) * mark // 100
-        draw.rectangle((at - 1, bottom + 4, at, bottom + 13), fill=SOFT)
-        draw.text((at, bottom + 18), f"{mark}%", fill=SOFT, font=small, anchor="mt")
+        pen.rectangle((at - 1, bottom + 4, at, bottom + 13), fill=SOFT)
+        pen.text((at, bottom + 18), f"{mark}%", fill=SOFT, font=small, anchor="mt")
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()

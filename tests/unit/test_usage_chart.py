@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageColor
 
-from bot.context.picture import BAR, COLOURS, FREE, PAPER, SIZE, legend, picture, spans
+from bot.context.usage_chart import BAR, COLOURS, FREE, PAPER, SIZE, draw, legend, spans
 
 LEFT, TOP, RIGHT, BOTTOM = BAR
 ROOM = RIGHT - LEFT
@@ -27,7 +27,7 @@ def colour(index: int) -> tuple[int, ...]:
 
 
 def test_each_part_takes_its_share_of_the_bar_in_its_order():
-    seen = row(picture(PARTS, 120_000, 57))
+    seen = row(draw(PARTS, 120_000, 57))
     for index, (name, tokens) in enumerate(PARTS):
         assert abs(seen.count(colour(index)) - ROOM * tokens / 120_000) <= 3, name
     free = seen.count(ImageColor.getrgb(FREE))
@@ -50,19 +50,19 @@ def test_each_part_takes_its_share_of_the_bar_in_its_order():
     ],
 )
 def test_odd_numbers_still_make_a_picture_of_bounded_size(parts, limit, percent):
-    data = picture(parts, limit, percent)
+    data = draw(parts, limit, percent)
     assert len(row(data)) == ROOM
     assert len(data) < 32_000
 
 
 def test_more_than_there_is_room_for_fills_the_bar_and_no_more():
-    seen = row(picture([("a", 90), ("b", 90)], 100, 180))
+    seen = row(draw([("a", 90), ("b", 90)], 100, 180))
     assert seen.count(colour(0)) == ROOM * 90 // 100
     assert seen.count(ImageColor.getrgb(FREE)) == 0
 
 
 def test_the_same_values_make_the_same_bytes():
-    assert picture(PARTS, 120_000, 57) == picture(list(PARTS), 120_000, 57)
+    assert draw(PARTS, 120_000, 57) == draw(list(PARTS), 120_000, 57)
 
 
 def test_every_part_has_a_square_and_they_differ_as_far_as_squares_go():
