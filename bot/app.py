@@ -72,11 +72,11 @@ from bot.storage.files import DataDirLock
 from bot.storage.meta import MetaStore
 from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
-from bot.upkeep.compaction import Compactions
-from bot.upkeep.flush import Flusher, Flushes
+from bot.upkeep.compaction import CompactionService
+from bot.upkeep.flush import Flusher, FlushService
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
-from bot.upkeep.summary import Compactor
+from bot.upkeep.summary import Summariser
 from bot.upkeep.upkeep import Upkeep
 
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
@@ -333,7 +333,7 @@ class App:
 
     def _upkeep(self, active: ActiveSessions, committer: Committer, memory: Memory) -> Upkeep:
         config, clock = self._config, self._parts.clock
-        flushes = Flushes(
+        flushes = FlushService(
             config=config.context,
             sessions=active,
             committer=committer,
@@ -343,11 +343,11 @@ class App:
             clock=clock,
             metrics=self.metrics,
         )
-        compactions = Compactions(
+        compactions = CompactionService(
             config=config.context,
             sessions=active,
             committer=committer,
-            compactor=Compactor(),
+            summariser=Summariser(),
             channels=self.channels,
             clock=clock,
             metrics=self.metrics,

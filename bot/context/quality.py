@@ -43,7 +43,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SummaryCheck:
     """What of the things looked for a summary lacks, most important first."""
 
     missing: tuple[Item, ...]
@@ -60,12 +60,12 @@ class Verdict:
         return self.share > TOLERATED
 
 
-def verdict(dropped: Sequence[Message], summary: str, previous: str = "") -> Verdict:
+def check(dropped: Sequence[Message], summary: str, previous: str = "") -> SummaryCheck:
     """How well a summary stands for the dropped messages and the summary before them."""
     items = wanted(dropped, previous)
     seen = _Seen.of(summary)
     lacking = tuple(item for kind, item in items if not seen.has(kind, item.text))
-    return Verdict(lacking[:MAX_MISSING], len(items))
+    return SummaryCheck(lacking[:MAX_MISSING], len(items))
 
 
 def wanted(dropped: Sequence[Message], previous: str = "") -> list[tuple[str, Item]]:

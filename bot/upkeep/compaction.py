@@ -28,7 +28,7 @@ from bot.sessions.entries import NewEntry
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Fill, shown
-from bot.upkeep.summary import Compacted, Compactor, CompactRequest
+from bot.upkeep.summary import Summariser, Summary, SummaryRequest
 
 Outcome = Literal["done", "nothing", "failed"]
 
@@ -80,7 +80,7 @@ def _can_begin(message: Message) -> bool:
     return message.begins_turn and not answers
 
 
-class Compactions:
+class CompactionService:
     """Summarises the older part of conversations, and tells of it."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Compactions:
         config: ContextConfig,
         sessions: ActiveSessions,
         committer: Committer,
-        compactor: Compactor,
+        summariser: Summariser,
         channels: Mapping[str, Channel],
         clock: Clock,
         metrics: Metrics,
@@ -97,7 +97,7 @@ class Compactions:
         self._config = config
         self._sessions = sessions
         self._committer = committer
-        self._compactor = compactor
+        self._summariser = summariser
         self._channels = channels
         self._clock = clock
         self._metrics = metrics
@@ -144,7 +144,7 @@ class Compactions:
         tells = why == "wished" or active.is_told
         try:
             async with shown(self._channels, active, "summarising") as ending:
-                made = await self._compactor.compact(self._request(active, cut, why, focus))
+                made = await self._summariser.summarise(self._request(active, cut, why, focus))
                 ending.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
@@ -164,9 +164,9 @@ class Compactions:
             await self._tell_failure(active)
         return "done" if done else "failed"
 
-    def _request(self, active: ActiveSession, cut: int, why: Why, focus: str) -> CompactRequest:
+    def _request(self, active: ActiveSession, cut: int, why: Why, focus: str) -> SummaryRequest:
         history, limits = active.live.history, active.limits
-        return CompactRequest(
+        return SummaryRequest(
             model=limits.model,
             model_name=limits.name,
             language=active.conversation.language,
@@ -184,7 +184,7 @@ class Compactions:
         active: ActiveSession,
         session: Session,
         cut: int,
-        compacted: Compacted,
+        compacted: Summary,
         before: Fill,
         *,
         again: bool,

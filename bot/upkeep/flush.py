@@ -102,7 +102,7 @@ class FlushRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class FlushResult:
     """What was saved, also when it ended with an `error`."""
 
     saved: tuple[Place, ...] = ()
@@ -118,7 +118,7 @@ class Flusher:
         self._config = config
         self._toolbox = Toolbox([MemoryWrite(notes, files)])
 
-    async def flush(self, request: FlushRequest) -> Flushed:
+    async def flush(self, request: FlushRequest) -> FlushResult:
         """Save what matters; never raises, and never takes longer than the timeout.
 
         There is nothing to do where there is no memory, or where it cannot be written to.
@@ -127,7 +127,7 @@ class Flusher:
         try:
             async with asyncio.timeout(request.timeout):
                 if not await self._notes.can_write(context.view):
-                    return Flushed()
+                    return FlushResult()
                 error = await self._flush(request, context)
         except TimeoutError:
             error = ModelTimeout()
@@ -138,7 +138,7 @@ class Flusher:
             error = ConfidantError()
         if error is not None:
             log.warning("memory.flush.failed", error=type(error).__name__)
-        return Flushed(tuple(context.memory.written), error)
+        return FlushResult(tuple(context.memory.written), error)
 
     async def _flush(self, request: FlushRequest, context: ToolContext) -> ConfidantError | None:
         """Look at the conversation, in parts if it is long; the first error ends it."""
@@ -197,7 +197,7 @@ class Flusher:
         return [Said("memory", f"{name}\n{end}") for name, end in ends.items() if end]
 
 
-class Flushes:
+class FlushService:
     """Saves what matters of conversations, notes that it was done, and tells where.
 
     What fails is left to the next cycle, or to the end of the conversation.
@@ -265,7 +265,13 @@ class Flushes:
                 return
 
     async def _note(
-        self, active: ActiveSession, flushed: Flushed, looked_to: int, *, tells: bool, counts: bool
+        self,
+        active: ActiveSession,
+        flushed: FlushResult,
+        looked_to: int,
+        *,
+        tells: bool,
+        counts: bool,
     ) -> None:
         """Note that memory was saved, and tell where; `looked_to` is the last entry looked at.
 

@@ -17,7 +17,7 @@ import structlog
 from bot.agent.models import Model, Reply, Request
 from bot.agent.replies import is_silent
 from bot.context import quality, quoting, tokens
-from bot.context.quality import Item, Verdict
+from bot.context.quality import Item, SummaryCheck
 from bot.context.quoting import Said, clipped
 from bot.errors import (
     CompactionFailed,
@@ -88,7 +88,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class CompactRequest:
+class SummaryRequest:
     """What is to be summarised: the messages before the cut, with their estimated tokens.
 
     `window` is the summarising model's, in tokens; `previous` the summary that stands before the
@@ -110,7 +110,7 @@ class CompactRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class Summary:
     """A summary; when it is `plain`, nobody could write one.
 
     Then a note says how many messages there were, after the previous summary.
@@ -120,10 +120,10 @@ class Compacted:
     plain: bool = False
 
 
-class Compactor:
+class Summariser:
     """Summarises with the model of the conversation itself."""
 
-    async def compact(self, request: CompactRequest) -> Compacted:
+    async def summarise(self, request: SummaryRequest) -> Summary:
         """The summary of the messages and of what was summarised before them.
 
         Raises:
@@ -131,11 +131,11 @@ class Compactor:
         """
         try:
             async with asyncio.timeout(request.timeout):
-                return Compacted(await _Work(request).summary())
+                return Summary(await _Work(request).summary())
         except (ModelError, TimeoutError, CompactionFailed) as error:
             log.warning("compaction.no_summary", error=type(error).__name__)
             if request.last_resort:
-                return Compacted(plain_note(request.previous, len(request.messages)), plain=True)
+                return Summary(plain_note(request.previous, len(request.messages)), plain=True)
             raise CompactionFailed from error
         except Exception as error:  # a mistake of ours must not cost the history either
             log.exception("compaction.broken")
@@ -145,7 +145,7 @@ class Compactor:
 class _Work:
     """One compaction in progress."""
 
-    def __init__(self, request: CompactRequest) -> None:
+    def __init__(self, request: SummaryRequest) -> None:
         self._request = request
         self._lines = quoting.spoken(request.messages)
         self._sizes = [_size(said) for said in self._lines]
@@ -236,10 +236,10 @@ class _Work:
             return again, revised.missing
         return draft, verdict.missing
 
-    async def _verdict(self, summary: str) -> Verdict:
+    async def _verdict(self, summary: str) -> SummaryCheck:
         """What a summary lacks; in a thread, as looking through much takes a while."""
         asked = self._request
-        return await asyncio.to_thread(quality.verdict, asked.messages, summary, asked.previous)
+        return await asyncio.to_thread(quality.check, asked.messages, summary, asked.previous)
 
     # --- asking the model -------------------------------------------------------------------------
 

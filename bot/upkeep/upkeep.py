@@ -18,8 +18,8 @@ from bot.identity import Conversation
 from bot.sessions.store import Session
 from bot.upkeep import policy
 from bot.upkeep.active_session import ActiveSession, ActiveSessions
-from bot.upkeep.compaction import Compactions, Outcome, Why
-from bot.upkeep.flush import Flushes
+from bot.upkeep.compaction import CompactionService, Outcome, Why
+from bot.upkeep.flush import FlushService
 from bot.upkeep.policy import Due
 
 AT_ONCE = 8  # conversations that are saved or compacted at the same time
@@ -36,8 +36,8 @@ class Upkeep:
         self,
         config: ContextConfig,
         sessions: ActiveSessions,
-        flushes: Flushes,
-        compactions: Compactions,
+        flushes: FlushService,
+        compactions: CompactionService,
     ) -> None:
         self._config = config
         self.sessions = sessions

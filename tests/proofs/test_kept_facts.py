@@ -32,7 +32,7 @@ from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel
 from bot.upkeep.compaction import where_to_cut
 from bot.upkeep.flush import Flusher, FlushRequest
-from bot.upkeep.summary import Compactor, CompactRequest
+from bot.upkeep.summary import Summariser, SummaryRequest
 from tests.fakes.brain import current, query, settled
 from tests.support import NOON, FakeClock, rendered, running, until
 
@@ -247,7 +247,7 @@ class Life:
             keep_turns=KEEP_TURNS,
         )
         assert cut is not None
-        request = CompactRequest(
+        request = SummaryRequest(
             model=OfflineModel(),
             model_name="offline",
             language="en",
@@ -256,7 +256,7 @@ class Life:
             window=WINDOW,
             previous=self.summary,
         )
-        self.summary = (await Compactor().compact(request)).summary
+        self.summary = (await Summariser().summarise(request)).summary
         del self.messages[:cut], self.sizes[:cut]
         self.compactions += 1
         self.flushed = False

@@ -18,7 +18,7 @@ def assistant(text: str) -> Message:
 
 
 def missing(dropped: list[Message], summary: str) -> list[str]:
-    return [item.text for item in quality.verdict(dropped, summary).missing]
+    return [item.text for item in quality.check(dropped, summary).missing]
 
 
 TALK = [
@@ -37,7 +37,7 @@ def test_what_is_there_in_other_writing_is_not_missing():
 
 
 def test_what_is_gone_is_named_with_its_sentence():
-    verdict = quality.verdict(TALK, "They see Okafor at 9:30.")
+    verdict = quality.check(TALK, "They see Okafor at 9:30.")
     assert {item.text for item in verdict.missing} == {
         "14 May",
         "https://clinic.example/a?id=3",
@@ -50,7 +50,7 @@ def test_what_is_gone_is_named_with_its_sentence():
     assert line.startswith("Also mentioned:\n- ")
     assert "QX7-331" in line
     assert "Ingrid" in line
-    assert not quality.verdict(TALK, line + " Okafor").missing
+    assert not quality.check(TALK, line + " Okafor").missing
     assert len(quality.mentioned(verdict.missing, 60)) <= 60 + len("Also mentioned:")
     assert quality.mentioned([], 400) == ""
 
@@ -89,7 +89,7 @@ def test_what_tools_answered_counts_and_an_earlier_summary_does():
         Message("user", (ToolResult("t", "Gate B42 opens at 17:05"),)),
     ]
     assert set(missing(talk, "")) == {"B42", "17:05"}
-    assert [i.text for i in quality.verdict(talk, "B42 17:05", "See Ljubljana").missing] == [
+    assert [i.text for i in quality.check(talk, "B42 17:05", "See Ljubljana").missing] == [
         "Ljubljana"
     ]
 
