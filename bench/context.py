@@ -57,7 +57,7 @@ TIMED: tuple[tuple[Any, str], ...] = (
     (LimitsResolver, "learn"),
     (ActiveSession, "fill"),
     (Upkeep, "due"),
-    (Upkeep, "begin"),
+    (Upkeep, "begin_due"),
     (Requests, "_prune"),
     (TurnCommits, "_used"),
     (TurnCommits, "_notice"),

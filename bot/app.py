@@ -240,7 +240,7 @@ class App:
         prefixes = Prefixes(config, memory.files)
         upkeep = self._upkeep(active, committer, memory)
         self._stack.push_async_callback(upkeep.stop)
-        self.sweeper = Sweeper(directory, database, committer, upkeep.close)
+        self.sweeper = Sweeper(directory, database, committer, upkeep.flush_closed)
         self.notices = NoticeSweep(
             config=config.context,
             sessions=active,

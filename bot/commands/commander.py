@@ -119,7 +119,7 @@ class Commander:
                 self._directory.linked(links)
             if (activation := commit.result.activation) is not None:
                 self._directory.activated(call.place.key, activation)
-        self._upkeep.ended(commit.ended)
+        self._upkeep.flush_ended(commit.ended)
         # What is no command may be anything: somebody's words do not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"
         log.info("command.done", command=known, channel=inbound.channel)

@@ -105,7 +105,7 @@ def budget(window: int, config: ContextConfig, max_output: int) -> Budget:
     )
 
 
-def while_held(shares: Budget) -> Budget:
+def after_undo(shares: Budget) -> Budget:
     """The shares of a conversation whose compaction was taken back: replies may be less long.
 
     In a small window they may take all of the reserve otherwise, and what is full could not go on

@@ -143,7 +143,7 @@ class TurnCommits:
         is_same = asked.version == live.history.version
         live.history.extend(lines, reported if is_same else 0)
         self._upkeep.sessions.live.settle(live)
-        self._upkeep.begin(asked.active, due)
+        self._upkeep.begin_due(asked.active, due)
 
     def _notice(
         self, asked: Asked, level: int, used: int, said: Sequence[Message]

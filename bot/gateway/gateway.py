@@ -135,7 +135,7 @@ class Gateway:
             raise
         # After the commit: what is to be answered is woken.
         self._admission.count(inbound, commit.result)
-        self._upkeep.ended(commit.ended)
+        self._upkeep.flush_ended(commit.ended)
         if not commit.due:
             self._admission.give_back(inbound, conversation)
         elif code and not conversation.is_paired:

@@ -121,14 +121,14 @@ class Requests:
             room=active.shares.hard,
             factor=limits.factor,
             count=limits.count,
-            on_context=lambda used: self._upkeep.look_within(active, used),
+            on_context=lambda used: self._upkeep.flush_within_turn(active, used),
         )
         unseen = [file for came in contents for file in came.unseen]
         return Asked(active, request, fill, arriving, live.history.version, unseen)
 
     async def roomier(self, asked: Asked, messages: tuple[Message, ...]) -> Asked | None:
         """The same once its conversation was compacted; None when that made no room."""
-        if not await self._upkeep.make_room(asked.active):
+        if not await self._upkeep.compact_now(asked.active):
             return None
         active = await self._upkeep.sessions.now(asked.active)
         history, fill = active.live.history, active.fill()

@@ -38,7 +38,7 @@ class ActiveSession:
     def shares(self) -> Budget:
         """How its window is shared out now."""
         return (
-            budget.while_held(self.limits.budget) if self.live.session.held else self.limits.budget
+            budget.after_undo(self.limits.budget) if self.live.session.held else self.limits.budget
         )
 
     @property

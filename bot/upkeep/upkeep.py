@@ -70,22 +70,22 @@ class Upkeep:
             return replace(due, notice=None)
         return due
 
-    def begin(self, active: ActiveSession, due: Due) -> None:
+    def begin_due(self, active: ActiveSession, due: Due) -> None:
         """Begin what was due; returns at once."""
         session = active.live.session
         if session.ended_by:  # a command began another one meanwhile
-            self.ended([session])
+            self.flush_ended([session])
         elif due.compaction:
             self._begin(session.id, "compaction", self._compact(active, "full"))
         elif due.flush and not session.is_flushed:
             self._begin(session.id, "flush", self._flushes.run(active))
 
-    def look_within(self, active: ActiveSession, used: int) -> None:
+    def flush_within_turn(self, active: ActiveSession, used: int) -> None:
         """In the middle of a turn, save memory when a tool's result has jumped past the bound."""
         if not active.live.session.ended_by and self.due(active, used).flush:
             self._begin(active.live.session.id, "flush", self._flushes.run(active))
 
-    async def make_room(self, active: ActiveSession) -> bool:
+    async def compact_now(self, active: ActiveSession) -> bool:
         """Compact now, before a request that would not fit; True when there is more room.
 
         One that runs already is waited for; if that fails, another one tries harder.
@@ -106,12 +106,12 @@ class Upkeep:
         self._begin(session.id, "compaction", self._compact(active, "wished", focus))
         return True
 
-    def ended(self, sessions: Iterable[Session]) -> None:
+    def flush_ended(self, sessions: Iterable[Session]) -> None:
         """Other conversations were begun after these: save what matters of them."""
         for session in sessions:
             self._begin(session.id, "flush", self._flushes.of_ended(session, quietly=False))
 
-    async def close(self, session: Session) -> None:
+    async def flush_closed(self, session: Session) -> None:
         """Save what matters of a conversation that ended while nobody was there."""
         work = self._flushes.of_ended(session, quietly=True)
         await asyncio.wait({self._begin(session.id, "flush", work)})

@@ -8,10 +8,10 @@ from bot.config import ContextConfig
 from bot.context.budget import (
     Budget,
     Window,
+    after_undo,
     budget,
     percent_full,
     resolve,
-    while_held,
 )
 from bot.upkeep import policy
 from tests.unit.test_upkeep_policy import NEW
@@ -151,7 +151,7 @@ def test_what_was_taken_back_has_room_to_go_on_and_shorter_replies_where_there_i
     window, output, hard
 ):
     shares = shared(window)
-    after = while_held(shares)
+    after = after_undo(shares)
     assert (after.output, after.hard) == (output, hard)
     assert replace(after, output=shares.output, hard=shares.hard) == shares
     assert not should_compact(shares.compact_above + shares.reserve // 2, after, held=True)
@@ -161,7 +161,7 @@ def test_what_was_taken_back_has_room_to_go_on_and_shorter_replies_where_there_i
 @given(WINDOWS, CONFIGS, OUTPUTS)
 def test_a_held_conversation_always_has_half_of_the_reserve_to_go_on(window, config, max_output):
     shares = budget(window, config, max_output)
-    after = while_held(shares)
+    after = after_undo(shares)
     assert after.hard - after.compact_above >= shares.reserve // 2
     assert 0 < after.output <= shares.output
     assert after.output + after.hard == window
