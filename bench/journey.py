@@ -41,7 +41,7 @@ OWN = ("bot", "adapters")  # folders whose functions count
 ADA = 1000
 MESSAGES, WARM_UP = 5, 4
 QUIET = 0.5  # seconds with no call of a function that counts
-LIMIT = 30.0  # seconds a message may take
+LIMIT = 120.0  # seconds a message may take
 # What is worked out of a message, and by which function; the sum of calls where it ends in a dot.
 WORKED_OUT: Mapping[str, str] = {
     "session key worked out": "bot.identity.routing:session_key",

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 500  # seconds
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 
 @pytest.mark.slow
@@ -19,7 +22,7 @@ def test_every_program_answers_every_message_exactly_once_and_the_table_is_writt
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "bench.md").read_text("utf-8")
@@ -39,7 +42,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
             env={**os.environ, "CONFIDANT_LOCOMO": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=PATIENCE,
         )
         assert done.stderr == ""
         return done.stdout.splitlines()
@@ -62,7 +65,7 @@ def test_the_way_of_a_message_is_counted_and_listed_from_the_poll_to_the_reply(t
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

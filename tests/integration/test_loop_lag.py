@@ -137,11 +137,13 @@ async def lagging(clock: Callable[[], float] | None = None) -> AsyncIterator[lis
 async def test_no_step_of_ours_is_slow_by_asyncios_own_measure(tmp_path, caplog):
     async def measure(attempt: int) -> float:
         caplog.clear()
+        waited = waited_for_a_processor()
         await with_slow_steps_logged(tmp_path / str(attempt), caplog)
+        waited = waited_for_a_processor() - waited  # asyncio's clock goes on meanwhile
         told = [re.search(r"took (\d+\.\d+)", record.getMessage()) for record in caplog.records]
-        return max((float(match[1]) for match in told if match), default=0.0)
+        return max((float(match[1]) - waited for match in told if match), default=0.0)
 
-    assert await best(measure) == 0.0
+    assert await best(measure) <= 0.0
 
 
 async def with_slow_steps_logged(folder, caplog) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 LONG = 2_000  # characters of a long message; its answer takes two on Discord
-ANSWERED = 30.0  # seconds until every message there is has its answer
+ANSWERED = 30.0  # seconds within which another answer comes, while any is missing
 SEED = 20_261_121
 
 # Every word names the message it is of, so that each piece of an answer does.
@@ -269,13 +269,19 @@ class Proof:
             answers = self._answers()
             return all(self._is_whole(name, answers) for name in names)
 
-        try:
-            await self.platform.wait_for(ready, ANSWERED)
-        except TimeoutError:
-            answers = self._answers()
-            missing = [name for name in names if not self._is_whole(name, answers)]
-            told = {name: [said.text for said in answers.get(name, ())] for name in missing}
-            raise AssertionError(f"not answered, or not in order: {told}") from None
+        while not ready():
+            count = len(self.platform.said())
+
+            def goes_on(before: int = count) -> bool:
+                return len(self.platform.said()) > before or ready()
+
+            try:
+                await self.platform.wait_for(goes_on, ANSWERED)
+            except TimeoutError:
+                answers = self._answers()
+                missing = [name for name in names if not self._is_whole(name, answers)]
+                told = {name: [said.text for said in answers.get(name, ())] for name in missing}
+                raise AssertionError(f"not answered, or not in order: {told}") from None
 
     def _answers(self) -> dict[str, list[Said]]:
         """The pieces of each message's answer, as often as they came."""

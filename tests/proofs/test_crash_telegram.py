@@ -50,8 +50,12 @@ async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, cap
             cut = 0
             for album in range(20):
                 await program.start()
+                taken = fake.deliveries.count(200) + 1
                 sending = asyncio.create_task(send(album))
-                await asyncio.sleep(chance.uniform(0, 1.8))
+                if album % 4:
+                    await asyncio.sleep(chance.uniform(0, 1.8))
+                else:  # the first part is taken, and the others are not there yet
+                    await fake.wait_for(lambda n=taken: fake.deliveries.count(200) >= n, 30)
                 await program.kill()
                 cut += held(tmp_path / "data")
                 await sending

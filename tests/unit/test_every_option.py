@@ -55,7 +55,7 @@ def unnoticed(folder: Path, rows: dict[str, str]) -> list[str]:
     environment = {"HOME": str(folder), "IGNORING": str(folder / "plan.json"), "PYTEST_ADDOPTS": ""}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.ignoring", "-p", "no:cacheprovider",
-         "-p", "no:xdist", "--timeout", "15", *plan],
+         "-p", "no:xdist", "--timeout", "90", *plan],
         cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     noticed = folder / "plan.noticed"
