@@ -164,6 +164,19 @@ def pieces(file: int, limit: int) -> Iterator[bytes]:
         position += len(piece)
 
 
+def read(
+    root: Path, folders: tuple[str, ...], name: str, limit: int
+) -> tuple[bytes, os.stat_result]:
+    """The first `limit` bytes of a plain file below `root`, and how it looked right after.
+
+    Raises:
+        NotVisible: it is not a plain file.
+        OSError: it cannot be read.
+    """
+    with folder(root, folders, create=False) as parent, opened(parent, name) as file:
+        return b"".join(pieces(file, limit)), os.fstat(file)
+
+
 def append(parent: int, name: str, lines: str, heading: str) -> int:
     """Add whole lines to the end of a file, on disk; the line they begin at.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import disk, forgetting, layout, markdown
+from bot.memory import disk, layout, markdown
 from bot.memory.layout import Target
 
 MAX_LINES = 120  # of one excerpt
@@ -115,13 +115,13 @@ class SpaceFiles:
 
     async def holding(
         self, view: MemoryView, path: str, words: str, most: int
-    ) -> Sequence[forgetting.Match]:
+    ) -> Sequence[markdown.Match]:
         """The first entries of a file that literally hold these words; none if it is unreadable."""
         try:
             target = layout.resolve(view, path)
         except NotVisible:
             return ()
-        return await asyncio.to_thread(lambda: forgetting.matches(self._whole(target), words, most))
+        return await asyncio.to_thread(lambda: markdown.holding(self._whole(target), words, most))
 
     async def bootstrap(self, view: MemoryView) -> Sequence[Bootstrap]:
         """The files a conversation of this view begins with, in their order.
@@ -136,15 +136,26 @@ class SpaceFiles:
 
     def _read(self, target: Target, first: int, lines: int, characters: int) -> Excerpt:
         try:
-            with (
-                disk.folder(self._workspace, target.folders, create=False) as parent,
-                disk.opened(parent, target.name) as file,
-            ):
-                size = os.fstat(file).st_size
-                picked, more = _pick(disk.pieces(file, MAX_READ), first, lines, characters)
+            data, look = disk.read(self._workspace, target.folders, target.name, MAX_READ)
         except OSError as error:
             raise unreadable(error) from error
-        return _excerpt(target.path, first, picked, size, characters, more=more)
+        raw, last, more = _pick(data, first, lines)
+        notes: list[str] = []
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            text = raw.decode("utf-8", "replace")
+            notes.append("not UTF-8: what cannot be read is shown as �")
+        text = text.replace("\r\n", "\n").rstrip("\r")
+        if len(text) > characters:
+            text, more = text[:characters], True
+            last = first + text.count("\n")
+            notes.append(f"cut at {characters} characters, in line {last}")
+        if look.st_size > MAX_READ:
+            more = True
+            size, most = look.st_size // 1_000_000, MAX_READ // 1_000_000
+            notes.append(f"the file has {size} MB; {most} MB are read")
+        return Excerpt(target.path, first, last, text, more, tuple(notes))
 
     def _ending(self, target: Target, characters: int) -> str:
         text = markdown.plain(markdown.without_untrusted(self._whole(target))).strip()
@@ -165,13 +176,10 @@ class SpaceFiles:
     def _whole(self, target: Target) -> str:
         """A file's text as far as it is read at all; empty when it cannot be."""
         try:
-            with (
-                disk.folder(self._workspace, target.folders, create=False) as parent,
-                disk.opened(parent, target.name) as file,
-            ):
-                return b"".join(disk.pieces(file, MAX_READ)).decode("utf-8", "replace")
+            data, _ = disk.read(self._workspace, target.folders, target.name, MAX_READ)
         except (OSError, NotVisible):
             return ""
+        return data.decode("utf-8", "replace")
 
     def _list(self, view: MemoryView) -> list[Listed]:
         if not view.space:
@@ -211,49 +219,8 @@ def unreadable(error: OSError) -> ToolError:
     return ToolError(f"this file cannot be read: {disk.reason(error)}")
 
 
-def _pick(
-    data: Iterator[bytes], first: int, lines: int, characters: int
-) -> tuple[list[bytes], bool]:
-    """The lines wanted, as bytes, and whether anything follows; reads no further than needed."""
-    picked: list[bytes] = []
-    number, size, rest = 1, 0, b""
-    most = characters * 4  # bytes of that many characters
-    for piece in data:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            if number >= first:
-                if len(picked) >= lines or size > most:
-                    return picked, True
-                picked.append(line)
-                size += len(line) + 1
-            number += 1
-        if len(rest) > most:  # a line without end: what is shown of it is enough
-            break
-    if rest and number >= first:
-        if len(picked) >= lines:
-            return picked, True
-        picked.append(rest)
-    return picked, False
-
-
-def _excerpt(
-    path: str, first: int, picked: list[bytes], size: int, characters: int, *, more: bool
-) -> Excerpt:
-    notes: list[str] = []
-    raw = b"\n".join(picked)
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        text = raw.decode("utf-8", "replace")
-        notes.append("not UTF-8: what cannot be read is shown as �")
-    text = text.replace("\r\n", "\n").rstrip("\r")
-    last = first + len(picked) - 1
-    if len(text) > characters:
-        text, more = text[:characters], True
-        last = first + text.count("\n")
-        notes.append(f"cut at {characters} characters, in line {last}")
-    elif size > MAX_READ and not more:
-        more = True
-    if size > MAX_READ:
-        notes.append(f"the file has {size // 1_000_000} MB; {MAX_READ // 1_000_000} MB are read")
-    return Excerpt(path, first, last, text, more, tuple(notes))
+def _pick(data: bytes, first: int, lines: int) -> tuple[bytes, int, bool]:
+    """The lines wanted of a file, the number of the last one, and whether any follow."""
+    file = io.BytesIO(data)
+    picked = list(islice(file, first - 1, first - 1 + lines))
+    return b"".join(picked).removesuffix(b"\n"), first + len(picked) - 1, file.tell() < len(data)

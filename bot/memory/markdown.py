@@ -12,7 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import islice
 from typing import Literal
+
+from bot.storage.fulltext import folded
 
 Provenance = Literal["owner", "agent", "untrusted"]
 Span = tuple[int, int]  # characters from, and up to but not including
@@ -53,6 +56,15 @@ class Changed:
     text: str
     line: int
     old: str
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An entry that holds the words: its first and last line, from 1, and what it says."""
+
+    first: int
+    last: int
+    text: str
 
 
 def bullet(
@@ -249,6 +261,28 @@ def replace_section(text: str, title: str, body: str, mark: str) -> Changed:
     return Changed("\n".join(changed), start + 3, old)
 
 
+def holding(text: str, words: str, most: int | None = None) -> list[Match]:
+    """The first entries of a file that hold these words; none for words that are white space.
+
+    An entry is a bullet with the lines that belong to it; any other line stands for itself. Words
+    match literally, without regard to case and spacing, so that what goes is what was shown.
+    """
+    wanted = folded(words)
+    if not wanted:
+        return []
+    found = (match for match in _entries(text) if wanted in folded(match.text))
+    return list(islice(found, most))
+
+
+def without_words(text: str, words: str) -> str:
+    """The file without the entries that hold these words; the rest stays byte for byte."""
+    gone = {
+        number for match in holding(text, words) for number in range(match.first, match.last + 1)
+    }
+    lines = text.split("\n")
+    return "\n".join(line for number, line in enumerate(lines, start=1) if number not in gone)
+
+
 def mark_of(text: str) -> str:
     """What the mark of an entry's first line says, without its frame; empty when it has none."""
     found = _MARK.search(text.split("\n", 1)[0])
@@ -327,3 +361,19 @@ def _body(body: str, level: int, mark: str) -> str:
         if heading and len(heading["level"]) <= level:
             lines[number] = f"\\{line}"
     return "\n".join([f"{lines[0]}{mark}", *lines[1:]])
+
+
+def _entries(text: str) -> Iterator[Match]:
+    lines = text.split("\n")
+    taken = 0
+    for item in items(text):
+        yield from _single(lines, taken, item.start)
+        yield Match(item.start + 1, item.end, "\n".join(lines[item.start : item.end]))
+        taken = item.end
+    yield from _single(lines, taken, len(lines))
+
+
+def _single(lines: list[str], start: int, end: int) -> Iterator[Match]:
+    for number in range(start, end):
+        if lines[number].strip():
+            yield Match(number + 1, number + 1, lines[number])

@@ -14,7 +14,7 @@ from bot.config import Config
 from bot.errors import StorageError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
-from bot.memory import embed, folders, forgetting
+from bot.memory import embed, folders, markdown
 from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles
 from bot.memory.index import MemoryIndex
@@ -160,7 +160,7 @@ class Memory:
 
     async def _holding(
         self, view: MemoryView, words: str
-    ) -> AsyncGenerator[tuple[str, Sequence[forgetting.Match]]]:
+    ) -> AsyncGenerator[tuple[str, Sequence[markdown.Match]]]:
         """Every file with entries that hold these words, and the entries."""
         for listed in await self.files.names(view):
             if matches := await self.files.holding(view, listed.path, words, MAX_SPOTS):

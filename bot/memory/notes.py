@@ -10,16 +10,16 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MemoryView
-from bot.memory import disk, forgetting, layout, markdown
-from bot.memory.forgetting import Forgettings, Watch
+from bot.memory import disk, layout, markdown
 from bot.memory.layout import NOTES_FOLDER, Target
 from bot.memory.markdown import Changed, Provenance
 
@@ -60,11 +60,19 @@ class Replaced:
     old: Place | None = None
 
 
+@dataclass(eq=False, slots=True)
+class Watch:
+    """What was forgotten in a space since somebody began to read it; nothing so far when empty."""
+
+    words: list[str] = field(default_factory=list[str])
+
+
 class Notes:
     """The notes of every space under one workspace.
 
-    What is written with a `watch` is refused once something was forgotten in its space: it may be
-    made of words that were read before.
+    A turn or a flush reads first and writes later, perhaps much later. So it watches the space of
+    what it read: forgetting tells everybody who watches, and what they write with their `watch` is
+    refused, as it may be made of those words. Whoever comes while it lasts waits until it is over.
     """
 
     def __init__(self, workspace: Path, written: Callable[[], object] = lambda: None) -> None:
@@ -72,7 +80,8 @@ class Notes:
         self._workspace = workspace
         self._written = written
         self._lock = threading.Lock()  # one write at a time, in whatever thread
-        self._forgettings = Forgettings()
+        self._watches: dict[str, list[Watch]] = {}  # by space
+        self._forgetting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def can_write(self, view: MemoryView) -> bool:
         """Whether the view has a space, and its folder, or the one it would be made in, is open."""
@@ -81,15 +90,32 @@ class Notes:
         folder = self._workspace.joinpath(*layout.space_folders(view), NOTES_FOLDER)
         return await asyncio.to_thread(_is_open, folder)
 
-    def watching(self, view: MemoryView) -> AbstractAsyncContextManager[Watch]:
+    @asynccontextmanager
+    async def watching(self, view: MemoryView) -> AsyncGenerator[Watch]:
         """Hear of what is forgotten in a view's space; begin before anything of it is read."""
-        return self._forgettings.watching(view.space)
+        watch = Watch()
+        async with self._forgetting.setdefault(view.space, asyncio.Lock()):
+            watches = self._watches.setdefault(view.space, [])
+            watches.append(watch)
+        try:
+            yield watch
+        finally:
+            watches.remove(watch)
+            if not watches:
+                self._watches.pop(view.space, None)
 
     @asynccontextmanager
     async def forgetting(self, view: MemoryView, words: str) -> AsyncGenerator[None]:
         """Let nothing that was read before be written any more; what is within removes words."""
-        async with self._forgettings.forgetting(view.space, words):
-            await asyncio.to_thread(self._let_through)
+
+        def let_through() -> None:
+            with self._lock:  # a write that began before is on disk then, and can be found there
+                pass
+
+        async with self._forgetting.setdefault(view.space, asyncio.Lock()):
+            for watch in self._watches.get(view.space, ()):
+                watch.words.append(words)
+            await asyncio.to_thread(let_through)
             yield
 
     async def remember(
@@ -212,8 +238,8 @@ class Notes:
 
         def edit(data: bytes) -> bytes:
             before = _decoded(data)
-            gone[:] = [match.text for match in forgetting.matches(before, words)]
-            return forgetting.without(before, words).encode()
+            gone[:] = [match.text for match in markdown.holding(before, words)]
+            return markdown.without_words(before, words).encode()
 
         await self._write(lambda: self._rewrite(target, edit))
         return tuple(gone)
@@ -269,11 +295,6 @@ class Notes:
         done = await asyncio.to_thread(run)
         self._written()
         return done
-
-    def _let_through(self) -> None:
-        """Wait for a write that began before: it is on disk then, and can be found there."""
-        with self._lock:
-            pass
 
     def _append(self, target: Target, lines: str, heading: str) -> Place:
         with disk.folder(self._workspace, target.folders, create=True) as parent:

@@ -629,7 +629,7 @@ async def test_a_note_changed_while_it_is_read_is_read_again_by_the_next_search(
     async with folder.index() as index:
         note.write_text("being written")
         with monkeypatch.context() as patch:
-            patch.setattr(reading.os, "fstat", meanwhile)
+            patch.setattr(os, "fstat", meanwhile)
             await index.sync("test")
         assert not writing
         assert await search(index, "peanuts") == ["memory/a.md"]

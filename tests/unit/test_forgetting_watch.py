@@ -14,8 +14,7 @@ import pytest
 from bot.errors import ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
-from bot.memory.forgetting import Watch
-from bot.memory.notes import Notes
+from bot.memory.notes import Notes, Watch
 from tests.support import until
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)

@@ -279,11 +279,13 @@ def test_an_excerpt_is_exactly_those_lines(
     content: list[str], first: int, lines: int, *, end: bool
 ):
     raw = "\n".join(content).encode() + (b"\n" if end and content else b"")
-    picked, more = memory_files._pick(iter([raw[:7], raw[7:]]), first, lines, 12_000)
+    picked, last, more = memory_files._pick(raw, first, lines)
     whole = raw.split(b"\n")
     if whole[-1] == b"":
         whole.pop()
-    assert picked == whole[first - 1 : first - 1 + lines]
+    wanted = whole[first - 1 : first - 1 + lines]
+    assert picked == b"\n".join(wanted)
+    assert last == first + len(wanted) - 1
     assert more == (len(whole) > first - 1 + lines)
 
 

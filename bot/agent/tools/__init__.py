@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from bot.agent.models import ToolSpec
 from bot.facts import Facts, Quoted
 from bot.identity.view import MemoryView
-from bot.memory.forgetting import Watch
-from bot.memory.notes import Place
+from bot.memory.notes import Place, Watch
 from bot.messages import Message
 from bot.sessions.reminders import Origin
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -85,12 +84,7 @@ def read(workspace: Path, note: Note) -> Content:
 def _read_bytes(workspace: Path, note: Note) -> bytes:
     *folders, name = PurePosixPath(note.seen.path).parts
     try:
-        with (
-            disk.folder(workspace, tuple(folders), create=False) as parent,
-            disk.opened(parent, name) as file,
-        ):
-            data = b"".join(disk.pieces(file, MAX_BYTES + 1))
-            after = os.fstat(file)
+        data, after = disk.read(workspace, tuple(folders), name, MAX_BYTES + 1)
     except NotVisible as error:  # something else took its place
         raise Changed from error
     if (after.st_mtime_ns, after.st_size, after.st_ino) != note.seen.look:
