@@ -18,7 +18,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Counted, Place, Session, StartedBy
 from bot.storage import Database, Transaction, insist
@@ -36,7 +36,7 @@ class Commit(Generic[T]):
     """
 
     result: T
-    due: tuple[Waiting, ...]
+    due: tuple[QueuedMessage, ...]
     ended: tuple[Session, ...]
 
 
@@ -56,7 +56,7 @@ class UnitOfWork:
     tx: Transaction
     now: int
     letters: list[outbox.Letter] = field(default_factory=list[outbox.Letter])
-    due: list[Waiting] = field(default_factory=list[Waiting])
+    due: list[QueuedMessage] = field(default_factory=list[QueuedMessage])
     ended: list[Session] = field(default_factory=list[Session])
     mirror: list[store.Appended] = field(default_factory=list[store.Appended])
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])

@@ -27,7 +27,7 @@ from bot.identity import Conversation, Directory, Parsed
 from bot.identity.message import command_of, is_abort, parse
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.upkeep import Upkeep
 
@@ -98,7 +98,7 @@ class Commander:
             return Parsed("stop") if not inbound.edit_of and is_abort(inbound.text) else None
         return conversation.command
 
-    async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
+    async def run(self, waiting: QueuedMessage, parsed: Parsed) -> QueuedMessage | None:
         """Answer a command; what remains to be said to the model is returned as a message."""
         handler = self._handlers.get(parsed.name, self._unknown)
         inbound = waiting.inbound
@@ -129,7 +129,7 @@ class Commander:
         return saying(text(call.language, "command.unknown", name=call.name))
 
 
-def _carry_out(unit: UnitOfWork, waiting: Waiting, call: Call, apply: Apply) -> Answer:
+def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Apply) -> Answer:
     before, _ = unit.current(call.place)
     answer = apply(unit, before)
     inbound = call.inbound
@@ -160,5 +160,5 @@ def _carry_out(unit: UnitOfWork, waiting: Waiting, call: Call, apply: Apply) -> 
     parsed = parse(message.text)
     command = command_of(message, parsed) if parsed is not None else None
     conversation = replace(waiting.conversation, command=command)
-    unit.due.append(Waiting(waiting.id, waiting.key, after.id, message, conversation))
+    unit.due.append(QueuedMessage(waiting.id, waiting.key, after.id, message, conversation))
     return answer

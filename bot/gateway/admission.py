@@ -25,7 +25,7 @@ from bot.identity.message import pointed
 from bot.identity.values import MAX_CHOSEN
 from bot.metrics import Metrics
 from bot.sessions import inbox, links, rooms
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 
@@ -43,8 +43,8 @@ log = structlog.get_logger(__name__)
 class Admitted:
     """Messages a turn may answer, and those that wait in the lane of another key from now on."""
 
-    rows: tuple[Waiting, ...]
-    elsewhere: tuple[Waiting, ...]
+    rows: tuple[QueuedMessage, ...]
+    elsewhere: tuple[QueuedMessage, ...]
 
 
 class Admission:
@@ -127,15 +127,15 @@ class Admission:
 
     # --- before its turn --------------------------------------------------------------------------
 
-    def renewed(self, row: Waiting) -> Waiting:
+    def renewed(self, row: QueuedMessage) -> QueuedMessage:
         """A message whose conversation is that by what counts now."""
         conversation = self._directory.renewed(row.conversation)
         return row if conversation is row.conversation else replace(row, conversation=conversation)
 
-    async def admit(self, key: str, rows: Sequence[Waiting]) -> Admitted:
+    async def admit(self, key: str, rows: Sequence[QueuedMessage]) -> Admitted:
         """What of these messages, all of one session, is to be answered here and elsewhere."""
-        kept: list[Waiting] = []
-        elsewhere: list[Waiting] = []
+        kept: list[QueuedMessage] = []
+        elsewhere: list[QueuedMessage] = []
         for row in rows:
             now = self.renewed(row)
             if now.conversation.key != key:
@@ -189,7 +189,7 @@ class Admission:
             # Whoever runs the bot needs the id to list the room.
             log.info("room.declined", channel=facts.channel, chat=facts.chat)
 
-    async def _rehomed(self, row: Waiting) -> Sequence[Waiting]:
+    async def _rehomed(self, row: QueuedMessage) -> Sequence[QueuedMessage]:
         place = row.conversation.place
 
         def work(unit: UnitOfWork) -> None:
@@ -199,7 +199,7 @@ class Admission:
 
         return (await self._committer.commit(self._clock(), work, until_stored=True)).due
 
-    async def _refuse(self, row: Waiting) -> None:
+    async def _refuse(self, row: QueuedMessage) -> None:
         now = self._clock()
         await self._committer.commit(
             now, lambda d: inbox.refuse(d.tx, row.id, now), until_stored=True

@@ -24,7 +24,7 @@ from bot.i18n import text
 from bot.metrics import Metrics
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
 
@@ -37,12 +37,12 @@ SETTLED = 5.0  # … as many seconds
 log = structlog.get_logger(__name__)
 
 
-def is_hopeless(row: Waiting) -> bool:
+def is_hopeless(row: QueuedMessage) -> bool:
     """True when there is no use in another turn of this message."""
     return row.tries >= MAX_TRIES or row.deaths >= MAX_DEATHS
 
 
-def is_plain(rows: Sequence[Waiting]) -> bool:
+def is_plain(rows: Sequence[QueuedMessage]) -> bool:
     """True when these messages' turn has to do without what may take long or end the program."""
     return any(row.deaths >= PLAIN_DEATHS for row in rows)
 
@@ -76,7 +76,7 @@ class Attempts:
         self._begun = asyncio.get_running_loop().time()
 
     @asynccontextmanager
-    async def preparing(self, rows: Sequence[Waiting]) -> AsyncGenerator[None]:
+    async def preparing(self, rows: Sequence[QueuedMessage]) -> AsyncGenerator[None]:
         """While this lasts, the end of the program counts as a failure of these messages' turn.
 
         Suspects are taken one by one, so that none is suspected for what another one did.
@@ -99,7 +99,7 @@ class Attempts:
                 with suppress(StorageError):
                     await self._database.write(lambda tx: inbox.clear(tx, old))
 
-    async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
+    async def failed(self, rows: Sequence[QueuedMessage], error: Exception) -> bool:
         """Count a turn that failed; True when its message is set aside, as there is no use in more.
 
         Raises:
@@ -113,7 +113,7 @@ class Attempts:
         await self.set_aside(rows[0], type(error).__name__)
         return True
 
-    async def set_aside(self, row: Waiting, error: str = "the program ended") -> None:
+    async def set_aside(self, row: QueuedMessage, error: str = "the program ended") -> None:
         """Give up a message: its words are noted in the transcript, and its person is told.
 
         Raises:
@@ -131,7 +131,7 @@ class Attempts:
         self._metrics.set_aside.labels(row.inbound.channel).inc()
         log.error("message.set_aside", channel=row.inbound.channel, row=row.id, error=error)
 
-    def _told(self, unit: UnitOfWork, row: Waiting, error: str) -> None:
+    def _told(self, unit: UnitOfWork, row: QueuedMessage, error: str) -> None:
         inbound = row.inbound
         came = inbox.set_aside(unit.tx, row.id, error, unit.now)
         language = row.conversation.language

@@ -24,7 +24,7 @@ from bot.i18n import catalog, text
 from bot.messages import Message
 from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import notices
@@ -62,7 +62,7 @@ class TurnCommits:
 
     async def commit(
         self,
-        rows: Sequence[Waiting],
+        rows: Sequence[QueuedMessage],
         asked: Asked,
         result: TurnResult,
         answer: Answer,

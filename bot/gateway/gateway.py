@@ -26,7 +26,7 @@ from bot.i18n import text
 from bot.identity import Conversation, Parsed, Verdict
 from bot.metrics import Metrics
 from bot.sessions import inbox, reset, store
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.storage.meta import MetaStore
@@ -147,7 +147,7 @@ class Gateway:
             if rest is not None:
                 await self._lanes.put(rest)
 
-    async def _answered(self, message: Waiting, command: Parsed) -> Waiting | None:
+    async def _answered(self, message: QueuedMessage, command: Parsed) -> QueuedMessage | None:
         """Answer a command; what is left for its lane is returned.
 
         It is stored: were it offered again it would be a copy. So if it cannot be answered now,
@@ -246,7 +246,7 @@ def _store(
     if arrived.reset is not None:
         _tell_of_reset(unit, session, inbound, language, arrived.reset)
     inbox.bind(unit.tx, row, session.id)
-    unit.due.append(Waiting(row, place.key, session.id, inbound, conversation))
+    unit.due.append(QueuedMessage(row, place.key, session.id, inbound, conversation))
     return "queued"
 
 

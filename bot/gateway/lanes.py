@@ -19,13 +19,13 @@ from bot.gateway.attempts import Attempts, is_hopeless
 from bot.i18n import text
 from bot.identity import Directory
 from bot.sessions import inbox
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database
 from bot.unit_of_work import Committer
 from bot.workers import Backlog, Workers
 
-Admit = Callable[[str, Sequence[Waiting]], Awaitable[Admitted]]
-RunTurn = Callable[[str, Sequence[Waiting]], Awaitable[None]]
+Admit = Callable[[str, Sequence[QueuedMessage]], Awaitable[Admitted]]
+RunTurn = Callable[[str, Sequence[QueuedMessage]], Awaitable[None]]
 
 
 class Lanes:
@@ -44,7 +44,7 @@ class Lanes:
         attempts: Attempts,
         admit: Admit,
         run_turn: RunTurn,
-        overflowed: Callable[[Waiting], Awaitable[None]],
+        overflowed: Callable[[QueuedMessage], Awaitable[None]],
     ) -> None:
         self._config = config.queue
         self._slots = asyncio.Semaphore(config.max_turns)
@@ -56,9 +56,9 @@ class Lanes:
         self._run_turn = run_turn
         self._overflowed = overflowed
         self._full: set[str] = set()  # lanes with more waiting than fits in memory
-        self._workers = Workers[str, Waiting](self._handle, self._load, config.queue.cap)
+        self._workers = Workers[str, QueuedMessage](self._handle, self._load, config.queue.cap)
 
-    async def put(self, waiting: Waiting) -> None:
+    async def put(self, waiting: QueuedMessage) -> None:
         """Queue a stored message in the lane of its key."""
         fits = self._workers.put(waiting.key, waiting)
         if not fits and waiting.key not in self._full:
@@ -76,12 +76,12 @@ class Lanes:
         """Let running turns finish for up to `grace` seconds; the rest is answered next time."""
         await self._workers.stop(grace)
 
-    async def _load(self, key: str, limit: int) -> Sequence[Waiting]:
+    async def _load(self, key: str, limit: int) -> Sequence[QueuedMessage]:
         return await self._database.read(
             lambda tx: inbox.waiting(tx, key, limit, self._directory.resolve)
         )
 
-    async def _handle(self, key: str, backlog: Backlog[Waiting]) -> None:
+    async def _handle(self, key: str, backlog: Backlog[QueuedMessage]) -> None:
         full = key in self._full
         if self._config.mode == "collect" and not full:
             await self._debounce(backlog)
@@ -100,7 +100,7 @@ class Lanes:
             if not await self._attempts.failed(rows, error):
                 raise
 
-    async def _answer(self, key: str, rows: list[Waiting]) -> None:
+    async def _answer(self, key: str, rows: list[QueuedMessage]) -> None:
         command = rows[0].conversation.command
         if command is not None:
             conversation = self._directory.renewed(rows[0].conversation)
@@ -118,7 +118,7 @@ class Lanes:
             if admitted.rows:
                 await self._run_turn(key, admitted.rows)
 
-    def _next(self, backlog: Backlog[Waiting], most: int) -> list[Waiting]:
+    def _next(self, backlog: Backlog[QueuedMessage], most: int) -> list[QueuedMessage]:
         """The first message and those that can be answered with it.
 
         They are plain, of its session, and no turn has failed because of them.
@@ -135,7 +135,7 @@ class Lanes:
             rows.extend(backlog.take())
         return rows
 
-    async def _debounce(self, backlog: Backlog[Waiting]) -> None:
+    async def _debounce(self, backlog: Backlog[QueuedMessage]) -> None:
         """Wait until nothing has arrived for a while."""
         while True:
             backlog.arrived.clear()
@@ -146,7 +146,9 @@ class Lanes:
                 return
 
 
-async def tell_waiting(committer: Committer, clock: Clock, count: int, waiting: Waiting) -> None:
+async def tell_waiting(
+    committer: Committer, clock: Clock, count: int, waiting: QueuedMessage
+) -> None:
     """Say that more waits than fits (`count` messages), and is answered together."""
     language, address = waiting.conversation.language, waiting.conversation.address
     words = text(language, "turn.waiting", count=count)

@@ -23,7 +23,7 @@ from bot.gateway.media import MediaReader
 from bot.identity import MANY
 from bot.memory.notes import Watch
 from bot.messages import Message, Text, Whose
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import Origin
 from bot.sessions.snapshots import Snapshot
 from bot.upkeep.active_session import ActiveSession, Fill
@@ -75,7 +75,7 @@ class Requests:
         self._upkeep = upkeep
         self._clock = clock
 
-    async def of(self, rows: Sequence[Waiting], watch: Watch) -> Asked:
+    async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> Asked:
         """The request for messages of one session, all answered together."""
         active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)
         agent, limits, live = self._config.agent, active.limits, active.live
@@ -197,7 +197,9 @@ class Requests:
         context.memory.recalled.extend(passages(opening.quoted))
         return (opening.note,)
 
-    def _message(self, row: Waiting, came: media.Contents, shown: Sequence[Message]) -> Message:
+    def _message(
+        self, row: QueuedMessage, came: media.Contents, shown: Sequence[Message]
+    ) -> Message:
         """A person's message as the model sees it: notes, what came with it, their words.
 
         `shown` is what the conversation holds already.

@@ -19,7 +19,7 @@ from bot.gateway.commits import TurnCommits, answer_of, read
 from bot.gateway.requests import Asked, Requests
 from bot.memory.notes import Notes
 from bot.metrics import Metrics
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 
 TYPING_DELAY = 0.4  # seconds; a reply that is faster needs no sign of life
 TYPING_EVERY = 4.5  # seconds; platforms show it for five
@@ -49,7 +49,7 @@ class TurnRunner:
         self._notes = notes
         self._metrics = metrics
 
-    async def run(self, key: str, rows: Sequence[Waiting]) -> None:
+    async def run(self, key: str, rows: Sequence[QueuedMessage]) -> None:
         """Answer these messages, all of one session, with one reply."""
         started = time.perf_counter()
         conversation = rows[-1].conversation

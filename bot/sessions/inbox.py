@@ -22,7 +22,7 @@ UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is n
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedMessage:
     """A stored message that has no answer yet, bound to the session it was said in.
 
     `conversation` is what was known of it when it was received, or read back. `tries` counts the
@@ -198,7 +198,7 @@ def refuse(tx: Transaction, row: int, now: int) -> None:
 
 def waiting(
     tx: Transaction, key: str, limit: int, resolve: Callable[[Inbound], Conversation]
-) -> list[Waiting]:
+) -> list[QueuedMessage]:
     """A key's messages that have no answer yet, in order."""
     rows = tx.execute(
         "SELECT id, key, session_id, tries, deaths, body, channel, account, chat, thread, "
@@ -206,7 +206,7 @@ def waiting(
         "ORDER BY id LIMIT ?",
         (key, limit),
     )
-    return [_waiting(row, resolve) for row in rows]
+    return [_queued(row, resolve) for row in rows]
 
 
 def waiting_count(tx: Transaction, key: str) -> int:
@@ -304,7 +304,7 @@ def _known(
     return {name: value for name, value in data.items() if name in names}
 
 
-def _waiting(row: Row, resolve: Callable[[Inbound], Conversation]) -> Waiting:
+def _queued(row: Row, resolve: Callable[[Inbound], Conversation]) -> QueuedMessage:
     id_, key, session_id, tries, deaths, body, channel, account, chat, thread, message_id = row
     inbound = read_back(body)
     if inbound is None:
@@ -320,4 +320,4 @@ def _waiting(row: Row, resolve: Callable[[Inbound], Conversation]) -> Waiting:
             thread=thread,
         )
         tries = UNREADABLE
-    return Waiting(id_, key, session_id or "", inbound, resolve(inbound), tries, deaths)
+    return QueuedMessage(id_, key, session_id or "", inbound, resolve(inbound), tries, deaths)

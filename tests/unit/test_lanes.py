@@ -19,7 +19,7 @@ from bot.gateway.attempts import MAX_TRIES
 from bot.gateway.lanes import Lanes
 from bot.identity import Directory, Parsed, Policy
 from bot.sessions import inbox
-from bot.sessions.inbox import Waiting
+from bot.sessions.inbox import QueuedMessage
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import PATIENCE, make_config, until
@@ -60,7 +60,7 @@ class Program:
 
     async def store(
         self, text: str, *, key: str = "k", session: str = "s", tries: int = 0
-    ) -> Waiting:
+    ) -> QueuedMessage:
         self._number += 1
         inbound = Inbound("memory", "default", key, "direct", key, f"m{self._number}", text, 1)
 
@@ -73,7 +73,7 @@ class Program:
             return row
 
         row = await self.database.write(work)
-        return Waiting(row, key, session, inbound, self.directory.resolve(inbound), tries)
+        return QueuedMessage(row, key, session, inbound, self.directory.resolve(inbound), tries)
 
     async def say(self, *texts: str, **where: object) -> None:
         for row in [await self.store(text, **where) for text in texts]:
@@ -82,12 +82,12 @@ class Program:
     async def idle(self) -> None:
         await until(lambda: not self.lanes._workers.active)
 
-    async def done(self, rows: Sequence[Waiting]) -> None:
+    async def done(self, rows: Sequence[QueuedMessage]) -> None:
         await self.database.write(lambda tx: inbox.done(tx, [row.id for row in rows], 2))
 
     # --- what lanes are given ---
 
-    async def run(self, waiting: Waiting, parsed: Parsed) -> Waiting | None:
+    async def run(self, waiting: QueuedMessage, parsed: Parsed) -> QueuedMessage | None:
         self.did.append(f"/{parsed.name}")
         if parsed.rest:
             return replace(waiting, inbound=replace(waiting.inbound, text=parsed.rest))
@@ -95,15 +95,15 @@ class Program:
         return None
 
     @asynccontextmanager
-    async def preparing(self, rows: Sequence[Waiting]) -> AsyncGenerator[None]:
+    async def preparing(self, rows: Sequence[QueuedMessage]) -> AsyncGenerator[None]:
         self.did.append([f"prepare {row.inbound.text}" for row in rows])
         yield
         self.did.append("prepared")
 
-    async def admit(self, _key: str, rows: Sequence[Waiting]) -> Admitted:
+    async def admit(self, _key: str, rows: Sequence[QueuedMessage]) -> Admitted:
         return Admitted(tuple(rows), ())
 
-    async def turn(self, key: str, rows: Sequence[Waiting]) -> None:
+    async def turn(self, key: str, rows: Sequence[QueuedMessage]) -> None:
         assert {row.key for row in rows} == {key}
         self.running += 1
         self.most = max(self.most, self.running)
@@ -116,17 +116,17 @@ class Program:
         finally:
             self.running -= 1
 
-    async def failed(self, rows: Sequence[Waiting], error: Exception) -> bool:
+    async def failed(self, rows: Sequence[QueuedMessage], error: Exception) -> bool:
         self.did.append((type(error).__name__, [row.inbound.text for row in rows]))
         if self.gives_up:
             await self.done(rows)
         return self.gives_up
 
-    async def set_aside(self, waiting: Waiting) -> None:
+    async def set_aside(self, waiting: QueuedMessage) -> None:
         self.did.append(f"aside {waiting.inbound.text}")
         await self.done([waiting])
 
-    async def overflowed(self, waiting: Waiting) -> None:
+    async def overflowed(self, waiting: QueuedMessage) -> None:
         self.told.append(waiting.inbound.text)
 
 
