@@ -40,7 +40,7 @@ class LinkCommands:
             return self._offered(call)
         if call.conversation.is_configured:
             return saying(text(call.language, "link.configured"))
-        tries = self._tries_of(call.conversation.facts.seat)
+        tries = self._tries_of(call.conversation.origin.seat)
         if len(tries) >= MAX_TRIES:
             return saying(text(call.language, "link.wrong"))
         tries.append(time.monotonic())
@@ -61,7 +61,7 @@ class LinkCommands:
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             for seat in gone:
                 parted = links.part(unit.tx, seat)
-                if parted is not None and seat != call.conversation.facts.seat:
+                if parted is not None and seat != call.conversation.origin.seat:
                     words = text(parted.language, "link.ended_here")
                     unit.say(parted.address, words, "notice", language=parted.language)
             words = text(call.language, "link.ended", count=len(gone))
@@ -104,7 +104,7 @@ def _typed(unit: UnitOfWork, call: Call, tries: list[float]) -> Answer:
     if found is None:
         return Answer(text(call.language, "link.wrong"))
     tries.clear()
-    seat = call.conversation.facts.seat
+    seat = call.conversation.origin.seat
     links.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
     session = store.current(unit.tx, found.key)
     unit.say(
@@ -121,7 +121,7 @@ def _typed(unit: UnitOfWork, call: Call, tries: list[float]) -> Answer:
 def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:
     """The accounts that are to go; none when that is not said clearly."""
     seats = [link.seat for link in joined]
-    here = call.conversation.facts.seat
+    here = call.conversation.origin.seat
     wish = call.rest.strip().lower()
     if wish in ALL:
         return seats
@@ -135,7 +135,7 @@ def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:
 
 
 def _listed(call: Call, joined: Sequence[Link]) -> list[str]:
-    here = call.conversation.facts.seat
+    here = call.conversation.origin.seat
     return [
         f"{number}. `{channel}:{sender}`"
         f"{text(call.language, 'link.here') if (channel, sender) == here else ''}"

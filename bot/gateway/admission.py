@@ -20,7 +20,7 @@ from bot.clock import DAY_MS, Clock
 from bot.context.prompt import described
 from bot.gateway import pairing
 from bot.i18n import language_of, text
-from bot.identity import Books, Conversation, Directory, Facts, Verdict
+from bot.identity import Books, Conversation, Directory, MessageOrigin, Verdict
 from bot.identity.message import pointed
 from bot.identity.values import MAX_CHOSEN
 from bot.metrics import Metrics
@@ -169,8 +169,8 @@ class Admission:
 
     async def _decline(self, conversation: Conversation) -> None:
         """Say once a day, and in the same words whatever the reason, that this is not possible."""
-        facts, now = conversation.facts, self._clock()
-        key = self._directory.of(_whole_room(facts)).key
+        origin, now = conversation.origin, self._clock()
+        key = self._directory.of(_whole_room(origin)).key
         told = self._told.get(key)
         if told is not None and abs(now - told) < DAY_MS:
             return
@@ -187,7 +187,7 @@ class Admission:
         self._told[key] = now
         if declined:
             # Whoever runs the bot needs the id to list the room.
-            log.info("room.declined", channel=facts.channel, chat=facts.chat)
+            log.info("room.declined", channel=origin.channel, chat=origin.chat)
 
     async def _rehomed(self, row: QueuedMessage) -> Sequence[QueuedMessage]:
         place = row.conversation.place
@@ -236,11 +236,11 @@ def void_codes(
     return tuple(asked)
 
 
-def _whole_room(facts: Facts) -> Facts:
+def _whole_room(origin: MessageOrigin) -> MessageOrigin:
     """The room that something was said in: its threads and topics are one room with it."""
-    if facts.parent:
-        return replace(facts, chat=facts.parent, chat_type="channel", thread="")
-    return replace(facts, thread="")
+    if origin.parent:
+        return replace(origin, chat=origin.parent, chat_type="channel", thread="")
+    return replace(origin, thread="")
 
 
 # --- what is overheard ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from bot.identity.access import Verdict
 from bot.identity.conversation import Conversation, Directory, resolve
 from bot.identity.message import Parsed
 from bot.identity.policy import Generation, Policy
-from bot.identity.values import MANY, Activation, Books, Facts, Link, Place, Seat, Spot
+from bot.identity.values import MANY, Activation, Books, Link, MessageOrigin, Place, Seat, Spot
 
 __all__ = [
     "MANY",
@@ -15,9 +15,9 @@ __all__ = [
     "Books",
     "Conversation",
     "Directory",
-    "Facts",
     "Generation",
     "Link",
+    "MessageOrigin",
     "Parsed",
     "Place",
     "Policy",

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from bot.channel import ChannelConfig
-from bot.identity.values import Facts
+from bot.identity.values import MessageOrigin
 
 
 class Verdict(StrEnum):
@@ -23,42 +23,42 @@ class Verdict(StrEnum):
     DENY = "deny"  # as if it had not been said
 
 
-def decide(config: ChannelConfig, facts: Facts, *, is_owner: bool) -> Verdict:
+def decide(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> Verdict:
     """Whether a message may become a turn; `config` is the account's own.
 
     In direct chats `dm_policy` decides, in rooms `group_policy` and who may talk there.
     """
-    if facts.chat_type != "direct":
-        return _in_room(config, facts, is_owner=is_owner)
-    if not facts.sender or config.dm_policy == "disabled":
+    if origin.chat_type != "direct":
+        return _in_room(config, origin, is_owner=is_owner)
+    if not origin.sender or config.dm_policy == "disabled":
         return Verdict.DENY
-    if is_owner or _names(config.allow_from, facts):
+    if is_owner or _names(config.allow_from, origin):
         return Verdict.ALLOW
     if config.dm_policy == "open":
         return Verdict.ALLOW if "*" in config.allow_from else Verdict.DENY
     return Verdict.PAIR if config.dm_policy == "pairing" else Verdict.DENY
 
 
-def _in_room(config: ChannelConfig, facts: Facts, *, is_owner: bool) -> Verdict:
-    if config.group_policy == "disabled" or not facts.chat:
+def _in_room(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> Verdict:
+    if config.group_policy == "disabled" or not origin.chat:
         return Verdict.DENY
-    room = config.listed(facts)
+    room = config.listed(origin)
     is_admitted = room.enabled if room is not None else config.group_policy == "open"
     if not is_admitted:
         return Verdict.DECLINE
-    if not facts.sender:
+    if not origin.sender:
         return Verdict.LISTEN
     # Whom the room names itself, else whom the channel names, else everyone.
     if room is not None and "allow_from" in room.model_fields_set:
         allowed = room.allow_from
     else:
         allowed = config.group_allow_from or ("*",)
-    if is_owner or "*" in allowed or _names(allowed, facts):
+    if is_owner or "*" in allowed or _names(allowed, origin):
         return Verdict.ALLOW
     return Verdict.LISTEN
 
 
-def _names(entries: Iterable[str], facts: Facts) -> bool:
+def _names(entries: Iterable[str], origin: MessageOrigin) -> bool:
     """Whether a list names the sender, as "42" or as "telegram:42"."""
-    known = (facts.sender, f"{facts.channel}:{facts.sender}")
+    known = (origin.sender, f"{origin.channel}:{origin.sender}")
     return any(entry in known for entry in entries if entry != "*")

@@ -14,7 +14,7 @@ from bot.identity import access, routing
 from bot.identity.access import Verdict
 from bot.identity.message import Parsed, addressed, command_of, parse
 from bot.identity.policy import Generation, Policy
-from bot.identity.values import MANY, Activation, Books, Facts, Link, Place, Seat, Spot
+from bot.identity.values import MANY, Activation, Books, Link, MessageOrigin, Place, Seat, Spot
 from bot.identity.view import MemoryView, Subject, permits, view_for
 
 
@@ -27,10 +27,10 @@ class Conversation:
     in a room. `settings` are those of the account and the room. `is_paired` says that a pairing
     code of theirs was approved, `is_answered` that the model may answer there at all,
     `is_addressed` that it was said to the bot, and `command` what command it is. It was made from
-    `facts` by `generation`, and holds as long as that one counts.
+    `origin` by `generation`, and holds as long as that one counts.
     """
 
-    facts: Facts
+    origin: MessageOrigin
     place: Place
     address: Address
     is_direct: bool
@@ -64,7 +64,7 @@ class Conversation:
     def is_configured(self) -> bool:
         """True when the configuration says whose account it is."""
         session = self.generation.policy.config.session
-        return routing.person_of(session, self.facts.seat).is_configured
+        return routing.person_of(session, self.origin.seat).is_configured
 
     @property
     def joined(self) -> tuple[Link, ...]:
@@ -73,7 +73,7 @@ class Conversation:
 
     def renewed(self, generation: Generation) -> Conversation:
         """The same as another generation sees it; what it says stays what it was."""
-        found = resolve(generation, self.facts)
+        found = resolve(generation, self.origin)
         return replace(found, command=self.command, is_addressed=self.is_addressed)
 
     def sender_after(self, before: str) -> str:
@@ -82,42 +82,44 @@ class Conversation:
         With `dm_scope = "main"` several people may share a direct conversation; what one of them
         said is nobody else's to keep. `before` is who wrote until now.
         """
-        sender = self.facts.sender
+        sender = self.origin.sender
         if not self.is_direct or before in {"", sender}:
             return sender
         if before == MANY:
             return MANY
-        earlier = self.generation.person_of((self.facts.channel, before))
+        earlier = self.generation.person_of((self.origin.channel, before))
         return sender if earlier.identity == self.person else MANY
 
 
-def resolve(generation: Generation, facts: Facts, inbound: Inbound | None = None) -> Conversation:
-    """The conversation that facts belong to. Pure: the same values give the same one.
+def resolve(
+    generation: Generation, origin: MessageOrigin, inbound: Inbound | None = None
+) -> Conversation:
+    """The conversation that belongs to an origin. Pure: the same values give the same one.
 
     With the message they are of, also what it asks for.
     """
     policy, books = generation.policy, generation.books
-    section = policy.section(facts)
-    direct = facts.chat_type == "direct"
+    section = policy.section(origin)
+    direct = origin.chat_type == "direct"
     # Who it is: the account itself is let in or not, what is theirs belongs to whom it counts as.
-    own_seat = facts.seat
+    own_seat = origin.seat
     person = generation.person_of(own_seat)
     # An account that was joined by /link gains nothing: whom the configuration names is let in.
     is_named = person.is_owner
     if person.seat != own_seat:
         is_named = routing.person_of(section.session, own_seat).is_owner
     # Where it is: a room is the one that had its first id.
-    first = facts.chat if direct else books.first(facts.spot)
-    home = facts if first == facts.chat else replace(facts, chat=first)
+    first = origin.chat if direct else books.first(origin.spot)
+    home = origin if first == origin.chat else replace(origin, chat=first)
     # The configuration may still know a room by the id it had first.
-    known = facts if facts.chat in section.config.groups else home
+    known = origin if origin.chat in section.config.groups else home
     key = routing.session_key(section.session, home, person)
     subject = Subject(
-        channel=facts.channel,
-        account=facts.account,
-        chat_type=facts.chat_type,
+        channel=origin.channel,
+        account=origin.account,
+        chat_type=origin.chat_type,
         chat=first,
-        sender=facts.sender,
+        sender=origin.sender,
         key=key,
         also=() if direct else books.others(home.spot),
     )
@@ -138,17 +140,17 @@ def resolve(generation: Generation, facts: Facts, inbound: Inbound | None = None
         is_addressed = addressed(settings, inbound, wish, name, is_command=is_own)
     language = settings.language or policy.config.agent.language
     return Conversation(
-        facts=facts,
+        origin=origin,
         place=Place(
             key=key,
             person=person.identity if direct else "",
-            channel=facts.channel,
-            account=facts.account,
-            chat=facts.chat,
-            thread=facts.thread,
-            chat_type=facts.chat_type,
+            channel=origin.channel,
+            account=origin.account,
+            chat=origin.chat,
+            thread=origin.thread,
+            chat_type=origin.chat_type,
         ),
-        address=Address(facts.channel, facts.account, facts.chat, facts.thread),
+        address=Address(origin.channel, origin.account, origin.chat, origin.thread),
         is_direct=direct,
         seat=person.seat,
         person=person.identity,
@@ -159,14 +161,14 @@ def resolve(generation: Generation, facts: Facts, inbound: Inbound | None = None
             people=tuple(dict.fromkeys((*person.identities, *joined))),
             is_owner=person.is_owner,
         ),
-        language=language_of(facts.locale if language == "auto" else language),
+        language=language_of(origin.locale if language == "auto" else language),
         # A room has no time zone of its own, whoever speaks in it: it lives where the program does.
         zone=policy.zone_of(person.identity) if direct else policy.zone,
         settings=settings,
         activation=activation,
         verdict=verdict,
         is_paired=verdict is Verdict.PAIR
-        and (facts.channel, facts.account, facts.sender) in books.paired,
+        and (origin.channel, origin.account, origin.sender) in books.paired,
         is_answered=permits(policy.config.send_policy, subject),
         is_addressed=is_addressed,
         command=command_of(inbound, parsed) if inbound is not None and parsed is not None else None,
@@ -187,11 +189,11 @@ class Directory:
 
     def resolve(self, inbound: Inbound) -> Conversation:
         """The conversation of a message."""
-        return resolve(self.now, Facts.of(inbound), inbound)
+        return resolve(self.now, MessageOrigin.of(inbound), inbound)
 
-    def of(self, facts: Facts) -> Conversation:
+    def of(self, origin: MessageOrigin) -> Conversation:
         """The conversation of something with no message at hand."""
-        return resolve(self.now, facts)
+        return resolve(self.now, origin)
 
     def renewed(self, conversation: Conversation) -> Conversation:
         """A conversation by what counts now: the same one if nothing has changed since."""

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from bot.channel import ChannelConfig, InChat, ScopeConfig
 from bot.config import Config, SessionConfig
 from bot.identity import routing
-from bot.identity.values import Books, Facts, Link, Seat
+from bot.identity.values import Books, Link, MessageOrigin, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class Policy:
                 sections[channel, account] = _section(config, section.account(account))
         return cls(config, zone, frozenset(commands), sections)
 
-    def section(self, facts: Facts) -> Section:
+    def section(self, origin: MessageOrigin) -> Section:
         """What holds for the account something was said to."""
         sections = self.sections
-        found = sections.get((facts.channel, facts.account)) or sections.get((facts.channel, ""))
+        found = sections.get((origin.channel, origin.account)) or sections.get((origin.channel, ""))
         return found or sections["", ""]  # a conversation of a channel that is gone
 
     def zone_of(self, person: str) -> ZoneInfo:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bot.channel import DEFAULT_ACCOUNT
 from bot.config import SessionConfig
-from bot.identity.values import Facts, Seat
+from bot.identity.values import MessageOrigin, Seat
 
 AGENT = "main"
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
@@ -78,17 +78,17 @@ def person_of(config: SessionConfig, seat: Seat) -> Person:
     return Person(seat, identity, link, tuple(dict.fromkeys((identity, *linked, *places))))
 
 
-def session_key(config: SessionConfig, facts: Facts, person: Person) -> str:
+def session_key(config: SessionConfig, origin: MessageOrigin, person: Person) -> str:
     """The session key of what a person said; see the table in docs/architecture.md."""
     base = f"agent:{AGENT}"
-    channel = part(facts.channel)
-    if facts.chat_type != "direct":
+    channel = part(origin.channel)
+    if origin.chat_type != "direct":
         # A chat of a kind nobody knows counts as a group: the least that can be shown there.
-        kind = "channel" if facts.chat_type in {"channel", "thread"} else "group"
+        kind = "channel" if origin.chat_type in {"channel", "thread"} else "group"
         # Two servers may give their rooms the same id.
-        account = "" if facts.account == DEFAULT_ACCOUNT else f"{part(facts.account)}:"
-        key = f"{base}:{channel}:{account}{kind}:{part(facts.chat)}"
-        return f"{key}:topic:{part(facts.thread)}" if facts.thread else key
+        account = "" if origin.account == DEFAULT_ACCOUNT else f"{part(origin.account)}:"
+        key = f"{base}:{channel}:{account}{kind}:{part(origin.chat)}"
+        return f"{key}:topic:{part(origin.thread)}" if origin.thread else key
     link, seat = person.link, person.seat
     # A linked person's name is marked, so that nobody's id can spell it.
     peer = f"@{part(link)}" if link else part(seat[1])
@@ -98,12 +98,12 @@ def session_key(config: SessionConfig, facts: Facts, person: Person) -> str:
         # Ids of two platforms may be equal without being the same person.
         key = f"{base}:dm:{peer}" if link else f"{base}:dm:{part(seat[0])}.{peer}"
     else:
-        if not link and seat != facts.seat:
+        if not link and seat != origin.seat:
             peer = f"@@{part(named(seat))}"  # no linked name can spell that
         is_by_account = config.dm_scope == "per-account-channel-peer"
-        account = f"{part(facts.account)}:" if is_by_account else ""
+        account = f"{part(origin.account)}:" if is_by_account else ""
         key = f"{base}:{channel}:{account}dm:{peer}"
-    return f"{key}:thread:{part(facts.thread)}" if facts.thread else key
+    return f"{key}:thread:{part(origin.thread)}" if origin.thread else key
 
 
 def names_of(config: SessionConfig, person: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What is known of people and places, as frozen values: facts, links, and the books of both."""
+"""What is known of people and places, as frozen values: origins, links, and the books of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spot = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MessageOrigin:
     """Who said something and where, as the platform tells it: what a conversation is resolved from.
 
     They are on disk with each message that waits and with each session, so that whatever is done
@@ -40,8 +40,8 @@ class Facts:
     locale: str = ""
 
     @classmethod
-    def of(cls, inbound: Inbound) -> Facts:
-        """The facts of a message."""
+    def of(cls, inbound: Inbound) -> MessageOrigin:
+        """The origin of a message."""
         return cls(
             inbound.channel,
             inbound.account,

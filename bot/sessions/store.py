@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from bot.identity import MANY, Facts, Place
+from bot.identity import MANY, MessageOrigin, Place
 from bot.sessions import entries, journal_records
 from bot.sessions.reset import Cut
 from bot.storage import Transaction, upsert
@@ -91,9 +91,9 @@ class Session:
     server: str = ""
 
     @property
-    def facts(self) -> Facts:
+    def origin(self) -> MessageOrigin:
         """Who wrote in it last, and where: for whom things are done with no message at hand."""
-        return Facts(
+        return MessageOrigin(
             self.channel,
             self.account,
             self.chat,

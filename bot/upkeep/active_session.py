@@ -85,7 +85,7 @@ class ActiveSessions:
         Raises:
             StorageError: it cannot be read.
         """
-        return await self.of(session.id, self._directory.of(session.facts))
+        return await self.of(session.id, self._directory.of(session.origin))
 
     async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.

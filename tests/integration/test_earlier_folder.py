@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bot.identity import Facts
+from bot.identity import MessageOrigin
 from bot.sessions import store
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
@@ -68,8 +68,10 @@ async def test_without_the_link_what_waits_is_its_own_accounts(old: Path):
 
 async def test_sessions_have_the_facts_they_were_begun_with(old: Path):
     database = await SqliteDatabase.open(old / "confidant.db")
-    found = {session.chat: session.facts for session in await database.read(store.all_sessions)}
+    found = {session.chat: session.origin for session in await database.read(store.all_sessions)}
     await database.close()
     locale = "en"
-    assert found["thread"] == Facts("memory", "default", "thread", "thread", "boss", locale=locale)
-    assert found["ada"] == Facts("memory", "default", "ada", "direct", "ada", locale=locale)
+    assert found["thread"] == MessageOrigin(
+        "memory", "default", "thread", "thread", "boss", locale=locale
+    )
+    assert found["ada"] == MessageOrigin("memory", "default", "ada", "direct", "ada", locale=locale)

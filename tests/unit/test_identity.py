@@ -16,9 +16,9 @@ from bot.identity import (
     Books,
     Conversation,
     Directory,
-    Facts,
     Generation,
     Link,
+    MessageOrigin,
     Parsed,
     Policy,
     Verdict,
@@ -156,7 +156,7 @@ def test_each_change_makes_a_generation_and_leaves_the_one_before_alone():
 
 @given(
     st.builds(
-        Facts,
+        MessageOrigin,
         st.sampled_from(["memory", "discord", "gone"]),
         st.sampled_from(["default", "second"]),
         st.sampled_from(["ada", "eve", "den", ""]),
@@ -170,11 +170,11 @@ def test_each_change_makes_a_generation_and_leaves_the_one_before_alone():
     st.sampled_from([(), (LINK,)]),
     st.sampled_from([{}, {("memory", "default", "eve"): "den"}]),
 )
-def test_it_is_the_same_for_the_same_values_and_never_private_in_a_room(facts, links, moved):
+def test_it_is_the_same_for_the_same_values_and_never_private_in_a_room(origin, links, moved):
     generation = Generation.of(policy(), Books(links=links, moved=moved))
-    found = resolve(generation, facts)
-    assert found == resolve(Generation.of(policy(), Books(links=links, moved=moved)), facts)
-    assert found.address == Address(facts.channel, facts.account, facts.chat, facts.thread)
+    found = resolve(generation, origin)
+    assert found == resolve(Generation.of(policy(), Books(links=links, moved=moved)), origin)
+    assert found.address == Address(origin.channel, origin.account, origin.chat, origin.thread)
     assert found.place.person == (found.person if found.is_direct else "")
     assert found.is_direct or (not found.view.private and found.view.people == ())
     assert found.view.keys in {(), (found.key,)}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bot.channel import Address
 from bot.config import SessionConfig
-from bot.identity import Books, Facts, Generation, Link, Place, Policy, resolve, routing
+from bot.identity import Books, Generation, Link, MessageOrigin, Place, Policy, resolve, routing
 from bot.identity.routing import OWNER, channels_of, names_of, part
 from bot.settings import config_model
 
@@ -18,16 +18,20 @@ KINDS = ["direct", "group", "channel", "thread"]
 EVERYTHING = config_model({})()
 
 
-def session_key(config: SessionConfig, facts: Facts, seat: tuple[str, str] | None = None) -> str:
-    person = routing.person_of(config, seat or facts.seat)
-    return routing.session_key(config, facts, person)
+def session_key(
+    config: SessionConfig, origin: MessageOrigin, seat: tuple[str, str] | None = None
+) -> str:
+    person = routing.person_of(config, seat or origin.seat)
+    return routing.session_key(config, origin, person)
 
 
-def place_of(config: SessionConfig, facts: Facts, seat: tuple[str, str] | None = None) -> Place:
+def place_of(
+    config: SessionConfig, origin: MessageOrigin, seat: tuple[str, str] | None = None
+) -> Place:
     """The place of something said, by an account that counts as another one's `seat`."""
     policy = Policy.of(EVERYTHING.model_copy(update={"session": config}), ZoneInfo("UTC"))
-    links = (Link(facts.seat, seat, Address("", "", ""), ""),) if seat else ()
-    return resolve(Generation.of(policy, Books(links=links)), facts).place
+    links = (Link(origin.seat, seat, Address("", "", ""), ""),) if seat else ()
+    return resolve(Generation.of(policy, Books(links=links)), origin).place
 
 
 def person_of(config: SessionConfig, channel: str, sender: str) -> str:
@@ -54,8 +58,8 @@ NAMES = st.text(string.ascii_lowercase + string.digits + "_-", min_size=1, max_s
 
 
 @st.composite
-def inbounds(draw: st.DrawFn) -> Facts:
-    return Facts(
+def inbounds(draw: st.DrawFn) -> MessageOrigin:
+    return MessageOrigin(
         channel=draw(NAMES),
         account=draw(NAMES | st.sampled_from(["default", "group", "channel", "dm", "a:b"])),
         chat=draw(IDS),
@@ -65,7 +69,7 @@ def inbounds(draw: st.DrawFn) -> Facts:
     )
 
 
-def facets(scope: str, inbound: Facts) -> tuple[str, ...]:
+def facets(scope: str, inbound: MessageOrigin) -> tuple[str, ...]:
     """What a key may depend on: two messages share it exactly when these are equal."""
     if inbound.chat_type != "direct":
         kind = "group" if inbound.chat_type == "group" else "channel"
@@ -134,8 +138,8 @@ def test_nobodys_id_can_spell_a_linked_persons_key(sender, channel):
     links = {"ada": ("telegram:42",)}
     for scope in SCOPES[1:]:
         config = SessionConfig(dm_scope=scope, identity_links=links)
-        ada = Facts("telegram", "default", "c", "direct", "42")
-        eve = Facts(channel, "default", "c", "direct", sender)
+        ada = MessageOrigin("telegram", "default", "c", "direct", "42")
+        eve = MessageOrigin(channel, "default", "c", "direct", sender)
         assert session_key(config, ada) != session_key(config, eve)
 
 
@@ -224,12 +228,12 @@ def test_nobody_else_has_the_key_of_a_linked_account(scope, one, other, seat):
 
 def test_a_linked_account_shares_the_conversation_of_whom_the_configuration_names():
     config = SessionConfig(identity_links={"ada": ("telegram:42", "discord:77")})
-    there = Facts("nct", "default", "c", "direct", "ada")
+    there = MessageOrigin("nct", "default", "c", "direct", "ada")
     assert session_key(config, there, ("telegram", "42")) == "agent:main:nct:dm:@ada"
     assert session_key(config, there, ("telegram", "43")) == "agent:main:nct:dm:@@telegram%3a43"
 
 
-SALLY = Facts("telegram", "default", "c1", "direct", "42")
+SALLY = MessageOrigin("telegram", "default", "c1", "direct", "42")
 WORK = replace(SALLY, account="work")
 
 
