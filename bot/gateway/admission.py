@@ -20,7 +20,7 @@ from bot.clock import DAY_MS, Clock
 from bot.context.prompt import described
 from bot.gateway import pairing
 from bot.i18n import language_of, text
-from bot.identity import Books, Conversation, Directory, MessageOrigin, Verdict
+from bot.identity import AccessDecision, Books, Conversation, Directory, MessageOrigin
 from bot.identity.message import pointed
 from bot.identity.values import MAX_CHOSEN
 from bot.metrics import Metrics
@@ -85,17 +85,17 @@ class Admission:
         conversation = self._directory.resolve(inbound)
         verdict = conversation.verdict
         if conversation.is_direct:
-            if verdict in {Verdict.ALLOW, Verdict.PAIR}:
+            if verdict in {AccessDecision.ALLOW, AccessDecision.PAIR}:
                 return inbound, conversation
             self.count(inbound, "denied")
             return None
         await self._void_codes(inbound, conversation)
-        if verdict is Verdict.ALLOW and conversation.is_addressed:
+        if verdict is AccessDecision.ALLOW and conversation.is_addressed:
             if conversation.command is None:  # what was overheard is for the model
                 inbound = replace(inbound, heard=self._overheard.take(conversation.key))
             return inbound, conversation
-        declines = verdict in {Verdict.LISTEN, Verdict.DECLINE} and pointed(inbound)
-        if verdict in {Verdict.ALLOW, Verdict.LISTEN}:
+        declines = verdict in {AccessDecision.LISTEN, AccessDecision.DECLINE} and pointed(inbound)
+        if verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}:
             self._overheard.hear(conversation.key, inbound)
             self.count(inbound, "heard")
         else:
@@ -160,7 +160,7 @@ class Admission:
         # Many a word could be a code: only for one that is does anything have to be written.
         if not await self._database.read(is_open):
             return
-        is_ours = conversation.verdict in {Verdict.ALLOW, Verdict.LISTEN}
+        is_ours = conversation.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
         talks, language = is_ours and conversation.is_answered, conversation.language
         await self._committer.commit(
             now, lambda unit: void_codes(unit, inbound, language, answers=talks)

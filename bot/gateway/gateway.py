@@ -23,7 +23,7 @@ from bot.gateway import pairing
 from bot.gateway.admission import Admission, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
-from bot.identity import Conversation, Parsed, Verdict
+from bot.identity import AccessDecision, Conversation, Parsed
 from bot.metrics import Metrics
 from bot.sessions import inbox, reset, store
 from bot.sessions.inbox import QueuedMessage
@@ -121,7 +121,7 @@ class Gateway:
     async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
         inbound, body = inbox.storable(inbound)
         command = self._commander.command_in(inbound, conversation)
-        code = codes.new_code() if conversation.verdict is Verdict.PAIR else ""
+        code = codes.new_code() if conversation.verdict is AccessDecision.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.
             commit = await self._committer.commit(

@@ -3,7 +3,7 @@
 `resolve` works all of it out once, into one frozen `Conversation` that everything later takes.
 """
 
-from bot.identity.access import Verdict
+from bot.identity.access import AccessDecision
 from bot.identity.conversation import Conversation, Directory, resolve
 from bot.identity.message import Parsed
 from bot.identity.policy import Generation, Policy
@@ -11,6 +11,7 @@ from bot.identity.values import MANY, Activation, Books, Link, MessageOrigin, Pl
 
 __all__ = [
     "MANY",
+    "AccessDecision",
     "Activation",
     "Books",
     "Conversation",
@@ -23,6 +24,5 @@ __all__ = [
     "Policy",
     "Seat",
     "Spot",
-    "Verdict",
     "resolve",
 ]

@@ -13,7 +13,7 @@ from bot.channel import ChannelConfig
 from bot.identity.values import MessageOrigin
 
 
-class Verdict(StrEnum):
+class AccessDecision(StrEnum):
     """What happens to a message before anything else looks at it."""
 
     ALLOW = "allow"
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     DENY = "deny"  # as if it had not been said
 
 
-def decide(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> Verdict:
+def decide(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> AccessDecision:
     """Whether a message may become a turn; `config` is the account's own.
 
     In direct chats `dm_policy` decides, in rooms `group_policy` and who may talk there.
@@ -31,31 +31,31 @@ def decide(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> V
     if origin.chat_type != "direct":
         return _in_room(config, origin, is_owner=is_owner)
     if not origin.sender or config.dm_policy == "disabled":
-        return Verdict.DENY
+        return AccessDecision.DENY
     if is_owner or _names(config.allow_from, origin):
-        return Verdict.ALLOW
+        return AccessDecision.ALLOW
     if config.dm_policy == "open":
-        return Verdict.ALLOW if "*" in config.allow_from else Verdict.DENY
-    return Verdict.PAIR if config.dm_policy == "pairing" else Verdict.DENY
+        return AccessDecision.ALLOW if "*" in config.allow_from else AccessDecision.DENY
+    return AccessDecision.PAIR if config.dm_policy == "pairing" else AccessDecision.DENY
 
 
-def _in_room(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> Verdict:
+def _in_room(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> AccessDecision:
     if config.group_policy == "disabled" or not origin.chat:
-        return Verdict.DENY
+        return AccessDecision.DENY
     room = config.listed(origin)
     is_admitted = room.enabled if room is not None else config.group_policy == "open"
     if not is_admitted:
-        return Verdict.DECLINE
+        return AccessDecision.DECLINE
     if not origin.sender:
-        return Verdict.LISTEN
+        return AccessDecision.LISTEN
     # Whom the room names itself, else whom the channel names, else everyone.
     if room is not None and "allow_from" in room.model_fields_set:
         allowed = room.allow_from
     else:
         allowed = config.group_allow_from or ("*",)
     if is_owner or "*" in allowed or _names(allowed, origin):
-        return Verdict.ALLOW
-    return Verdict.LISTEN
+        return AccessDecision.ALLOW
+    return AccessDecision.LISTEN
 
 
 def _names(entries: Iterable[str], origin: MessageOrigin) -> bool:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from bot.channel import Address, ChannelConfig, Inbound
 from bot.i18n import language_of
 from bot.identity import access, routing
-from bot.identity.access import Verdict
+from bot.identity.access import AccessDecision
 from bot.identity.message import Parsed, addressed, command_of, parse
 from bot.identity.policy import Generation, Policy
 from bot.identity.values import MANY, Activation, Books, Link, MessageOrigin, Place, Seat, Spot
@@ -42,7 +42,7 @@ class Conversation:
     zone: ZoneInfo
     settings: ChannelConfig
     activation: Activation
-    verdict: Verdict
+    verdict: AccessDecision
     is_paired: bool
     is_answered: bool
     is_addressed: bool
@@ -58,7 +58,9 @@ class Conversation:
     def is_admitted(self) -> bool:
         """True when whoever speaks may talk to the bot."""
         verdict = self.verdict
-        return verdict is Verdict.ALLOW or (verdict is Verdict.PAIR and self.is_paired)
+        return verdict is AccessDecision.ALLOW or (
+            verdict is AccessDecision.PAIR and self.is_paired
+        )
 
     @property
     def is_configured(self) -> bool:
@@ -132,7 +134,7 @@ def resolve(
     verdict = access.decide(section.config, known, is_owner=is_named)
     parsed = parse(inbound.text) if inbound is not None else None
     is_addressed = direct
-    if inbound is not None and not direct and verdict is Verdict.ALLOW:
+    if inbound is not None and not direct and verdict is AccessDecision.ALLOW:
         # Other bots have commands too ("/weather", "/help@another"): they need a mention.
         is_own = parsed is not None and parsed.name in policy.commands and not parsed.to
         wish = activation if parsed is None else "mention"
@@ -167,7 +169,7 @@ def resolve(
         settings=settings,
         activation=activation,
         verdict=verdict,
-        is_paired=verdict is Verdict.PAIR
+        is_paired=verdict is AccessDecision.PAIR
         and (origin.channel, origin.account, origin.sender) in books.paired,
         is_answered=permits(policy.config.send_policy, subject),
         is_addressed=is_addressed,

@@ -743,7 +743,7 @@ def everybody_is_ada(patch: pytest.MonkeyPatch) -> None:
 
 
 def groups_count_as_direct(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(access, "decide", lambda *_args, **_kwargs: access.Verdict.ALLOW)
+    patch.setattr(access, "decide", lambda *_args, **_kwargs: access.AccessDecision.ALLOW)
 
 
 def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from adapters.discord import DiscordConfig
 from bot.channel import Address, ChannelConfig, ChannelPlugin, Inbound
 from bot.identity import (
     MANY,
+    AccessDecision,
     Books,
     Conversation,
     Directory,
@@ -21,7 +22,6 @@ from bot.identity import (
     MessageOrigin,
     Parsed,
     Policy,
-    Verdict,
     resolve,
 )
 from bot.identity.view import folder_name
@@ -55,7 +55,7 @@ def resolved(inbound: Inbound, books: Books | None = None, **sections: object) -
 def test_a_stranger_in_a_direct_chat():
     found = resolved(replace(ADA, locale="zh-CN"))
     assert (found.key, found.person) == ("agent:main:memory:dm:ada", "memory:ada")
-    assert (found.verdict, found.is_admitted, found.is_owner) == (Verdict.PAIR, False, False)
+    assert (found.verdict, found.is_admitted, found.is_owner) == (AccessDecision.PAIR, False, False)
     assert (found.language, found.zone, found.is_addressed) == ("zh", UTC, True)
     space = f"people/{folder_name('memory:ada')}"
     assert (found.view.space, found.view.people) == (space, ("memory:ada",))

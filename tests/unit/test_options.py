@@ -31,7 +31,7 @@ from bot.config import (
     SendPolicyConfig,
 )
 from bot.context.budget import budget
-from bot.identity.access import Verdict, decide
+from bot.identity.access import AccessDecision, decide
 from bot.identity.view import Subject, allows, permits
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.testing import RecordingEngine
@@ -87,10 +87,10 @@ def test_a_rooms_own_option_takes_the_place_of_the_channels(option):
 @pytest.mark.parametrize("section", [ConsoleConfig, WebConfig])
 def test_the_configuration_decides_who_may_talk_at_the_terminal_and_on_the_page(section):
     inbound = Inbound("web", "default", "owner", "direct", "owner", "m1", "hello", 0)
-    assert decide(section(), inbound, is_owner=False) is Verdict.ALLOW
-    assert decide(section(dm_policy="disabled"), inbound, is_owner=False) is Verdict.DENY
+    assert decide(section(), inbound, is_owner=False) is AccessDecision.ALLOW
+    assert decide(section(dm_policy="disabled"), inbound, is_owner=False) is AccessDecision.DENY
     listed = section(dm_policy="allowlist", allow_from=("owner",))
-    assert decide(listed, inbound, is_owner=False) is Verdict.ALLOW
+    assert decide(listed, inbound, is_owner=False) is AccessDecision.ALLOW
 
 
 def subject(key: str = "agent:main:web:dm:ada") -> Subject:
