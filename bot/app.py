@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import structlog
 import tzlocal
 
-from bot import housekeeping, recovery
+from bot import housekeeping, id_migration, recovery
 from bot.agent.limits import LimitsResolver
 from bot.agent.live import LiveSessions
 from bot.agent.models import Model, Models
@@ -43,7 +43,6 @@ from bot.context import tokens
 from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
-from bot.gateway import digests
 from bot.gateway.admission import Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnCommits
@@ -137,7 +136,7 @@ class App:
         self._stack.enter_context(DataDirLock(folder))
         database = await open_database(folder, clock)
         self._stack.push_async_callback(database.close)
-        await digests.lengthen(database, config.workspace, config.session)
+        await id_migration.lengthen(database, config.workspace, config.session)
         mirror = Mirror(database, folder / TRANSCRIPTS)
         await mirror.start()
         self._stack.push_async_callback(mirror.stop)

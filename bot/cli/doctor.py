@@ -18,7 +18,7 @@ from bot.context import tokens
 from bot.context.budget import resolve
 from bot.delivery import outbox
 from bot.errors import ConfidantError, ModelError, ModelNotFound
-from bot.gateway.digests import short_folders
+from bot.id_migration import short_folders
 from bot.memory import embed
 from bot.sessions import inbox
 from bot.settings import Loaded

@@ -15,8 +15,8 @@ from typing import Any
 import apsw
 import pytest
 
+from bot import id_migration
 from bot.errors import StorageFull
-from bot.gateway import digests
 from bot.identity import routing
 from bot.identity.view import folder_name, room_name
 from bot.memory import folders
@@ -62,7 +62,9 @@ def rows(folder: Path, sql: str) -> list[tuple[Any, ...]]:
 def short_keys(folder: Path) -> set[str]:
     tables = ("sessions", "conversations", "reminders", "rooms", "inbox", "link_codes")
     found = {row[0] for table in tables for row in rows(folder, f"SELECT key FROM {table}")}
-    return {key for key in found if digests.lengthened(key) and digests._IN_KEY.search(key)}
+    return {
+        key for key in found if id_migration.lengthened(key) and id_migration._IN_KEY.search(key)
+    }
 
 
 async def ask(engine: Engine, words: str, **changes: Any) -> str:
@@ -100,7 +102,7 @@ async def test_everybody_finds_their_conversation_and_notes_again(old: Path):
         await engine.channel.wait_until(lambda _: bool(engine.sent_to(DEN)))
         assert "the room hears this" in str(model.requests[-1].messages)
     assert short_keys(old) == set()
-    folders = digests.short_folders(old / "workspace")
+    folders = id_migration.short_folders(old / "workspace")
     assert folders == [f"people/{SHARED}"]
     assert (space(old, "memory:Ada") / "MEMORY.md").read_text().endswith("red boat\n")
     den = space(old, room_name("memory", "default", DEN), "rooms")
@@ -180,7 +182,7 @@ async def test_a_kill_on_the_way_is_completed_by_the_next_start(
         await settled(engine)
         assert "red boat" in await ask(engine, "/memory show MEMORY.md", sender="Ada")
     assert short_keys(old) == set()
-    assert digests.short_folders(old / "workspace") == [f"people/{SHARED}"]
+    assert id_migration.short_folders(old / "workspace") == [f"people/{SHARED}"]
 
 
 async def test_a_disk_that_is_full_changes_no_key(old: Path, monkeypatch: pytest.MonkeyPatch):
@@ -260,7 +262,7 @@ async def test_everything_comes_back_when_only_files_are_left(old: Path):
 @pytest.mark.parametrize("id_", ["Ada", "users/Ada", "!Room:Server", "A.B", "@Ada"])
 def test_a_key_gets_the_digest_it_would_have_now(id_: str):
     short, long = routing.part(id_, 12), routing.part(id_)
-    ids = digests.ids_of([id_, "Eve", "plain"])
+    ids = id_migration.ids_of([id_, "Eve", "plain"])
     forms = (
         "agent:main:x:dm:{}",
         "agent:main:dm:x.{}",
@@ -270,17 +272,17 @@ def test_a_key_gets_the_digest_it_would_have_now(id_: str):
     )
     for form in forms:
         key = form.format(short, short)
-        assert digests.lengthened(key, ids) == form.format(long, long)
-        assert digests.lengthened(form.format(long, long), ids) == form.format(long, long)
-        assert digests.lengthened(key, digests.ids_of(["Eve"])) == key
+        assert id_migration.lengthened(key, ids) == form.format(long, long)
+        assert id_migration.lengthened(form.format(long, long), ids) == form.format(long, long)
+        assert id_migration.lengthened(key, id_migration.ids_of(["Eve"])) == key
 
 
 def test_what_a_session_knows_itself_comes_before_what_everybody_is_called():
     one, two = ONE_KEY
     key = f"agent:main:x:dm:{routing.part(one, 12)}"
-    everybody = digests.ids_of([one, two])
-    assert digests.lengthened(key, everybody) == key
-    assert digests.lengthened(key, digests.ids_of([two]), everybody) == (
+    everybody = id_migration.ids_of([one, two])
+    assert id_migration.lengthened(key, everybody) == key
+    assert id_migration.lengthened(key, id_migration.ids_of([two]), everybody) == (
         f"agent:main:x:dm:{routing.part(two)}"
     )
     assert routing.part(one) != routing.part(two)
