@@ -29,7 +29,7 @@ from bot.app import App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound
 from bot.clock import system_clock
 from bot.context.history import History
-from bot.gateway.commits import TurnCommits
+from bot.gateway.commits import TurnRecorder
 from bot.gateway.requests import Requests
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS
 from bot.sessions import compactions, store
@@ -59,8 +59,8 @@ TIMED: tuple[tuple[Any, str], ...] = (
     (Upkeep, "due"),
     (Upkeep, "begin_due"),
     (Requests, "_prune"),
-    (TurnCommits, "_used"),
-    (TurnCommits, "_notice"),
+    (TurnRecorder, "_used"),
+    (TurnRecorder, "_notice"),
     (History, "extend"),
     (UnitOfWork, "touch"),
     (store, "change"),

@@ -45,7 +45,7 @@ from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.gateway.admission import Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
-from bot.gateway.commits import TurnCommits
+from bot.gateway.commits import TurnRecorder
 from bot.gateway.feed import TranscriptFeed
 from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
@@ -293,7 +293,7 @@ class App:
         )
         turns = TurnRunner(
             requests=requests,
-            commits=TurnCommits(committer, upkeep, self.channels, clock),
+            commits=TurnRecorder(committer, upkeep, self.channels, clock),
             toolbox=toolbox,
             channels=self.channels,
             running=running,

@@ -217,7 +217,7 @@ class Delivery:
             )
 
         told = await insist(self._database, tell)
-        self._is_parked(letter, "refused")
+        self._report_parked(letter, "refused")
         self.post([told])
         await self._count_unsent()
 
@@ -227,10 +227,10 @@ class Delivery:
             self._database, lambda tx: outbox.park(tx, letter.id, reason, now, again=again)
         )
         if not letter.parked:
-            self._is_parked(letter, "again")
+            self._report_parked(letter, "again")
         await self._count_unsent()
 
-    def _is_parked(self, letter: outbox.Letter, result: str) -> None:
+    def _report_parked(self, letter: outbox.Letter, result: str) -> None:
         channel = letter.address.channel
         log.warning("delivery.parked", channel=channel, letter=letter.id, result=result)
         self._metrics.parked.labels(channel, result).inc()

@@ -1,1 +1,1 @@
-"""From a message to its turn: store, dedupe, access, routing, lanes."""
+"""From a message to its turn: admission, storing, lanes, running and recording turns."""

@@ -19,7 +19,7 @@ from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import ModelError
 from bot.gateway import media
-from bot.gateway.requests import Asked
+from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.messages import Message
 from bot.sessions import artifacts, forgetting, inbox, store
@@ -49,7 +49,7 @@ class Answer:
     notice: str = ""
 
 
-class TurnCommits:
+class TurnRecorder:
     """Stores turns with what they say, and begins what is due for their conversation then."""
 
     def __init__(
@@ -63,20 +63,20 @@ class TurnCommits:
     async def commit(
         self,
         rows: Sequence[QueuedMessage],
-        asked: Asked,
+        prepared: PreparedRequest,
         result: TurnResult,
         answer: Answer,
         shown_as: str,
     ) -> None:
         """Store a turn and what it says; `shown_as` is the id its reply was shown under."""
         now = self._clock()
-        live, limits, inbound = asked.active.live, asked.active.limits, rows[-1].inbound
+        live, limits, inbound = prepared.active.live, prepared.active.limits, rows[-1].inbound
         usage = result.usage
-        spoken = provenance.spoken_by_bot(result.messages, asked.request.context.memory)
+        spoken = provenance.spoken_by_bot(result.messages, prepared.request.context.memory)
         # What was reported counts only for what the next request will carry too.
-        is_same = asked.version == live.history.version and not result.was_cut
+        is_same = prepared.version == live.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
-        used = self._used(asked, spoken, reported)
+        used = self._used(prepared, spoken, reported)
         counted = store.Counted(
             input_tokens=usage.input_tokens + usage.cache_write_tokens,
             cached_tokens=usage.cache_read_tokens,
@@ -91,14 +91,14 @@ class TurnCommits:
         news += _replies(spoken[len(rows) :], answer)
         if answer.notice:
             news.append(NewEntry("notice", "assistant", answer.notice))
-        due = self._upkeep.due(asked.active, used)
-        notice = self._notice(asked, due.notice, used, spoken) if due.notice else None
-        language = asked.request.language
+        due = self._upkeep.due(prepared.active, used)
+        notice = self._notice(prepared, due.notice, used, spoken) if due.notice else None
+        language = prepared.request.language
         below = footer(language, usage, used, limits) if live.session.usage else ""
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session]:
             ids = unit.append(live.session.id, news, counted)
-            _forget_again(unit, live.session, asked.request.context, ids)
+            _forget_again(unit, live.session, prepared.request.context, ids)
             if answer.letter:
                 unit.say(
                     inbound.address,
@@ -123,7 +123,7 @@ class TurnCommits:
             store.change(
                 unit.tx,
                 live.session.id,
-                sender=asked.active.conversation.sender_after(live.session.sender),
+                sender=prepared.active.conversation.sender_after(live.session.sender),
                 locale=inbound.locale,
                 parent=inbound.parent,
                 server=inbound.server,
@@ -140,41 +140,41 @@ class TurnCommits:
         live.unsaved.clear()
         live.called_at = now
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
-        is_same = asked.version == live.history.version
+        is_same = prepared.version == live.history.version
         live.history.extend(lines, reported if is_same else 0)
         self._upkeep.sessions.live.settle(live)
-        self._upkeep.begin_due(asked.active, due)
+        self._upkeep.begin_due(prepared.active, due)
 
     def _notice(
-        self, asked: Asked, level: int, used: int, said: Sequence[Message]
+        self, prepared: PreparedRequest, level: int, used: int, said: Sequence[Message]
     ) -> notices.Notice:
         """What is told about how full the conversation is, once for each level."""
-        channel = self._channels.get(asked.active.conversation.address.channel)
-        view = name_of(asked.request.context.view)
+        channel = self._channels.get(prepared.active.conversation.address.channel)
+        view = name_of(prepared.request.context.view)
         return notices.notice(
-            report_of(asked.active, view, Fill(used, asked.fill.fixed), said),
-            asked.request.language,
+            report_of(prepared.active, view, Fill(used, prepared.fill.fixed), said),
+            prepared.request.language,
             level=level,
             buttons=channel is not None and channel.capabilities.buttons,
-            remembers=bool(asked.request.context.view.space),
+            remembers=bool(prepared.request.context.view.space),
         )
 
-    def _used(self, asked: Asked, spoken: Sequence[Message], reported: int) -> int:
+    def _used(self, prepared: PreparedRequest, spoken: Sequence[Message], reported: int) -> int:
         """How many tokens the window holds after a turn; what the service reports is learned."""
-        limits = asked.active.limits
+        limits = prepared.active.limits
         weight = sum(size_of(message, limits.count) for message in spoken)
         if not reported:
-            return asked.active.fill().used + round(weight * limits.factor)
-        estimated = asked.fill.fixed + asked.active.live.history.estimated + weight
+            return prepared.active.fill().used + round(weight * limits.factor)
+        estimated = prepared.fill.fixed + prepared.active.live.history.estimated + weight
         self._upkeep.sessions.limits.learn(limits.name, estimated, reported)
         return reported
 
 
-def answer_of(result: TurnResult, asked: Asked) -> Answer:
+def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
     """What a turn's result tells."""
-    language, model = asked.request.language, asked.active.limits.name
-    stored = replies.confirmation(language, asked.request.context.memory.written)
-    unseen = media.told(asked.unseen, language)
+    language, model = prepared.request.language, prepared.active.limits.name
+    stored = replies.confirmation(language, prepared.request.context.memory.written)
+    unseen = media.told(prepared.unseen, language)
     reply = replies.without_ticks(result.reply)
     notice = ""
     if result.error is not None:
@@ -192,7 +192,7 @@ def answer_of(result: TurnResult, asked: Asked) -> Answer:
     return Answer(letter, stored, notice)
 
 
-def read(message: Message) -> str:
+def display_text(message: Message) -> str:
     """A message as a person reads it."""
     if message.role == "user":
         return message.text
@@ -211,7 +211,7 @@ def _forget_again(
 
 def _replies(said: Sequence[Message], answer: Answer) -> list[NewEntry]:
     """The entries of what the model said, the last of its words with what confirms them."""
-    texts = [read(message) for message in said]
+    texts = [display_text(message) for message in said]
     spoken = [number for number, message in enumerate(said) if message.role == "assistant"]
     if answer.stored and spoken:
         last = spoken[-1]

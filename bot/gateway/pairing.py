@@ -56,14 +56,14 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PairingReply:
     """What a message from an unlisted person comes to: approved, a new code, or silence."""
 
     approved: bool
     code: str = ""
 
 
-def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> Asked:
+def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> PairingReply:
     """Look a sender up; hand out `code` to whoever is unknown and has none that is valid."""
     who = (inbound.channel, inbound.account, inbound.sender)
     rows = tx.execute(
@@ -74,10 +74,10 @@ def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> Asked:
     given = 1
     for state, asked_at, before in rows:
         if state == "approved":
-            return Asked(approved=True)
+            return PairingReply(approved=True)
         if _valid(asked_at, now):
             if state == "pending" or before >= MAX_CODES:
-                return Asked(approved=False)
+                return PairingReply(approved=False)
             given = before + 1
     _make_room(tx, *who[:2], now)
     tx.execute(
@@ -89,7 +89,7 @@ def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> Asked:
         "given = excluded.given",
         (*who, code, inbound.sender_name, inbound.locale, inbound.chat, inbound.thread, now, given),
     )
-    return Asked(approved=False, code=code)
+    return PairingReply(approved=False, code=code)
 
 
 def _make_room(tx: Transaction, channel: str, account: str, now: int) -> None:

@@ -33,7 +33,7 @@ RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PreparedRequest:
     """A turn's request, and how full the conversation is that it was made from.
 
     `version` is the history's: what the model reports is about that one. `unseen` are
@@ -48,7 +48,7 @@ class Asked:
     unseen: Sequence[tuple[Media, str]] = ()
 
     @property
-    def is_over(self) -> bool:
+    def exceeds_window(self) -> bool:
         """True when it does not fit into the window."""
         return self.fill.used + self.arriving > self.active.shares.hard
 
@@ -75,7 +75,7 @@ class Requests:
         self._upkeep = upkeep
         self._clock = clock
 
-    async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> Asked:
+    async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> PreparedRequest:
         """The request for messages of one session, all answered together."""
         active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)
         agent, limits, live = self._config.agent, active.limits, active.live
@@ -124,16 +124,18 @@ class Requests:
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
         )
         unseen = [file for came in contents for file in came.unseen]
-        return Asked(active, request, fill, arriving, live.history.version, unseen)
+        return PreparedRequest(active, request, fill, arriving, live.history.version, unseen)
 
-    async def roomier(self, asked: Asked, messages: tuple[Message, ...]) -> Asked | None:
+    async def after_compaction(
+        self, prepared: PreparedRequest, messages: tuple[Message, ...]
+    ) -> PreparedRequest | None:
         """The same once its conversation was compacted; None when that made no room."""
-        if not await self._upkeep.compact_now(asked.active):
+        if not await self._upkeep.compact_now(prepared.active):
             return None
-        active = await self._upkeep.sessions.now(asked.active)
+        active = await self._upkeep.sessions.now(prepared.active)
         history, fill = active.live.history, active.fill()
         request = replace(
-            asked.request,
+            prepared.request,
             history=history.messages,
             messages=messages,
             max_tokens=active.shares.output,
@@ -141,7 +143,7 @@ class Requests:
             room=active.shares.hard,
         )
         version = history.version
-        return replace(asked, active=active, request=request, fill=fill, version=version)
+        return replace(prepared, active=active, request=request, fill=fill, version=version)
 
     def _prune(self, active: ActiveSession, used: int) -> bool:
         """Shorten old tool results, where that may be done in a request of so many tokens.

@@ -15,8 +15,8 @@ from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
 from bot.channel import Address, Channel, Drafts, Typing
 from bot.errors import ModelTooLarge, WindowTooSmall
 from bot.gateway.attempts import Attempts
-from bot.gateway.commits import TurnCommits, answer_of, read
-from bot.gateway.requests import Asked, Requests
+from bot.gateway.commits import TurnRecorder, answer_of, display_text
+from bot.gateway.requests import PreparedRequest, Requests
 from bot.memory.notes import Notes
 from bot.metrics import Metrics
 from bot.sessions.inbox import QueuedMessage
@@ -32,7 +32,7 @@ class TurnRunner:
         self,
         *,
         requests: Requests,
-        commits: TurnCommits,
+        commits: TurnRecorder,
         toolbox: Toolbox,
         channels: Mapping[str, Channel],
         running: RunningTurns,
@@ -53,60 +53,63 @@ class TurnRunner:
         """Answer these messages, all of one session, with one reply."""
         started = time.perf_counter()
         conversation = rows[-1].conversation
-        presence = Presence(
+        preview = ReplyPreview(
             self._channels.get(conversation.address.channel),
             conversation.address,
             str(rows[0].id),
             streams=conversation.settings.streaming,
         )
         async with self._notes.watching(conversation.view) as watch:
-            async with presence:
+            async with preview:
                 async with self._attempts.preparing(rows):
-                    asked = await self._requests.of(rows, watch)
+                    prepared = await self._requests.of(rows, watch)
                 with self._metrics.running.track_inprogress():
-                    asked, result = await self._answered(key, asked, presence)
-            answer = answer_of(result, asked)
-            await self._commits.commit(rows, asked, result, answer, presence.draft)
+                    prepared, result = await self._answered(key, prepared, preview)
+            answer = answer_of(result, prepared)
+            await self._commits.commit(rows, prepared, result, answer, preview.draft)
             if not answer.letter:
-                await presence.clear()
+                await preview.clear()
         end = type(result.error).__name__ if result.error else result.stop
         self._metrics.turns.labels("stopped" if result.stopped else end).inc()
         self._metrics.turn_seconds.observe(time.perf_counter() - started)
 
     async def _answered(
-        self, key: str, asked: Asked, presence: Presence
-    ) -> tuple[Asked, TurnResult]:
-        """The turn's result, and what was asked in the end.
+        self, key: str, prepared: PreparedRequest, preview: ReplyPreview
+    ) -> tuple[PreparedRequest, TurnResult]:
+        """The turn's result, and what was sent in the end.
 
         When the window overflows, room is made once and it goes on.
         """
-        if asked.active.limits.window.is_too_small:
-            return asked, TurnResult(asked.request.messages, "", error=WindowTooSmall())
-        if asked.is_over:
-            asked = await self._requests.roomier(asked, asked.request.messages) or asked
-        result = await self._turn(key, asked.request, presence)
+        if prepared.active.limits.window.is_too_small:
+            return prepared, TurnResult(prepared.request.messages, "", error=WindowTooSmall())
+        if prepared.exceeds_window:
+            prepared = (
+                await self._requests.after_compaction(prepared, prepared.request.messages)
+                or prepared
+            )
+        result = await self._turn(key, prepared.request, preview)
         if not isinstance(result.error, ModelTooLarge):
-            return asked, result
+            return prepared, result
         # What tools have done is done: go on after their results. Half a reply is begun anew.
         last = max(n for n, message in enumerate(result.messages) if message.role == "user")
         messages = result.messages[: last + 1]
-        roomier = await self._requests.roomier(asked, messages)
-        if roomier is None:
-            return asked, result
-        again = await self._turn(key, roomier.request, presence)
-        came = messages[len(asked.request.messages) :]
-        said = [read(message) for message in came if message.role == "assistant"]
+        smaller = await self._requests.after_compaction(prepared, messages)
+        if smaller is None:
+            return prepared, result
+        again = await self._turn(key, smaller.request, preview)
+        came = messages[len(prepared.request.messages) :]
+        said = [display_text(message) for message in came if message.role == "assistant"]
         reply = "\n\n".join(part for part in (*said, again.reply) if part)
         silent, usage = again.silent and not reply, result.usage + again.usage
-        return roomier, replace(again, reply=reply, silent=silent, usage=usage)
+        return smaller, replace(again, reply=reply, silent=silent, usage=usage)
 
-    async def _turn(self, key: str, request: TurnRequest, presence: Presence) -> TurnResult:
-        turn = Turn(request, self._toolbox, presence.show if presence.shows_text else None)
+    async def _turn(self, key: str, request: TurnRequest, preview: ReplyPreview) -> TurnResult:
+        turn = Turn(request, self._toolbox, preview.show if preview.shows_text else None)
         with self._running.running(key, turn):
             return await turn.run()
 
 
-class Presence:
+class ReplyPreview:
     """Shows life for the length of an `async with`. Failures stay inside the channel."""
 
     def __init__(
