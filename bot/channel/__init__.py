@@ -24,7 +24,7 @@ from bot.channel.config import (
     check_patterns,
     reveal,
 )
-from bot.channel.seams import (
+from bot.channel.protocols import (
     Activities,
     Admins,
     Channel,

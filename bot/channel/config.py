@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from bot.channel.seams import Channel
+from bot.channel.protocols import Channel
 
 AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 
