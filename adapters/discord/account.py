@@ -26,7 +26,7 @@ from adapters.discord.sdk import discord
 from adapters.discord.send import Sender
 from bot.channel import Address, Command, Engine, Health
 from bot.channel.kit.intake import Intake
-from bot.channel.kit.shapes import Json, child, label, mapping, text
+from bot.channel.kit.json_access import Json, child, label, mapping, text
 from bot.channel.kit.supervisor import Backoff, Supervisor
 from bot.errors import StorageError
 

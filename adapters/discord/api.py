@@ -17,7 +17,7 @@ from yarl import URL
 from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
 from bot.channel import Attachment
 from bot.channel.kit.client import Proxy, proxy_for
-from bot.channel.kit.shapes import integer, mapping, text
+from bot.channel.kit.json_access import integer, mapping, text
 
 CONNECT_TIMEOUT = 10.0  # seconds
 READ_TIMEOUT = 15.0  # seconds without a byte from the server

@@ -11,7 +11,7 @@ from adapters.discord.api import Rest, new_session, reason
 from adapters.discord.ids import identity
 from adapters.discord.sdk import discord
 from bot.channel import Finding, reveal
-from bot.channel.kit.shapes import children, integer, label, mapping, text
+from bot.channel.kit.json_access import children, integer, label, mapping, text
 
 _CONTENT = (1 << 18) | (1 << 19)  # flags of an application that may read what messages say
 _PORTAL = "https://discord.com/developers/applications"

@@ -13,7 +13,7 @@ from adapters.discord.api import Rest, reason
 from adapters.discord.ids import identity
 from adapters.discord.sdk import discord
 from bot.channel.kit.drafts import Draft, Drafts
-from bot.channel.kit.shapes import Json, mapping
+from bot.channel.kit.json_access import Json, mapping
 from bot.channel.kit.text import first_units, units
 
 # Stands at the end of a reply that is being written. A message of the bot's that still ends so

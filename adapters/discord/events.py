@@ -15,7 +15,7 @@ from adapters.discord.presses import Interaction, interaction_of
 from adapters.discord.replies import Replies
 from bot.channel import Inbound
 from bot.channel.kit.drafts import Drafts
-from bot.channel.kit.shapes import Json, integer
+from bot.channel.kit.json_access import Json, integer
 from bot.channel.kit.supervisor import Stopped, Supervisor
 
 _log = structlog.get_logger()

@@ -15,7 +15,7 @@ from yarl import URL
 from adapters.discord import PUBLIC_GATEWAY
 from adapters.discord.api import Rest
 from adapters.discord.sdk import DiscordWebSocket, ReconnectWebSocket, discord
-from bot.channel.kit.shapes import Json, mapping
+from bot.channel.kit.json_access import Json, mapping
 
 CONNECT_TIMEOUT = 60.0  # seconds until a connection has said hello and was answered
 

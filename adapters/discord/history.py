@@ -18,7 +18,7 @@ from adapters.discord.sdk import discord
 from bot.channel import Inbound
 from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, listens, newest_chats
-from bot.channel.kit.shapes import Json, child, children, mapping, text
+from bot.channel.kit.json_access import Json, child, children, mapping, text
 from bot.channel.kit.supervisor import Supervisor
 
 PAGE = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import cast
 
-from bot.channel.kit.shapes import Json
+from bot.channel.kit.json_access import Json
 
 EPOCH = 1_420_070_400_000  # ms; where Discord's ids and times begin
 MAX_DIGITS = 20  # of an id: they are numbers of 64 bits

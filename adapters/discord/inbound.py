@@ -14,7 +14,7 @@ from typing import Final, Literal
 from adapters.discord.ids import identity, ids, moment, sent_at
 from adapters.discord.places import Room
 from bot.channel import Foreign, Inbound, Media, ReplyTo
-from bot.channel.kit.shapes import (
+from bot.channel.kit.json_access import (
     Json,
     child,
     children,

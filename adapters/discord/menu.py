@@ -10,7 +10,7 @@ import structlog
 from adapters.discord.api import Rest
 from adapters.discord.presses import OPTION
 from bot.channel import Command
-from bot.channel.kit.shapes import Json, child, children, integer, mapping, text
+from bot.channel.kit.json_access import Json, child, children, integer, mapping, text
 
 MAX_COMMANDS = 100  # Discord's limits
 MAX_DESCRIPTION = 100

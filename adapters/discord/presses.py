@@ -9,7 +9,7 @@ from adapters.discord.ids import identity, is_id, sent_at
 from adapters.discord.inbound import CHANNEL, Identity, name_of
 from adapters.discord.places import DM, Place, place_of
 from bot.channel import Inbound
-from bot.channel.kit.shapes import Json, child, children, integer, mapping, text
+from bot.channel.kit.json_access import Json, child, children, integer, mapping, text
 
 EVENT: Final = "INTERACTION_CREATE"
 OPTION = "text"  # the one option of a command, for all that is typed after its name

@@ -14,7 +14,7 @@ from adapters.discord.api import Rest, reason
 from adapters.discord.presses import Interaction
 from adapters.discord.sdk import discord
 from bot.channel import Piece
-from bot.channel.kit.shapes import Json
+from bot.channel.kit.json_access import Json
 
 REMEMBERED = 1024  # interactions and pressed messages kept in mind
 ACK_WAIT = 5.0  # seconds an answer waits for the acknowledgement before it

@@ -19,8 +19,8 @@ from adapters.discord.replies import Replies, Waiting
 from adapters.discord.sdk import discord
 from bot.channel import Attachment, Button, Outbound, Piece
 from bot.channel.kit.drafts import Draft, Drafts
+from bot.channel.kit.json_access import Json, is_blank, mapping
 from bot.channel.kit.pieces import numbered
-from bot.channel.kit.shapes import Json, is_blank, mapping
 from bot.channel.kit.text import pieces as cut
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 

@@ -13,7 +13,7 @@ from adapters.nextcloud_talk import Seat
 from adapters.nextcloud_talk.signing import new_random, sign
 from bot.channel import reveal
 from bot.channel.kit.client import read
-from bot.channel.kit.shapes import Json, child, mapping, parse_json
+from bot.channel.kit.json_access import Json, child, mapping, parse_json
 
 SEND_TIMEOUT = 20.0  # seconds until a server answers
 CONNECT_TIMEOUT = 10.0  # seconds

@@ -13,7 +13,7 @@ from adapters.nextcloud_talk.signing import new_random, sign
 from adapters.nextcloud_talk.webhook import BACKEND_HEADER, RANDOM_HEADER, SIGNATURE_HEADER
 from bot.channel import Finding, reveal
 from bot.channel.kit.client import TooLarge
-from bot.channel.kit.shapes import child, mapping, number, text
+from bot.channel.kit.json_access import child, mapping, number, text
 
 SECRET_LENGTHS = range(40, 129)  # characters, a rule of Talk's
 MOST_ROOMS = 3  # to try the bot in: Talk slows down whoever is refused often

@@ -18,7 +18,7 @@ from adapters.nextcloud_talk.record import OVERLAP, Entry, Missed
 from adapters.nextcloud_talk.rooms import Rooms
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.intake import MAX_AGE
-from bot.channel.kit.shapes import mapping, number
+from bot.channel.kit.json_access import mapping, number
 from bot.channel.kit.supervisor import Supervisor
 
 MAX_PAGES = 20  # of one room, before only the newest is looked at

@@ -15,7 +15,7 @@ from typing import Literal
 
 from adapters.nextcloud_talk.rich import files, is_shared_object, parts, render
 from bot.channel import Inbound, ReplyTo
-from bot.channel.kit.shapes import (
+from bot.channel.kit.json_access import (
     Json,
     child,
     identifier,

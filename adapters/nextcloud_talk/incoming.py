@@ -30,7 +30,7 @@ from adapters.nextcloud_talk.rooms import DIRECT, Rooms
 from adapters.nextcloud_talk.share import Sharer
 from bot.channel import Address, ChannelConfig, Health, Inbound
 from bot.channel.kit.intake import Intake, listens, newest_chats
-from bot.channel.kit.shapes import number
+from bot.channel.kit.json_access import number
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import StorageError
 

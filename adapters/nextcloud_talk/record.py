@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from adapters.nextcloud_talk.inbound import Identity, Ignored, Membership, normalise
 from bot.channel import Inbound
 from bot.channel.kit.intake import MAX_MISSED
-from bot.channel.kit.shapes import Json, child, identifier, mapping, number, text
+from bot.channel.kit.json_access import Json, child, identifier, mapping, number, text
 
 # Talk's calls do not come in order, so what was said shortly before the newest message that was
 # stored may not have arrived.

@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from bot.channel import Foreign, ForeignKind, Media
-from bot.channel.kit.shapes import MAX_LABEL, Json, child, identifier, label, number, text
+from bot.channel.kit.json_access import MAX_LABEL, Json, child, identifier, label, number, text
 
 MAX_FILES = 20  # of one message
 MAX_LINK = 2000  # characters

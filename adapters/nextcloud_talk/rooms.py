@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import TalkApi, Unreachable
 from bot.channel.kit.client import TooLarge
-from bot.channel.kit.shapes import mapping, number
+from bot.channel.kit.json_access import mapping, number
 
 PATIENCE = 1.5  # seconds for an answer; Talk itself waits 5 for ours
 KEPT = 600.0  # seconds an answer counts

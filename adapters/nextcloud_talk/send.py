@@ -15,8 +15,8 @@ from adapters.nextcloud_talk.share import Sharer
 from bot.channel import Address, Outbound, Piece
 from bot.channel.kit import client
 from bot.channel.kit.client import TooLarge
+from bot.channel.kit.json_access import Json, is_blank, mapping, storable
 from bot.channel.kit.pieces import numbered
-from bot.channel.kit.shapes import Json, is_blank, mapping, storable
 from bot.channel.kit.text import pieces as cut
 from bot.channel.kit.text import seen
 from bot.errors import ChannelError, SendRefused, SendTransient

@@ -11,7 +11,7 @@ from cachetools import LRUCache
 from adapters.nextcloud_talk.api import Answer, TalkApi, Unreachable, escaped
 from bot.channel import Attachment
 from bot.channel.kit.client import TooLarge, failure
-from bot.channel.kit.shapes import child, label, mapping, parse_json, text
+from bot.channel.kit.json_access import child, label, mapping, parse_json, text
 from bot.errors import SendRefused, SendTransient
 
 FOLDER = "Confidant"  # in the API user's files

@@ -21,7 +21,7 @@ from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
 from bot.channel.kit.client import proxy_for
-from bot.channel.kit.shapes import Json, parse_json
+from bot.channel.kit.json_access import Json, parse_json
 
 # At debug level the SDK logs addresses with the token in them, and whole messages.
 logging.getLogger("telegram").setLevel(logging.INFO)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from bot.channel import Foreign, ForeignKind, Media, ReplyTo
-from bot.channel.kit.shapes import Json, child, children, integer, label, text
+from bot.channel.kit.json_access import Json, child, children, integer, label, text
 
 MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_OPTIONS = 30  # of a poll or a checklist

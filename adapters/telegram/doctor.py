@@ -11,7 +11,7 @@ from telegram.error import ChatMigrated, InvalidToken, TelegramError
 from adapters.telegram import TelegramConfig, webhook_url
 from adapters.telegram.api import LeanBot, new_session, reason, redact
 from bot.channel import Finding, reveal
-from bot.channel.kit.shapes import integer, label, mapping, text
+from bot.channel.kit.json_access import integer, label, mapping, text
 
 PRIVACY = (
     "To let it read along: in @BotFather, /setprivacy, choose the bot, Disable; then take the bot "

@@ -23,7 +23,7 @@ from adapters.telegram.render import LIMIT, pieces
 from adapters.telegram.send import Allowance, chat_id, failure, place_of
 from bot.channel import Address, Engine, Inbound
 from bot.channel.kit.drafts import Draft, Drafts
-from bot.channel.kit.shapes import integer, mapping
+from bot.channel.kit.json_access import integer, mapping
 from bot.errors import SendLater, StorageError
 
 MARK = " ▍"  # ends a reply in a group that is being written

@@ -11,7 +11,7 @@ from adapters.telegram.api import AiohttpRequest, LeanBot
 from adapters.telegram.send import failure
 from bot.channel import Media
 from bot.channel.kit.client import download
-from bot.channel.kit.shapes import integer, mapping, text
+from bot.channel.kit.json_access import integer, mapping, text
 from bot.errors import SendRefused
 
 MAX_DOWNLOAD = 20_000_000  # bytes; Telegram's limit for bots

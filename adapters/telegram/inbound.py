@@ -19,7 +19,7 @@ from adapters.telegram.content import (
 )
 from adapters.telegram.mentions import addressed, addressee, own_command
 from bot.channel import ChatType, Foreign, Inbound, Media
-from bot.channel.kit.shapes import Json, child, integer, label, mapping, text
+from bot.channel.kit.json_access import Json, child, integer, label, mapping, text
 
 CHANNEL = "telegram"
 MESSAGES = ("message", "edited_message", "channel_post", "edited_channel_post")

@@ -30,8 +30,8 @@ from adapters.telegram.inbound import (
 from adapters.telegram.presses import Presses
 from bot.channel import Address, Inbound
 from bot.channel.kit import reassembly
+from bot.channel.kit.json_access import mapping
 from bot.channel.kit.reassembly import Part, Patience, Reassembly, put
-from bot.channel.kit.shapes import mapping
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import StorageError
 

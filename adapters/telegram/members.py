@@ -13,7 +13,7 @@ from telegram.error import TelegramError
 from adapters.telegram.api import Json, reason
 from adapters.telegram.send import chat_id
 from bot.channel import Address
-from bot.channel.kit.shapes import mapping, text
+from bot.channel.kit.json_access import mapping, text
 
 KEPT = 300.0  # seconds an answer counts
 REMEMBERED = 4096  # answers

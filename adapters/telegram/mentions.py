@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bot.channel.kit.shapes import Json, child, children, integer, storable, text
+from bot.channel.kit.json_access import Json, child, children, integer, storable, text
 
 MAX_ENTITIES = 100  # of one message; Telegram's own limit
 

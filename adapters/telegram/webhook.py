@@ -13,7 +13,7 @@ from adapters.telegram import webhook_url
 from adapters.telegram.account import Account
 from adapters.telegram.inbound import ALLOWED_UPDATES
 from bot.channel import Health, reveal
-from bot.channel.kit.shapes import parse_json
+from bot.channel.kit.json_access import parse_json
 from bot.channel.kit.webhook import WebhookServer
 from bot.errors import StorageError
 

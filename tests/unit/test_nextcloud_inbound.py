@@ -18,7 +18,7 @@ from adapters.nextcloud_talk.inbound import (
 )
 from adapters.nextcloud_talk.rich import MAX_FILES, file_ref, render
 from bot.channel import Address, Foreign, Inbound, Media, ReplyTo
-from bot.channel.kit.shapes import parse_json
+from bot.channel.kit.json_access import parse_json
 from tests.fakes.nextcloud import payload, shared
 
 NOW = 1_795_262_400_000

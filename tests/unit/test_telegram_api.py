@@ -8,7 +8,7 @@ from yarl import URL
 
 from adapters.telegram.api import AiohttpRequest, LeanBot, new_session
 from bot.channel.kit.client import proxy_for
-from bot.channel.kit.shapes import parse_json
+from bot.channel.kit.json_access import parse_json
 
 TOKEN = "123456:AAbbccddeeffgghhiijjkkllmmnn"
 

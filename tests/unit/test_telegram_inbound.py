@@ -15,7 +15,7 @@ from adapters.telegram.inbound import (
     update_id,
 )
 from bot.channel import Foreign, Inbound, Media, ReplyTo
-from bot.channel.kit.shapes import MAX_LABEL
+from bot.channel.kit.json_access import MAX_LABEL
 
 ME = Identity(99, "confidant_bot")
 ADA = {"id": 7, "is_bot": False, "first_name": "Ada", "last_name": "L", "language_code": "de"}

@@ -1,7 +1,7 @@
 """What every adapter needs, once: an adapter is then its platform's peculiarities and nothing else.
 
 What comes in: `supervisor` runs an account and stores until stored, `intake` keeps a chat's order,
-`shapes` reads a platform's JSON, `reassembly` puts together what a platform brings in parts,
+`json_access` reads a platform's JSON, `reassembly` puts together what a platform brings in parts,
 `webhook` serves calls. What goes out: `text` measures and cuts, `markdown` parses, `pieces` are
 what a text is sent as, `drafts` shows a reply that is being written, `client` calls a platform.
 Each is a module of its own, so that nobody pays for importing what they do not use.
