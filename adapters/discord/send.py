@@ -21,7 +21,7 @@ from bot.channel import Attachment, Button, Outbound, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json, is_blank, mapping
 from bot.channel.kit.pieces import numbered
-from bot.channel.kit.text import pieces as cut
+from bot.channel.kit.text import split
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
 REMEMBERED = 1024  # direct chats, texts sent there, and reactions
@@ -251,7 +251,7 @@ def messages(outbound: Outbound) -> list[Piece]:
             size = 0
         groups[-1].append(file)
         size += len(file.data)
-    chunks = cut(outbound.text, LIMIT, "utf16")
+    chunks = split(outbound.text, LIMIT, "utf16")
     words = ["" if is_blank(chunk) else rendered(chunk) for chunk in chunks] or [""]
     made = [Piece(outbound, each) for each in words]
     made[-1] = replace(made[-1], attachments=tuple(groups[0]))

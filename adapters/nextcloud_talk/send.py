@@ -17,8 +17,7 @@ from bot.channel.kit import client
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.json_access import Json, is_blank, mapping, storable
 from bot.channel.kit.pieces import numbered
-from bot.channel.kit.text import pieces as cut
-from bot.channel.kit.text import seen
+from bot.channel.kit.text import seen, split
 from bot.errors import ChannelError, SendRefused, SendTransient
 
 LIMIT = 32_000  # characters of one message
@@ -143,7 +142,7 @@ def messages(outbound: Outbound) -> list[Piece]:
     Raises:
         SendRefused: there is nothing to show.
     """
-    chunks = (chunk for chunk in cut(outbound.text, LIMIT) if not is_blank(chunk))
+    chunks = (chunk for chunk in split(outbound.text, LIMIT) if not is_blank(chunk))
     words = [Piece(outbound, harmless(chunk)) for chunk in chunks]
     files = [Piece(outbound, "", attachments=(file,)) for file in outbound.attachments]
     return numbered([*words, *files])

@@ -19,7 +19,7 @@ from telegram.error import BadRequest, Forbidden, InvalidToken, RetryAfter, Tele
 
 from adapters.telegram.api import Json, reason
 from adapters.telegram.inbound import CHANNEL
-from adapters.telegram.render import LIMIT, pieces
+from adapters.telegram.render import LIMIT, formatted
 from adapters.telegram.send import Allowance, chat_id, failure, place_of
 from bot.channel import Address, Engine, Inbound
 from bot.channel.kit.drafts import Draft, Drafts
@@ -119,7 +119,7 @@ class TelegramDrafts(Drafts[Address]):
         return rest
 
     async def _put(self, draft: Draft[Address], text: str, *, is_private: bool) -> None:
-        shown = pieces(text, LIMIT - len(MARK))
+        shown = formatted(text, LIMIT - len(MARK))
         if not shown:
             return
         parameters = place_of(draft.place)

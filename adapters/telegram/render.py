@@ -16,8 +16,7 @@ import structlog
 
 from bot.channel import Attachment, Outbound, Piece
 from bot.channel.kit.pieces import numbered
-from bot.channel.kit.text import has_ink, parser, spans, table, units
-from bot.channel.kit.text import pieces as cut
+from bot.channel.kit.text import has_ink, parser, spans, split, table, units
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -64,7 +63,7 @@ def messages(outbound: Outbound) -> list[Piece]:
     Raises:
         SendRefused: there is nothing to show.
     """
-    chunks = [pieces(chunk) for chunk in cut(outbound.text, LIMIT, "utf16")]
+    chunks = [formatted(chunk) for chunk in split(outbound.text, LIMIT, "utf16")]
     made = [Piece(outbound, words.html, words.plain) for chunk in chunks for words in chunk]
     files = [(file,) for file in outbound.attachments if _fits(file)]
     if files and chunks and len(chunks[-1]) == 1 and units(made[-1].plain) <= MAX_CAPTION:
@@ -79,7 +78,7 @@ def _fits(file: Attachment) -> bool:
     return False
 
 
-def pieces(markdown: str, limit: int = LIMIT) -> list[Words]:
+def formatted(markdown: str, limit: int = LIMIT) -> list[Words]:
     """The messages a Markdown text becomes, in order; none when it has nothing to show.
 
     Args:

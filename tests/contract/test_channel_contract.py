@@ -84,7 +84,7 @@ async def test_a_long_reply_arrives_whole_and_in_order_within_the_channels_limit
     assert able.max_length >= 64
     lines = 5 * able.max_length // (2 * 512)
     text = "\n".join(f"line {number} {'word ' * 100}👩‍👩‍👧" for number in range(lines))
-    parts = chunking.pieces(text, able.max_length, able.length_unit)
+    parts = chunking.split(text, able.max_length, able.length_unit)
     assert len(parts) == 3
     for number, part in enumerate(parts):
         name = f"long.{number}" if number else "long"

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.render import LIMIT, MAX_HTML_BYTES, pieces, render, to_html
+from adapters.telegram.render import LIMIT, MAX_HTML_BYTES, formatted, render, to_html
 from bot.channel.kit.text import parser, spans, units
 from tests.fakes.telegram_html import visible
 
 
 def html(markdown):
-    found = pieces(markdown)
+    found = formatted(markdown)
     assert len(found) == 1
     assert visible(found[0].html).strip() == found[0].plain.strip()
     return found[0].html
@@ -78,16 +78,16 @@ def test_markdown_becomes_telegrams_few_tags(markdown, expected):
 
 @pytest.mark.parametrize("markdown", ["", "   \n\n", "\n"])
 def test_a_text_that_shows_nothing_becomes_no_message(markdown):
-    assert pieces(markdown) == []
+    assert formatted(markdown) == []
 
 
 @pytest.mark.parametrize("markdown", ["[a]: https://e.example", ">", "#", "```\n```"])
 def test_a_text_of_which_nothing_would_show_is_sent_as_it_is_written(markdown):
-    assert [piece.plain for piece in pieces(markdown)] == [markdown]
+    assert [piece.plain for piece in formatted(markdown)] == [markdown]
 
 
 def test_table_columns_align_for_wide_characters():
-    lines = pieces("| 名字 | n |\n|--|--|\n| a | 1 |")[0].plain.split("\n")
+    lines = formatted("| 名字 | n |\n|--|--|\n| a | 1 |")[0].plain.split("\n")
     assert lines == ["名字 | n", "-----+--", "a    | 1"]
 
 
@@ -99,25 +99,25 @@ def test_half_a_surrogate_pair_is_replaced():
 @pytest.mark.parametrize("off", [-1, 0, 1])
 def test_the_limit_counts_utf16_units(letter, off):
     text = letter * (LIMIT // units(letter) + off)
-    found = pieces(text)
+    found = formatted(text)
     assert len(found) == (2 if off > 0 else 1)
     assert "".join(piece.plain for piece in found) == text
     assert all(units(piece.plain) <= LIMIT for piece in found)
 
 
 def test_a_cut_never_splits_a_surrogate_pair():
-    found = pieces("a" + "😀" * LIMIT)
+    found = formatted("a" + "😀" * LIMIT)
     assert [units(piece.plain) for piece in found] == [4095, 4096, 2]
 
 
 def test_a_cut_prefers_line_breaks_then_spaces():
-    assert [p.plain for p in pieces("aaaa bb\ncc dd", limit=10)] == ["aaaa bb", "cc dd"]
-    assert [p.plain for p in pieces("aaaa bbbb cccc", limit=10)] == ["aaaa bbbb", "cccc"]
-    assert [p.plain for p in pieces("aaaabbbbcccc", limit=10)] == ["aaaabbbbcc", "cc"]
+    assert [p.plain for p in formatted("aaaa bb\ncc dd", limit=10)] == ["aaaa bb", "cc dd"]
+    assert [p.plain for p in formatted("aaaa bbbb cccc", limit=10)] == ["aaaa bbbb", "cccc"]
+    assert [p.plain for p in formatted("aaaabbbbcccc", limit=10)] == ["aaaabbbbcc", "cc"]
 
 
 def test_a_cut_code_block_is_closed_and_opened_again():
-    found = pieces("```py\n" + "\n".join(f"line {n}" for n in range(10)) + "\n```", limit=40)
+    found = formatted("```py\n" + "\n".join(f"line {n}" for n in range(10)) + "\n```", limit=40)
     assert len(found) > 1
     for piece in found:
         assert piece.html.startswith('<pre><code class="language-py">line')
@@ -126,12 +126,14 @@ def test_a_cut_code_block_is_closed_and_opened_again():
 
 
 def test_a_cut_code_block_keeps_its_indentation():
-    found = pieces("```\nif some_condition:\n    deep\n```", limit=20)
+    found = formatted("```\nif some_condition:\n    deep\n```", limit=20)
     assert [piece.plain for piece in found] == ["if some_condition:", "    deep"]
 
 
 def test_more_tags_than_telegram_takes_become_plain_words():
-    found = pieces(" ".join("[x](https://example.example/" + "y" * 60 + ")" for _ in range(2000)))
+    found = formatted(
+        " ".join("[x](https://example.example/" + "y" * 60 + ")" for _ in range(2000))
+    )
     assert all(len(piece.html.encode()) <= MAX_HTML_BYTES for piece in found)
     assert "<a" not in found[0].html
 
@@ -147,7 +149,7 @@ MARKDOWN = st.lists(MARKS | st.text(max_size=8), max_size=60).map("".join)
 
 @given(MARKDOWN, st.integers(min_value=2, max_value=80))
 def test_any_markdown_becomes_valid_html_within_the_limit(markdown, limit):
-    for piece in pieces(markdown, limit):
+    for piece in formatted(markdown, limit):
         assert visible(piece.html) == piece.plain
         assert units(piece.plain) <= limit
         assert piece.plain.strip()
@@ -158,14 +160,14 @@ def test_cutting_loses_only_white_space(markdown):
     def words(text):
         return "".join(text.split())
 
-    whole = "".join(piece.plain for piece in pieces(markdown, 1 << 30))
-    parts = "".join(piece.plain for piece in pieces(markdown, 16))
+    whole = "".join(piece.plain for piece in formatted(markdown, 1 << 30))
+    parts = "".join(piece.plain for piece in formatted(markdown, 16))
     assert words(parts) == words(whole)
 
 
 @given(st.text(st.sampled_from("ab cß中😀.,!?()'\"$%/;@#>=+-:1\n{}^"), max_size=80))
 def test_the_short_way_for_plain_text_gives_what_the_parser_gives(text):
-    quick = "".join(piece.html for piece in pieces(text))
+    quick = "".join(piece.html for piece in formatted(text))
     rendered = to_html(render(parser().parse(text.strip())))
     assert quick == rendered or (not rendered and unescape(quick) == text.strip())
 
@@ -196,7 +198,7 @@ def test_spans_are_in_order_and_within_the_limit(text, limit):
 @pytest.mark.parametrize("shift", range(12))
 def test_a_cut_falls_between_visible_characters(sign, shift):
     text = "x" * shift + sign * 400
-    parts = [piece.plain for piece in pieces(text, 100)]
+    parts = [piece.plain for piece in formatted(text, 100)]
     assert "".join(parts) == text
     for part in parts[1:]:
         assert part.startswith(sign)

@@ -10,29 +10,26 @@ from bot.channel.kit import text
 from bot.errors import SendRefused
 
 
-def cut(outbound: Outbound, able: Capabilities) -> list[Piece]:
-    """The pieces for a channel that takes Markdown as it is; files come with the last one.
-
-    Raises:
-        SendRefused: there is nothing to show.
-    """
-    parts = text.pieces(outbound.text, able.max_length, able.length_unit)
-    if outbound.attachments and not parts:
-        parts = [""]
-    files = [()] * (len(parts) - 1) + [outbound.attachments]
-    return numbered(
-        Piece(outbound, part, attachments=each) for part, each in zip(parts, files, strict=False)
-    )
-
-
 class TakesMarkdown:
     """A channel that takes Markdown as it is: a base class that renders."""
 
     capabilities: Capabilities
 
     def render(self, outbound: Outbound) -> list[Piece]:
-        """The text as it is, cut at `max_length`; see `Channel.render`."""
-        return cut(outbound, self.capabilities)
+        """The text as it is, cut at `max_length`, its files with the last piece.
+
+        Raises:
+            SendRefused: there is nothing to show.
+        """
+        able = self.capabilities
+        parts = text.split(outbound.text, able.max_length, able.length_unit)
+        if outbound.attachments and not parts:
+            parts = [""]
+        files = [()] * (len(parts) - 1) + [outbound.attachments]
+        return numbered(
+            Piece(outbound, part, attachments=each)
+            for part, each in zip(parts, files, strict=False)
+        )
 
 
 def numbered(parts: Iterable[Piece]) -> list[Piece]:

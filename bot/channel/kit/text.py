@@ -80,7 +80,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 # --- where to cut --------------------------------------------------------------------------------
 
 
-def pieces(text: str, limit: int, unit: LengthUnit = "chars") -> list[str]:
+def split(text: str, limit: int, unit: LengthUnit = "chars") -> list[str]:
     """A Markdown text in pieces no longer than `limit`, in order; none when it is only white space.
 
     A piece ends at a blank line, else a line end, else a space, else anywhere but inside a
