@@ -18,10 +18,10 @@ from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
 from adapters.telegram.drafts import TelegramDrafts
 from adapters.telegram.files import Fetcher
 from adapters.telegram.inbound import ALLOWED_UPDATES, CHANNEL, Identity, Membership, update_id
-from adapters.telegram.intake import Intake
 from adapters.telegram.members import Members
 from adapters.telegram.presses import Presses
 from adapters.telegram.send import Allowance, Sender, failure
+from adapters.telegram.updates import Updates
 from bot.channel import Command, Engine, Health
 from bot.channel.kit.reassembly import Patience
 from bot.channel.kit.supervisor import Stopped, Supervisor
@@ -95,7 +95,7 @@ class Account(ABC):
         # A token begins with the bot's id; the username comes with the first answer.
         own = token.partition(":")[0]
         me = Identity(int(own) if own.isdecimal() else 0)
-        self.intake = Intake(
+        self.updates = Updates(
             self.supervisor,
             me=me,
             presses=Presses(name, self._call, self.supervisor.spawn),
@@ -151,7 +151,7 @@ class Account(ABC):
     async def _serve(self) -> None:
         await self.supervisor.unless_stopped(self.prepare())
         me = await self.supervisor.unless_stopped(self.bot.get_me())
-        self.intake.me = Identity(me.id, me.username or "")
+        self.updates.me = Identity(me.id, me.username or "")
         _log.info("telegram.connected", account=self.name, mode=self.config.mode)
         # Who talks to it in direct chats only has no use for this.
         has_rooms = self.config.group_policy == "open" or bool(self.config.groups)
@@ -161,7 +161,7 @@ class Account(ABC):
             self.supervisor.trouble("rights", Health.UP, PRIVACY)
         else:
             self.supervisor.well("rights")
-        await self.intake.resume()
+        await self.updates.resume()
         self._online = True
         if not self._published:
             self.supervisor.spawn(self._publish())
@@ -270,7 +270,7 @@ class PollingAccount(Account):
                 if all(update_id(update) is None for update in updates):
                     raise TelegramError("Invalid server response")
                 self.backoff.reset()
-                taken = await self.intake.take(updates)
+                taken = await self.updates.take(updates)
                 self._offset, self._held = taken.offset, taken.wait
             elif not probing:
                 self.backoff.reset()

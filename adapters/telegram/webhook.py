@@ -59,7 +59,7 @@ class WebhookAccount(Account):
         except ValueError:
             update = None  # Telegram would bring the same bytes for ever: count it, let it go
         try:
-            await self.intake.offer(update)
+            await self.updates.offer(update)
         except StorageError as error:
             _log.error("telegram.store.failed", account=self.name, error=type(error).__name__)
             detail = "New messages cannot be stored; Telegram will bring them again."

@@ -177,7 +177,7 @@ async def test_buttons_that_could_not_be_removed_go_on_working(fake, engine):
         fake.press(7, message, "/notices later")
         await fake.wait_called("editMessageReplyMarkup")
         await engine.wait_until(lambda e: len(e.received) == 1)
-        inner = channel._accounts["default"].intake._presses
+        inner = channel._accounts["default"].updates._presses
         await until(lambda: not inner._open)
         fake.press(7, message, "/compact")
         await engine.wait_until(lambda e: len(e.received) == 2)
@@ -254,7 +254,7 @@ async def test_a_flood_of_presses_stays_bounded_and_loses_none(fake, engine, mon
         for number in range(300):
             fake.press(7, 1000 + number, "/compact")
         await engine.wait_until(lambda e: len(e.received) == 300)
-        inner = channel._accounts["default"].intake._presses
+        inner = channel._accounts["default"].updates._presses
         assert inner._open <= 5
         assert len(inner._pressed) <= 10
 

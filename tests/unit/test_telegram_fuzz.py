@@ -8,8 +8,8 @@ import pytest
 
 from adapters.telegram.account import Pace
 from adapters.telegram.inbound import Identity, Ignored, album_of, normalise, press_of
-from adapters.telegram.intake import Intake
 from adapters.telegram.presses import Presses
+from adapters.telegram.updates import Updates
 from bot.channel import Inbound
 from bot.channel.kit.reassembly import Part, Pending, goes_on, whole
 from bot.channel.kit.supervisor import Supervisor
@@ -122,7 +122,7 @@ async def test_the_whole_intake_takes_any_batch_and_counts_what_it_drops(seed):
 
     chance = random.Random(100 + seed)  # noqa: S311  # repeatable is what counts
     engine, heard = RecordingEngine(), list[Inbound]()
-    intake = Intake(
+    subject = Updates(
         Supervisor("telegram", "default", engine, waiting="they wait", first=0),
         me=ME,
         presses=Presses("default", call, lambda work: work.close()),
@@ -134,9 +134,9 @@ async def test_the_whole_intake_takes_any_batch_and_counts_what_it_drops(seed):
     for batch in range(100):
         updates = [mutated(chance, pushed + n) for n in range(50)]
         pushed += len(updates)
-        taken = await intake.take(updates)
+        taken = await subject.take(updates)
         assert (taken.offset, taken.wait) == (pushed, 0), batch
-        assert len(intake._done) == len(intake._seen) == 0
+        assert len(subject._done) == len(subject._seen) == 0
     assert heard == engine.received
     dropped, taken_in = sum(engine.drops.values()), len(engine.received) + len(engine.moved)
     # The rest are parts that were put together.

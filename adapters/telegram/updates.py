@@ -48,7 +48,7 @@ class Taken:
     wait: float = 0.0  # seconds until what is held may be whole; 0 when nothing is
 
 
-class Intake:
+class Updates:
     """What one account does with the updates it gets.
 
     Args:
