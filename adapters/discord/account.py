@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 from yarl import URL
 
-from adapters.discord import DiscordConfig, inbound, places, presses
+from adapters.discord import DiscordConfig, inbound, interactions, places
 from adapters.discord.api import Rest, new_session, reason
 from adapters.discord.drafts import DiscordDrafts
 from adapters.discord.events import Event, Events
@@ -20,8 +20,8 @@ from adapters.discord.history import History
 from adapters.discord.ids import first_id_at, identity, ids, number_in
 from adapters.discord.inbound import CHANNEL, Identity
 from adapters.discord.menu import sync
+from adapters.discord.pending import PendingInteractions
 from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Places
-from adapters.discord.replies import Replies
 from adapters.discord.sdk import discord
 from adapters.discord.send import Sender
 from bot.channel import Address, Command, Engine, Health
@@ -31,7 +31,7 @@ from bot.channel.kit.supervisor import Backoff, Supervisor
 from bot.errors import StorageError
 
 READY, RESUMED = "READY", "RESUMED"
-EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, presses.EVENT)
+EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, interactions.EVENT)
 STEADY = 10.0  # seconds after which the end of a connection is nothing to wait for
 HEARD = "heard"  # keeps the message id until which everything said in servers was dealt with
 SKEW = 600_000  # ms that this machine's clock may be ahead of Discord's
@@ -89,8 +89,8 @@ class Account:
         self.drafts = DiscordDrafts(
             self.rest, name, self.supervisor.spawn, pace.draft_first, pace.draft
         )
-        self.replies = Replies(self.rest, name, self.supervisor.spawn, pace.unanswered)
-        self.sender = Sender(name, self.rest, self.drafts, self.replies, self.places)
+        self.pending = PendingInteractions(self.rest, name, self.supervisor.spawn, pace.unanswered)
+        self.sender = Sender(name, self.rest, self.drafts, self.pending, self.places)
         hosts = frozenset(origin(URL(address)) for address in config.attachment_hosts)
         self.shelf = Shelf(self.rest, config.api_root, hosts)
         self.history = History(
@@ -104,7 +104,7 @@ class Account:
             self.supervisor,
             places=self.places,
             history=self.history,
-            replies=self.replies,
+            pending=self.pending,
             drafts=self.drafts,
         )
         self.intake = Intake[Event](self.supervisor, read=self.events.read, store=self.events.store)
@@ -132,7 +132,7 @@ class Account:
         is_even, moment = bool(self._since) and self.intake.is_idle, _now()
         self.supervisor.close()
         self.drafts.close()
-        self.replies.close()
+        self.pending.close()
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)

@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 import structlog
 
-from adapters.discord import presses
+from adapters.discord import interactions
 from adapters.discord.history import History
 from adapters.discord.ids import identity, number_in
 from adapters.discord.inbound import Identity, Ignored, normalise
+from adapters.discord.interactions import Interaction, interaction_of
+from adapters.discord.pending import PendingInteractions
 from adapters.discord.places import Place, Places, Room
-from adapters.discord.presses import Interaction, interaction_of
-from adapters.discord.replies import Replies
 from bot.channel import Inbound
 from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.json_access import Json, integer
@@ -32,14 +32,14 @@ class Events:
         *,
         places: Places,
         history: History,
-        replies: Replies,
+        pending: PendingInteractions,
         drafts: Drafts[str],
     ) -> None:
         self.me = Identity("")
         self._supervisor = supervisor
         self._places = places
         self._history = history
-        self._replies = replies
+        self._pending = pending
         self._drafts = drafts
 
     async def read(self, chat: str, after: int) -> Collection[int]:
@@ -75,29 +75,29 @@ class Events:
             return
         found, interaction = read
         if interaction is not None:
-            self._replies.opened(interaction)
+            self._pending.opened(interaction)
         elif found.chat_type != "direct" and found.mentions_bot:
             # In a room a reply is one from its first word.
             self._drafts.asked[found.chat] = number_in(found.message_id)
         if await self._supervisor.receive(found) and interaction is not None:
-            self._replies.stored(interaction)
+            self._pending.stored(interaction)
 
     async def _read(
         self, chat: str, kind: str, data: Json
     ) -> tuple[Inbound, Interaction | None] | None:
         """The message in an event, or None after counting why there is none."""
-        if kind == presses.EVENT:
+        if kind == interactions.EVENT:
             interaction = interaction_of(data)
-            found = presses.normalise(data, self._supervisor.account, self.me)
+            found = interactions.normalise(data, self._supervisor.account, self.me)
             if interaction is None or found is None:
                 self.leave_out("interaction")
-            elif self._replies.repeated(interaction):
+            elif self._pending.repeated(interaction):
                 self.leave_out("repeated")
             else:
-                self._places.keep(chat, presses.place_in(data))
+                self._places.keep(chat, interactions.place_in(data))
                 return found, interaction
             if interaction is not None:
-                self._replies.dismiss(interaction)
+                self._pending.dismiss(interaction)
             return None
         # Most of what is left out can be told without knowing the place.
         first = normalise(kind, data, self._supervisor.account, self.me, Room(Place("group")))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from adapters.discord.api import Rest
-from adapters.discord.presses import OPTION
+from adapters.discord.interactions import OPTION
 from bot.channel import Command
 from bot.channel.kit.json_access import Json, child, children, integer, mapping, text
 

@@ -12,10 +12,10 @@ from cachetools import LRUCache
 from adapters.discord.api import Rest, Unreachable, file_name, reason
 from adapters.discord.drafts import MESSAGE, NO_PREVIEWS, QUIET, nonce, reference
 from adapters.discord.ids import identity, is_id, number_in
+from adapters.discord.interactions import pressable, private_to
+from adapters.discord.pending import PendingInteractions, Waiting
 from adapters.discord.places import Places
-from adapters.discord.presses import pressable, private_to
 from adapters.discord.render import LIMIT, rendered
-from adapters.discord.replies import Replies, Waiting
 from adapters.discord.sdk import discord
 from bot.channel import Attachment, Button, Outbound, Piece
 from bot.channel.kit.drafts import Draft, Drafts
@@ -48,13 +48,18 @@ class Sender:
     """Sends the messages of one account."""
 
     def __init__(
-        self, account: str, rest: Rest, drafts: Drafts[str], replies: Replies, places: Places
+        self,
+        account: str,
+        rest: Rest,
+        drafts: Drafts[str],
+        pending: PendingInteractions,
+        places: Places,
     ) -> None:
         self._account = account
         self._rest = rest
         self._places = places
         self._drafts = drafts
-        self._replies = replies
+        self._pending = pending
         self._direct: LRUCache[str, str] = LRUCache(REMEMBERED)  # direct chats, by person
         self._signs: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)  # to take them away
         self._explained: LRUCache[str, None] = LRUCache(REMEMBERED)  # texts said to be private
@@ -102,7 +107,7 @@ class Sender:
             body["attachments"] = [{"id": number, "filename": name} for number, name in names]
         if piece.buttons:
             body["components"] = rows(piece.buttons)
-        waiting = await self._replies.claim(
+        waiting = await self._pending.claim(
             piece, exact=self._drafts.holds(piece.address.chat, piece.draft)
         )
         if waiting is not None:
@@ -111,7 +116,7 @@ class Sender:
             except discord.HTTPException as error:
                 if error.status != 401 and error.code not in _TOKEN_OVER:
                     raise
-                self._replies.lost(waiting)
+                self._pending.lost(waiting)
         person = self._person_of(piece, waiting)
         if person:
             return await self._alone(person, piece, body)
@@ -173,7 +178,7 @@ class Sender:
         else:
             edit = {key: value for key, value in body.items() if key != "flags"}
             sent = await self._try("PATCH", f"{path}/messages/@original", edit, files, ids)
-            self._replies.filled(waiting)
+            self._pending.filled(waiting)
         return identity(mapping(sent), "id") or f"interaction-{interaction.id}"
 
     def _person_of(self, piece: Piece, waiting: Waiting | None) -> str:

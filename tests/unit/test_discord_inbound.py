@@ -6,9 +6,9 @@ import pytest
 
 from adapters.discord.ids import first_id_at, number_in, sent_at
 from adapters.discord.inbound import CREATED, UPDATED, Identity, Ignored, normalise
+from adapters.discord.interactions import interaction_of, private_to
+from adapters.discord.interactions import normalise as pressed
 from adapters.discord.places import EVENTS, Place, Places, Room
-from adapters.discord.presses import interaction_of, private_to
-from adapters.discord.presses import normalise as pressed
 from bot.channel import Foreign, Inbound, Media
 from tests.fakes.discord_parts import BOT_ID, guild, message, snowflake, user
 

@@ -11,7 +11,7 @@ import structlog
 from cachetools import LRUCache
 
 from adapters.discord.api import Rest, reason
-from adapters.discord.presses import Interaction
+from adapters.discord.interactions import Interaction
 from adapters.discord.sdk import discord
 from bot.channel import Piece
 from bot.channel.kit.json_access import Json
@@ -36,7 +36,7 @@ class Waiting:
     timer: asyncio.TimerHandle | None = None
 
 
-class Replies:
+class PendingInteractions:
     """The interactions of one account. Tokens live here for 15 minutes and are never stored.
 
     After a restart, or when Discord no longer knows a token, the answer is a plain message; one for
