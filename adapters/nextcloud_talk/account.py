@@ -1,4 +1,4 @@
-"""One bot: how it speaks, and its health; `incoming` is what it does with what Talk brings."""
+"""One bot: how it speaks, and its health; `calls` is what it does with what Talk brings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from yarl import URL
 
 from adapters.nextcloud_talk import Seat, normal_url
 from adapters.nextcloud_talk.api import TalkApi
+from adapters.nextcloud_talk.calls import Calls, Pace
 from adapters.nextcloud_talk.files import Fetcher
 from adapters.nextcloud_talk.history import History
 from adapters.nextcloud_talk.inbound import CHANNEL
-from adapters.nextcloud_talk.incoming import Incoming, Pace
 from adapters.nextcloud_talk.rooms import Rooms
 from adapters.nextcloud_talk.send import NotAccepted, Sender
 from adapters.nextcloud_talk.share import Sharer
@@ -47,7 +47,7 @@ class Account:
         rooms = Rooms(seat.account, api, seat.api_user)
         self._sender = Sender(seat.account, api, sharer)
         self._files = Fetcher(api, seat.api_user, URL(seat.base_url).path.rstrip("/"))
-        self.incoming = Incoming(
+        self.calls = Calls(
             self.supervisor,
             seat=seat,
             config=config,
@@ -60,14 +60,14 @@ class Account:
     async def start(self) -> None:
         """Begin to look for what was missed, if there is an account that can."""
         self.supervisor.trouble("listening", Health.STARTING)
-        await self.incoming.start()
+        await self.calls.start()
 
     async def send(self, piece: Piece) -> str:
         """Send one message; see `Channel.send`."""
         chat = piece.address.chat
-        if not self.incoming.is_here(chat):
+        if not self.calls.is_here(chat):
             raise SendRefused("this is no conversation on this account's server")
-        if self.incoming.was_removed(chat):
+        if self.calls.was_removed(chat):
             raise SendRefused("the bot was removed from this conversation")
         try:
             sent = await self._sender.send(piece)
@@ -83,7 +83,7 @@ class Account:
 
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a reaction below a message, if that works."""
-        if not self.incoming.was_removed(address.chat):
+        if not self.calls.was_removed(address.chat):
             await self._sender.react(address, message_id, emoji)
 
     async def fetch(self, media: Media, most: int) -> bytes:

@@ -9,9 +9,9 @@ import aiohttp
 from adapters.nextcloud_talk import NextcloudTalkConfig
 from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
+from adapters.nextcloud_talk.calls import Pace
 from adapters.nextcloud_talk.doctor import examine
 from adapters.nextcloud_talk.inbound import CHANNEL
-from adapters.nextcloud_talk.incoming import Pace
 from adapters.nextcloud_talk.send import LIMIT, messages
 from adapters.nextcloud_talk.webhook import TalkWebhook
 from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound, Piece
@@ -76,7 +76,7 @@ class NextcloudTalk:
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person looks after a room; Talk tells with what they write."""
         account = self._accounts.get(address.account)
-        return account is not None and account.incoming.is_admin(address, sender)
+        return account is not None and account.calls.is_admin(address, sender)
 
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with the set-up of every account."""

@@ -14,7 +14,7 @@ from typing import cast
 import structlog
 
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
-from adapters.nextcloud_talk.record import OVERLAP, Entry, Missed
+from adapters.nextcloud_talk.history_entries import OVERLAP, Entry, Missed
 from adapters.nextcloud_talk.rooms import Rooms
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.intake import MAX_AGE

@@ -77,11 +77,11 @@ class TalkWebhook(WebhookServer):
         if account is None:
             return self._refuse(Refused(401, "bad_signature"))
         if normal_url(call.backend) != account.seat.base_url:
-            account.incoming.drop("backend")
+            account.calls.drop("backend")
             account.wrong_backend(call.backend)
             return web.Response(status=401)
         if not self._seen.add(call.random):
-            account.incoming.drop("replayed")
+            account.calls.drop("replayed")
             return web.Response(status=409)
         return await self._take(account, call)
 
@@ -89,10 +89,10 @@ class TalkWebhook(WebhookServer):
         try:
             payload = parse_json(call.body)
         except ValueError:
-            account.incoming.drop("malformed")
+            account.calls.drop("malformed")
             return web.Response(status=400)
         try:
-            understood = await account.incoming.take(payload)
+            understood = await account.calls.take(payload)
         except StorageError:
             self._seen.forget(call.random)  # it may be brought again
             return web.Response(status=500)
@@ -100,7 +100,7 @@ class TalkWebhook(WebhookServer):
             return web.Response(status=503)  # it is found the next time
         except Exception:  # noqa: BLE001  # a fault of ours must not silence the next call
             self._seen.forget(call.random)
-            account.incoming.drop("fault")
+            account.calls.drop("fault")
             _log.exception("nextcloud_talk.fault", account=account.seat.account)
             return web.Response(status=500)
         account.supervisor.well("receiving")

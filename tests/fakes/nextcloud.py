@@ -24,8 +24,8 @@ import aiohttp
 from aiohttp import web
 
 from adapters.nextcloud_talk import NextcloudTalkConfig
+from adapters.nextcloud_talk.calls import Pace
 from adapters.nextcloud_talk.channel import NextcloudTalk
-from adapters.nextcloud_talk.incoming import Pace
 from bot.channel import Health
 from bot.testing import RecordingEngine
 from tests.support import until

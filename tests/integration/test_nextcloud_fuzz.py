@@ -110,9 +110,9 @@ async def test_what_is_remembered_has_an_end(monkeypatch):
         subject = Account(config.seats()["default"], config, RecordingEngine(), session, QUICK)
         for number in range(500):
             room = f"room{number}"
-            assert await subject.incoming.take(
+            assert await subject.calls.take(
                 payload("hi", room=room, sender=f"users/u{number}", rank=1)
             )
             leave = {"type": "Leave", "actor": {"id": "bots/b"}, "object": {"id": f"x{number}"}}
-            assert await subject.incoming.take(leave)
-    assert len(subject.incoming._present) == len(subject.incoming._moderators) == 50
+            assert await subject.calls.take(leave)
+    assert len(subject.calls._present) == len(subject.calls._moderators) == 50

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nc_py_api.talk import TalkMessage
 
+from adapters.nextcloud_talk.history_entries import SHORTLY, Entry, Missed, read
 from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
-from adapters.nextcloud_talk.record import SHORTLY, Entry, Missed, read
 from bot.channel import Inbound
 from bot.channel.kit.intake import MAX_MISSED, newest_chats
 from tests.fakes.nextcloud import payload, record, shared

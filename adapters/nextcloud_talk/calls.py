@@ -14,6 +14,7 @@ from cachetools import LRUCache
 
 from adapters.nextcloud_talk import Seat
 from adapters.nextcloud_talk.history import History, Unreadable
+from adapters.nextcloud_talk.history_entries import read
 from adapters.nextcloud_talk.inbound import (
     CHANNEL,
     Identity,
@@ -24,7 +25,6 @@ from adapters.nextcloud_talk.inbound import (
     normalise,
     room_token,
 )
-from adapters.nextcloud_talk.record import read
 from adapters.nextcloud_talk.rich import file_ref
 from adapters.nextcloud_talk.rooms import DIRECT, Rooms
 from adapters.nextcloud_talk.share import Sharer
@@ -51,7 +51,7 @@ class Pace:
     hold: float = 20.0  # a message waits at most for what was said before it to be read
 
 
-class Incoming:
+class Calls:
     """Stores what is said to one bot.
 
     Args:
