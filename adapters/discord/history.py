@@ -68,7 +68,7 @@ class History:
         """What happened in a chat after the message with this id, oldest first.
 
         That is its newest messages, as `CREATED`, and the edits of those before, as `UPDATED`.
-        PendingInteractions of the bot's that were never finished are taken away on the way.
+        Replies of the bot's that were never finished are taken away on the way.
 
         Raises:
             Stopped: the account stops before Discord answers.

@@ -31,7 +31,7 @@ from adapters.telegram.presses import Presses
 from bot.channel import Address, Inbound
 from bot.channel.kit import reassembly
 from bot.channel.kit.json_access import mapping
-from bot.channel.kit.reassembly import Part, Patience, Reassembly, put
+from bot.channel.kit.reassembly import Part, Patience, Reassembly, append_or_merge
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import StorageError
 
@@ -89,7 +89,7 @@ class Updates:
         pending = self._read(update, number or 0, time.monotonic())
         if pending is None:
             return
-        if number is not None and self._held.wants(pending):
+        if number is not None and self._held.must_wait(pending):
             await self._held.hold(update, pending)
             return
         try:
@@ -144,7 +144,7 @@ class Updates:
                 continue
             self._seen[number] = pending.began
             is_moving |= isinstance(pending.extra, Moved)
-            put(lanes.setdefault(pending.chat, []), pending)
+            append_or_merge(lanes.setdefault(pending.chat, []), pending)
         todo = list(lanes.values())
         if is_moving:  # two chats are becoming one, so their order counts as well
             todo = [sorted((b for lane in todo for b in lane), key=lambda b: b.numbers[0])]

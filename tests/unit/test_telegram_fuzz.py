@@ -11,7 +11,7 @@ from adapters.telegram.inbound import Identity, Ignored, album_of, normalise, pr
 from adapters.telegram.presses import Presses
 from adapters.telegram.updates import Updates
 from bot.channel import Inbound
-from bot.channel.kit.reassembly import Part, Pending, goes_on, whole
+from bot.channel.kit.reassembly import Part, Pending, continues, merged
 from bot.channel.kit.supervisor import Supervisor
 from bot.testing import RecordingEngine
 from tests.fakes.telegram_rooms import mentions_in
@@ -108,8 +108,8 @@ def test_any_update_becomes_a_message_or_says_why_not(seed):
             check(result)
             part = Part(result, album)
             assert Pending(result.chat, [number], [part], 0.0, 0.0).waits(0.0, Pace()) <= 1.5
-            if goes_on([part], part):
-                assert len(whole([part, part]).text) <= 2 * len(result.text) + 1
+            if continues([part], part):
+                assert len(merged([part, part]).text) <= 2 * len(result.text) + 1
     assert seen["Inbound"] > 1000
     assert {"malformed", "service", "from_bot", "forged", "empty", "other_bot"} <= seen.keys()
 

@@ -5,7 +5,7 @@ import pytest
 from adapters.telegram.account import Pace
 from adapters.telegram.send import Allowance
 from bot.channel import Inbound, Media, ReplyTo
-from bot.channel.kit.reassembly import MAX_PARTS, Part, Pending, goes_on, whole
+from bot.channel.kit.reassembly import MAX_PARTS, Part, Pending, continues, merged
 
 PACE = Pace()
 
@@ -28,9 +28,9 @@ def test_parts_of_an_album_belong_together():
     first = part("look", "a", media=(Media("photo", ref="1"),))
     second = part(album="a", message_id="6", media=(Media("photo", ref="2"),), mentions_bot=True)
     third = part("and", "a", message_id="7", reply_to=ReplyTo("3"))
-    assert goes_on([first], second)
+    assert continues([first], second)
     assert patience([first]) == PACE.album
-    joined = whole([first, second, third])
+    joined = merged([first, second, third])
     assert [media.ref for media in joined.media] == ["1", "2"]
     assert (joined.text, joined.message_id) == ("look\nand", "7")
     assert (joined.mentions_bot, joined.reply_to) == (True, ReplyTo("3"))
@@ -46,7 +46,7 @@ def test_parts_of_an_album_belong_together():
     ],
 )
 def test_what_is_of_another_album_or_person_or_topic_does_not_join_it(other):
-    assert not goes_on([part("", "a")], other)
+    assert not continues([part("", "a")], other)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_what_is_of_another_album_or_person_or_topic_does_not_join_it(other):
 )
 def test_a_long_paste_is_put_together(first, second, expected):
     parts = [part(first), part(second, message_id="6")]
-    assert goes_on(parts[:1], parts[1])
+    assert continues(parts[:1], parts[1])
     assert patience(parts[:1]) == PACE.paste
     assert patience(parts) == 0
-    assert whole(parts).text == expected
+    assert merged(parts).text == expected
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,17 @@ def test_a_long_paste_is_put_together(first, second, expected):
     ],
 )
 def test_what_is_not_a_part_of_the_paste_stays_alone(other):
-    assert not goes_on([part("x" * 4090)], other)
+    assert not continues([part("x" * 4090)], other)
 
 
 def test_short_texts_are_never_joined():
-    assert not goes_on([part("x" * 3999)], part("y"))
+    assert not continues([part("x" * 3999)], part("y"))
     assert patience([part("x" * 3999)]) == 0
 
 
 def test_a_message_has_so_many_parts_at_most():
     parts = [part("x" * 4096)] * MAX_PARTS
-    assert not goes_on(parts, part("y"))
+    assert not continues(parts, part("y"))
     assert patience(parts) == 0
 
 

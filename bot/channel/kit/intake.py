@@ -50,7 +50,7 @@ def listens(config: ChannelConfig, somewhere: Inbound) -> bool:
 
 
 @dataclass(slots=True)
-class _Lane(Generic[E]):
+class _ChatQueue(Generic[E]):
     """The events of one chat, with their messages' numbers."""
 
     events: deque[tuple[int, E]] = field(default_factory=deque[tuple[int, E]])
@@ -83,7 +83,7 @@ class Intake(Generic[E]):
         self._supervisor = supervisor
         self._read = read
         self._store = store
-        self._lanes: dict[str, _Lane[E]] = {}
+        self._lanes: dict[str, _ChatQueue[E]] = {}
         self._waiting = 0
         self._gate = asyncio.Event()
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -162,15 +162,15 @@ class Intake(Generic[E]):
         while behind := [lane for lane in self._lanes.values() if not lane.is_read.is_set()]:
             await self._supervisor.happened(behind[0].is_read)
 
-    def _lane(self, chat: str) -> _Lane[E]:
+    def _lane(self, chat: str) -> _ChatQueue[E]:
         lane = self._lanes.get(chat)
         if lane is None:
-            lane = self._lanes[chat] = _Lane[E]()
+            lane = self._lanes[chat] = _ChatQueue[E]()
             lane.is_read.set()
             self._supervisor.spawn(self._work(chat, lane))
         return lane
 
-    async def _work(self, chat: str, lane: _Lane[E]) -> None:
+    async def _work(self, chat: str, lane: _ChatQueue[E]) -> None:
         """Store what waits in a chat; what a stop leaves is read from its history the next time."""
         try:
             while True:
@@ -191,7 +191,7 @@ class Intake(Generic[E]):
             lane.events.clear()
             del self._lanes[chat]
 
-    async def _catch_up(self, chat: str, lane: _Lane[E]) -> None:
+    async def _catch_up(self, chat: str, lane: _ChatQueue[E]) -> None:
         await self._supervisor.pause(lane.wait)
         read: Collection[int] = ()
         async with self._at_once:

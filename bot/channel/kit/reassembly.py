@@ -52,7 +52,7 @@ class Part:
     album: str = ""
 
 
-def goes_on(parts: Sequence[Part], part: Part) -> bool:
+def continues(parts: Sequence[Part], part: Part) -> bool:
     """True when a message continues what these parts of one message began."""
     last = parts[-1]
     if len(parts) >= MAX_PARTS or _author(last.inbound) != _author(part.inbound):
@@ -65,7 +65,7 @@ def goes_on(parts: Sequence[Part], part: Part) -> bool:
     return _is_cut(last.inbound) and _is_plain(part.inbound) and 0 <= gap <= MAX_DATES
 
 
-def whole(parts: Sequence[Part]) -> Inbound:
+def merged(parts: Sequence[Part]) -> Inbound:
     """One message of several parts.
 
     It has the id of the last part: should a part come so late that the others were stored already,
@@ -148,7 +148,7 @@ class Pending(Generic[X]):
         if len(self.parts) == 1:
             return self.parts[0].inbound
         pairs = sorted(zip(self.numbers, self.parts, strict=True), key=itemgetter(0))
-        return whole([part for _, part in pairs])
+        return merged([part for _, part in pairs])
 
     def waits(self, now: float, most: Patience) -> float:
         """How long something may follow, in seconds; 0 or less when it is whole."""
@@ -161,13 +161,13 @@ class Pending(Generic[X]):
         return min(self.grew + longest, self.began + most.together) - now
 
 
-def put(lane: list[Pending[X]], pending: Pending[X]) -> None:
+def append_or_merge(lane: list[Pending[X]], pending: Pending[X]) -> None:
     """Add a message to its chat's, or to the parts of the message it goes on."""
     if pending.parts:
         who = pending.parts[0].inbound
         before = next((each for each in reversed(lane) if _is_of(each, who)), None)
         if before is not None and not before.is_closed:
-            if not pending.is_closed and goes_on(before.parts, pending.parts[0]):
+            if not pending.is_closed and continues(before.parts, pending.parts[0]):
                 before.numbers += pending.numbers
                 before.parts += pending.parts
                 before.grew = pending.grew
@@ -188,7 +188,7 @@ def _is_of(pending: Pending[X], who: Inbound) -> bool:
 
 
 @dataclass(slots=True)
-class _Lane(Generic[X]):
+class _PendingChat(Generic[X]):
     """What waits in one chat, in order; `coming` are still being written to the disk."""
 
     pending: list[Pending[X]] = field(default_factory=list[Pending[X]])
@@ -212,9 +212,9 @@ class Reassembly(Generic[X]):
         self._supervisor = supervisor
         self._store = store
         self._most = most
-        self._lanes: dict[str, _Lane[X]] = {}
+        self._lanes: dict[str, _PendingChat[X]] = {}
 
-    def wants(self, pending: Pending[X]) -> bool:
+    def must_wait(self, pending: Pending[X]) -> bool:
         """True when something may follow it, or has to be stored before it."""
         return pending.chat in self._lanes or pending.waits(pending.grew, self._most) > 0
 
@@ -267,19 +267,19 @@ class Reassembly(Generic[X]):
         name = f"{_KEPT}{number}"
         await supervisor.engine.keep(supervisor.channel, supervisor.account, name, text)
 
-    def _lane(self, chat: str) -> _Lane[X]:
+    def _lane(self, chat: str) -> _PendingChat[X]:
         lane = self._lanes.get(chat)
         if lane is None:
-            lane = self._lanes[chat] = _Lane[X]()
+            lane = self._lanes[chat] = _PendingChat[X]()
             self._supervisor.spawn(self._work(chat, lane))
         return lane
 
-    def _enter(self, pending: Pending[X], lane: _Lane[X]) -> None:
+    def _enter(self, pending: Pending[X], lane: _PendingChat[X]) -> None:
         if not any(pending.numbers[0] in each.numbers for each in lane.pending):
-            put(lane.pending, pending)
+            append_or_merge(lane.pending, pending)
             lane.changed.set()
 
-    async def _work(self, chat: str, lane: _Lane[X]) -> None:
+    async def _work(self, chat: str, lane: _PendingChat[X]) -> None:
         """Store what waits in a chat in order; what a stop leaves goes on with the next start."""
         try:
             while lane.pending or lane.coming:
