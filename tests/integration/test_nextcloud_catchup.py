@@ -73,9 +73,9 @@ async def read_all(fake, engine, config, pace=QUICK):
 async def settled(channel):
     async with asyncio.timeout(10):
         for account in channel._accounts.values():
-            incoming = account.calls
-            if incoming._history is not None:
-                await until(lambda intake=incoming._intake: intake.is_idle)
+            calls = account.calls
+            if calls._history is not None:
+                await until(lambda intake=calls._intake: intake.is_idle)
 
 
 # --- a whole program -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from adapters.nextcloud_talk import incoming
+from adapters.nextcloud_talk import calls
 from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
@@ -104,7 +104,7 @@ async def test_thousands_of_broken_calls_are_answered_and_counted():
 
 
 async def test_what_is_remembered_has_an_end(monkeypatch):
-    monkeypatch.setattr(incoming, "REMEMBERED", 50)
+    monkeypatch.setattr(calls, "REMEMBERED", 50)
     async with FakeNextcloud() as fake, new_session() as session:
         config = settings(fake, free_port())
         subject = Account(config.seats()["default"], config, RecordingEngine(), session, QUICK)
