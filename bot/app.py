@@ -15,12 +15,12 @@ import tzlocal
 
 from bot import housekeeping, id_migration, recovery
 from bot.agent.limits import LimitsResolver
-from bot.agent.live import LiveSessions
 from bot.agent.models import Model, Models
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
 from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
+from bot.agent.session_cache import SessionCache
 from bot.agent.tools.artifacts import ArtifactGet
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
@@ -210,7 +210,7 @@ class App:
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._parts.clock
         running = RunningTurns()
-        live = LiveSessions(database, limits.count)
+        live = SessionCache(database, limits.count)
         committer = Committer(database, delivery, mirror, live)
         active = ActiveSessions(live, limits, directory)
         artifacts = ArtifactStore(database, clock)

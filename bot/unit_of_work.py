@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from bot.agent.live import LiveSessions
+from bot.agent.session_cache import SessionCache
 from bot.channel import Address, OutboundKind
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
@@ -137,7 +137,7 @@ class Committer:
     """Commits units of work, and hands on what they came to."""
 
     def __init__(
-        self, database: Database, delivery: Delivery, mirror: Mirror, live: LiveSessions
+        self, database: Database, delivery: Delivery, mirror: Mirror, live: SessionCache
     ) -> None:
         self._database = database
         self._delivery = delivery

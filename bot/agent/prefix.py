@@ -8,9 +8,9 @@ from typing import Any, cast
 import orjson
 from cachetools import LRUCache
 
-from bot.agent.live import Live
 from bot.agent.models import ToolSpec
 from bot.agent.replies import TOKENS
+from bot.agent.session_cache import CachedSession
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
@@ -35,7 +35,7 @@ class Prefixes:
 
     async def of(
         self,
-        live: Live,
+        live: CachedSession,
         view: MemoryView,
         language: str,
         tools: tuple[ToolSpec, ...],
@@ -89,7 +89,7 @@ def name_of(view: MemoryView) -> str:
     return f"{view.space}{'#private' if view.private else ''}"
 
 
-def save(tx: Transaction, live: Live, now: int) -> None:
+def save(tx: Transaction, live: CachedSession, now: int) -> None:
     """Keep the prefixes that are new; part of the turn's transaction."""
     for name in live.unsaved:
         snapshots.keep(tx, live.session.id, name, live.snapshots[name], now)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bot.agent.live import Live
 from bot.agent.models import ToolSpec
 from bot.agent.prefix import Prefixes, tools_of
 from bot.agent.recall import Recaller
+from bot.agent.session_cache import CachedSession
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.turn import TurnRequest
 from bot.channel import Inbound, Media, ReplyTo
@@ -183,7 +183,7 @@ class Requests:
         )
 
     async def _opening(
-        self, words: str, live: Live, context: ToolContext, prefix: Snapshot, limit: int
+        self, words: str, live: CachedSession, context: ToolContext, prefix: Snapshot, limit: int
     ) -> Sequence[Text]:
         """What is recalled for a conversation's first words."""
         opening = await self._recaller.opening(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.agent.limits import LimitsResolver, ModelLimits
-from bot.agent.live import Live, LiveSessions
 from bot.agent.prefix import name_of
+from bot.agent.session_cache import CachedSession, SessionCache
 from bot.channel import Activities, Activity, Channel
 from bot.context import budget
 from bot.context.budget import Budget
@@ -30,7 +30,7 @@ class Fill:
 class ActiveSession:
     """A conversation's session, whose it is now, and the limits of its model."""
 
-    live: Live
+    live: CachedSession
     conversation: Conversation
     limits: ModelLimits
 
@@ -65,7 +65,7 @@ class ActiveSession:
 class ActiveSessions:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
-    def __init__(self, live: LiveSessions, limits: LimitsResolver, directory: Directory) -> None:
+    def __init__(self, live: SessionCache, limits: LimitsResolver, directory: Directory) -> None:
         self.live = live
         self.limits = limits
         self._directory = directory

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from bot.agent.live import LiveSessions
+from bot.agent.session_cache import SessionCache
 from bot.channel import Address
 from bot.config import Config
 from bot.delivery.delivery import Delivery
@@ -37,7 +37,7 @@ class Parts:
         self.channel = channel
         self.scheduler = Scheduler(self.clock)
         self.delivery = Delivery(database, {"memory": channel}, self.clock, Metrics())
-        live: Any = LiveSessions(database, len)
+        live: Any = SessionCache(database, len)
         mirror = Mirror(database, folder)
         self.reminders = Reminders(
             directory=Directory(Policy.of(Config(), UTC)),

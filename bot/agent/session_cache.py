@@ -1,4 +1,4 @@
-"""Sessions that are being talked in, kept in memory: their row and what the model sees of them."""
+"""The sessions that are being talked in, in memory: their row and what the model sees of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
-MAX_LIVE = 500  # sessions kept in memory
+MAX_CACHED = 500  # sessions
 MAX_MESSAGES = 4_000  # of a transcript that are read back; the window is smaller still
 
 
 @dataclass(slots=True)
-class Live:
+class CachedSession:
     """A session in memory.
 
     `snapshots` is what its requests begin with, by view; those in `unsaved` are not on disk yet.
@@ -40,13 +40,13 @@ class Live:
     fixed: dict[str, int] = field(default_factory=dict[str, int])  # tokens of each snapshot
 
 
-class LiveSessions:
+class SessionCache:
     """A bounded cache over the database; dropping from it costs one read."""
 
     def __init__(self, database: Database, count: Count = tokens.estimate) -> None:
         self._database = database
         self._count = count
-        self._live: LRUCache[str, Live] = LRUCache(MAX_LIVE)
+        self._live: LRUCache[str, CachedSession] = LRUCache(MAX_CACHED)
         self._loading: dict[str, object] = {}  # a mark for what is being read
 
     def note(self, session: Session) -> None:
@@ -57,23 +57,23 @@ class LiveSessions:
             return
         self._loading.pop(session.id, None)  # it may have been read before this
         if session.entry_count == 0:
-            self._live[session.id] = Live(session, History(count=self._count))
+            self._live[session.id] = CachedSession(session, History(count=self._count))
 
     def forget(self, session_id: str) -> None:
         """Read this session again the next time it is asked for."""
         self._live.pop(session_id, None)
         self._loading.pop(session_id, None)  # what is being read may be out of date already
 
-    def holds(self, live: Live) -> bool:
+    def holds(self, live: CachedSession) -> bool:
         """Whether this is what is kept of its session, and not what was kept before."""
         return self._live.get(live.session.id) is live
 
-    def settle(self, live: Live) -> None:
+    def settle(self, live: CachedSession) -> None:
         """A turn has changed this session; if it was read anew meanwhile, that is out of date."""
         if not self.holds(live):
             self.forget(live.session.id)
 
-    async def get(self, session_id: str) -> Live:
+    async def get(self, session_id: str) -> CachedSession:
         """A session with its conversation.
 
         Raises:
@@ -88,7 +88,7 @@ class LiveSessions:
         return live
 
 
-def _load(tx: Transaction, session_id: str, count: Count) -> Live:
+def _load(tx: Transaction, session_id: str, count: Count) -> CachedSession:
     session = store.get(tx, session_id)
     if session is None:
         raise StorageError("a message belongs to a session that is not there")
@@ -97,7 +97,7 @@ def _load(tx: Transaction, session_id: str, count: Count) -> Live:
     origin = compaction.origin if compaction else ""
     lines = _with_pictures(tx, lines_of(store.messages(tx, session_id, MAX_MESSAGES, first)))
     history = History(lines, summary, origin=origin, known=session.context_tokens, count=count)
-    return Live(
+    return CachedSession(
         session,
         history,
         snapshots.load(tx, session_id),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot.agent.live import LiveSessions
+from bot.agent.session_cache import SessionCache
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction
@@ -51,7 +51,7 @@ def begin(tx: Transaction) -> store.Session:
 
 @pytest.mark.parametrize("how", ["forget", "note"])
 async def test_what_was_read_before_a_change_is_read_again(slow: Slow, how: str):
-    live: Any = LiveSessions(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
+    live: Any = SessionCache(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
     session = await slow.database.write(begin)
     reading = asyncio.create_task(live.get(session.id))
     await until(lambda: slow.reads == 1)
@@ -70,7 +70,7 @@ async def test_what_was_read_before_a_change_is_read_again(slow: Slow, how: str)
 
 
 async def test_who_asks_while_it_is_read_gets_the_same(slow: Slow):
-    live: Any = LiveSessions(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
+    live: Any = SessionCache(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
     session = await slow.database.write(begin)
     reading = [asyncio.create_task(live.get(session.id)) for _ in range(2)]
     await until(lambda: slow.reads == 2)
