@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bot.facts import Facts
+from bot.tool_results import ToolValue
 
 # Whose words a block holds. Empty is what the block is by itself: a person's text is theirs, the
 # model's its own, a note the program's.
@@ -41,14 +41,14 @@ class Text:
     """Words, by either side.
 
     `note` marks what the engine put beside a person's words (the time, a quoted message): the
-    model reads it, but the person did not write it. `origin` says whose words they are, `facts`
-    what a note tells, for the engine.
+    model reads it, but the person did not write it. `origin` says whose words they are, `value`
+    what they tell, for the engine.
     """
 
     text: str
     note: bool = False
     origin: Whose = ""
-    facts: Facts | None = None
+    value: ToolValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ToolUse:
 class ToolResult:
     """What a tool answered, as text for the model: a stranger's words unless known not to be.
 
-    `facts` is the same for the engine, if it is one of the engine's own tools; `kept` is the
+    `value` is the same for the engine, if it is one of the engine's own tools; `kept` is the
     artifact that holds all of it, when the text is only its beginning and its end.
     """
 
@@ -72,7 +72,7 @@ class ToolResult:
     text: str
     is_error: bool = False
     origin: Whose = "tool"
-    facts: Facts | None = None
+    value: ToolValue | None = None
     kept: str = ""
 
 

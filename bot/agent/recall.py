@@ -19,7 +19,6 @@ from bot.agent.transcript import origins_of
 from bot.config import MemoryConfig
 from bot.context.recap import recap
 from bot.errors import ConfidantError
-from bot.facts import BEFORE, END, Quote, Quoted, excerpt
 from bot.identity.view import MemoryView
 from bot.memory import markdown
 from bot.memory.files import SpaceFiles
@@ -32,6 +31,7 @@ from bot.sessions.entries import Entry
 from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
+from bot.tool_results import BEFORE, END, Quote, Quoted, excerpt
 
 RECAP_SHARE = 0.3  # of the budget …
 DAYS = (("today's note", 0.25), ("yesterday's note", 0.15))  # … and theirs; the search gets more
@@ -58,7 +58,7 @@ class Opening:
     @property
     def note(self) -> Text:
         """It as the model is shown it."""
-        return Text(str(self.quoted), note=True, origin=self.origin, facts=self.quoted)
+        return Text(str(self.quoted), note=True, origin=self.origin, value=self.quoted)
 
 
 @dataclass(frozen=True, slots=True)

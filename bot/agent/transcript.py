@@ -10,10 +10,9 @@ from typing import Any, cast, get_args
 
 import orjson
 
-from bot import facts
+from bot import tool_results
 from bot.context.history import Line
 from bot.errors import ModelBadReply
-from bot.facts import Canned, Facts
 from bot.messages import (
     CARRIED,
     Block,
@@ -26,6 +25,7 @@ from bot.messages import (
     Whose,
 )
 from bot.sessions.entries import Entry, NewEntry, Role
+from bot.tool_results import Canned, ToolValue
 from bot.wellformed import well_formed
 
 _ORIGINS = frozenset(get_args(Whose))
@@ -63,7 +63,7 @@ def origins_of(role: Role, content: Iterable[Mapping[str, Any]]) -> frozenset[Wh
 def is_canned(content: Iterable[Mapping[str, Any]]) -> bool:
     """True for the content of what the offline model said: it answers no question."""
     told = (data["facts"] for data in content if "facts" in data)
-    return any(isinstance(facts.from_json(each), Canned) for each in told)
+    return any(isinstance(tool_results.from_json(each), Canned) for each in told)
 
 
 def to_json(block: Block) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ def to_json(block: Block) -> Mapping[str, Any]:
     match block:
         case Text(text, note, origin, told):
             noted = {"note": True} if note else {}
-            kept = {} if told is None else {"facts": facts.to_json(told)}
+            kept = {} if told is None else {"facts": tool_results.to_json(told)}
             return {"type": "text", "text": text, "origin": origin, **noted, **kept}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
@@ -81,7 +81,7 @@ def to_json(block: Block) -> Mapping[str, Any]:
                 "tool_use_id": id_,
                 "content": text,
                 "origin": origin,
-                "facts": None if told is None else facts.to_json(told),
+                "facts": None if told is None else tool_results.to_json(told),
                 **({"kept": kept} if kept else {}),
                 **({"is_error": True} if is_error else {}),
             }
@@ -98,23 +98,23 @@ def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
             note = bool(data.get("note"))
             origin = _origin(data, role, text, note=note)
             is_recalled = note and origin in _RECALLED
-            told = _facts(data, text) if is_recalled or "facts" in data else None
+            told = _value(data, text) if is_recalled or "facts" in data else None
             return Text(text, note, origin, told)
         case {"type": "tool_use", "id": str(id_), "name": str(name)}:
             return ToolUse(id_, name, data.get("input") or {})
         case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
             is_error, origin = bool(data.get("is_error")), _known(data.get("origin"))
             kept = str(data.get("kept", ""))
-            return ToolResult(id_, text, is_error, origin, _facts(data, text), kept)
+            return ToolResult(id_, text, is_error, origin, _value(data, text), kept)
         case {"type": "image", "media_type": str(media_type), "artifact": str(ref)}:
             return Picture(media_type, ref)
         case _:
             return Opaque(data)
 
 
-def _facts(data: Mapping[str, Any], text: str) -> Facts | None:
-    """What a block tells the engine; only one stored before facts were is read by its words."""
-    return facts.from_json(data["facts"]) if "facts" in data else facts.read(text)
+def _value(data: Mapping[str, Any], text: str) -> ToolValue | None:
+    """What a block tells the engine; only one stored before values were is read by its words."""
+    return tool_results.from_json(data["facts"]) if "facts" in data else tool_results.read(text)
 
 
 def _origin(data: Mapping[str, Any], role: Role, text: str, *, note: bool) -> Whose:

@@ -16,8 +16,8 @@ from bot.context import tokens
 from bot.context.history import tool_names
 from bot.context.persona import capped
 from bot.context.prompt import unquoted
-from bot.facts import Quoted
 from bot.messages import CLEAN, Message, Text, ToolResult, ToolUse, Whose
+from bot.tool_results import Quoted
 
 Who = Literal[
     "person", "other", "assistant", "note", "call", "result", "failure", "summary", "memory"
@@ -81,7 +81,7 @@ def _words(block: Text, role: Literal["user", "assistant"]) -> Iterator[Said]:
     if block.note:
         if block.origin in _PASSED_ON:
             yield Said("other", capped(unquoted(block.text), RESULT_CAP))
-        elif block.origin not in _BESIDE and not isinstance(block.facts, Quoted):
+        elif block.origin not in _BESIDE and not isinstance(block.value, Quoted):
             yield Said("note", clipped(block.text, RESULT_CAP))
     elif role == "assistant":
         yield Said("assistant", block.text.strip())

@@ -9,8 +9,8 @@ from datetime import datetime, tzinfo
 from typing import Literal
 
 from bot.context.quoting import clipped
-from bot.facts import Speaker
 from bot.sessions.entries import Entry
+from bot.tool_results import Speaker
 
 TAIL = 6  # messages kept nearly whole
 TAIL_LENGTH = 600  # characters of each

@@ -27,7 +27,6 @@ from bot.context.history import Line
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelTimeout
-from bot.facts import Quoted
 from bot.i18n import text
 from bot.identity import MANY
 from bot.memory import layout
@@ -38,6 +37,7 @@ from bot.metrics import Metrics
 from bot.sessions import store
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
+from bot.tool_results import Quoted
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
@@ -364,7 +364,7 @@ def _aware(request: FlushRequest) -> ToolContext:
     for message in request.messages:
         for block in message.blocks:
             match block:
-                case Text(facts=Quoted() as quoted) | ToolResult(facts=Quoted() as quoted):
+                case Text(value=Quoted() as quoted) | ToolResult(value=Quoted() as quoted):
                     memory.recalled += passages(quoted)
                 case _:
                     continue

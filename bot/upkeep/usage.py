@@ -12,10 +12,10 @@ from bot.agent.prefix import tools_of
 from bot.context import budget, report, tokens
 from bot.context.history import PICTURE_TOKENS, tool_names
 from bot.context.report import Part, Report
-from bot.facts import Quoted
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.sessions.snapshots import Snapshot
+from bot.tool_results import Quoted
 from bot.upkeep.active_session import ActiveSession, Fill
 
 
@@ -70,7 +70,7 @@ def _of_messages(messages: Sequence[Message]) -> list[Part]:
     for message in messages:
         for block in message.blocks:
             match block:
-                case Text(words, note=True, facts=Quoted()):
+                case Text(words, note=True, value=Quoted()):
                     recalled += tokens.estimate(words)
                 case Text(words):
                     said += tokens.estimate(words)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bot.context import quoting, tokens
 from bot.context.quoting import Said
-from bot.facts import Quote, Quoted
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
+from bot.tool_results import Quote, Quoted
 from bot.upkeep import summary
 from bot.upkeep.compaction import KEPT_SHARE, LEAST_TOKENS, where_to_cut
 from bot.upkeep.summary import Chunk
@@ -226,7 +226,7 @@ def test_nobody_can_speak_as_another():
 
 def test_tools_are_shown_in_short_and_what_memory_showed_is_left_out():
     found = Quoted((Quote(("MEMORY.md:1", "found"), "likes tea", "MEMORY.md", 1),), "[recalled]")
-    recalled = Text(str(found), note=True, origin="memory", facts=found)
+    recalled = Text(str(found), note=True, origin="memory", value=found)
     messages = [
         Message("user", (recalled, Text("hello"))),
         Message(

@@ -20,12 +20,12 @@ from bot.config import FlushConfig
 from bot.context import quoting, tokens
 from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
-from bot.facts import NOT_INSTRUCTIONS, Quote, Quoted
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.testing import ScriptedModel, calls, says
+from bot.tool_results import NOT_INSTRUCTIONS, Quote, Quoted
 from bot.upkeep.flush import Flusher, FlushRequest, FlushResult
 
 NOW = datetime(2026, 11, 22, 1, 30, tzinfo=ZoneInfo("Asia/Shanghai"))  # still the 21st in UTC
@@ -44,7 +44,7 @@ def assistant(text: str) -> Message:
 def tool(name: str, answer: str | Quoted, origin: Whose = "tool") -> tuple[Message, Message]:
     use = ToolUse("t1", name, {})
     facts = None if isinstance(answer, str) else answer
-    result = ToolResult(use.id, str(answer), origin=origin, facts=facts)
+    result = ToolResult(use.id, str(answer), origin=origin, value=facts)
     return Message("assistant", (use,)), Message("user", (result,))
 
 
@@ -180,7 +180,7 @@ async def test_nothing_else_than_writing_to_memory_can_be_done(memory: Memory):
 async def test_what_was_recalled_is_not_written_back(memory: Memory):
     passage = quoted("memory/2026-01-01.md", 3, "- 10:00 Ada plays the cello well")
     opening = quoted("MEMORY.md", 1, "- Grew up in Turin, Italy", head="[recalled]", foot="\n")
-    note = Text(str(opening), note=True, facts=opening)
+    note = Text(str(opening), note=True, value=opening)
     messages = (
         Message("user", (note, Text("what do I play?"))),
         *tool("memory_search", passage, "memory"),

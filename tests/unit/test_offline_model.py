@@ -21,11 +21,11 @@ from bot.agent.tools.search import Elsewhere, Hit, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.errors import ModelRejected
-from bot.facts import Facts, Quote, Quoted, Refused, Stored
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.tool_results import Quote, Quoted, Refused, Stored, ToolValue
 
 INTRODUCTION = ("intro", "can", "key")
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
@@ -158,7 +158,7 @@ async def test_it_says_what_it_keeps_and_leaves_the_tick_to_the_engine(
         ("", False),
     ],
 )
-async def test_it_confirms_nothing_the_tool_did_not(result: str | Facts, *, is_error: bool):
+async def test_it_confirms_nothing_the_tool_did_not(result: str | ToolValue, *, is_error: bool):
     use = ToolUse("1", "memory_write", {"text": "tea"})
     messages = (
         Message("user", (Text("remember tea"),)),
@@ -367,7 +367,7 @@ async def test_what_matches_well_may_be_in_other_words():
 async def test_whoever_asks_for_the_conversation_before_is_told_its_end(language: str, asked: str):
     turns = (("person", "Tea?"), ("you", "At five: be there."))
     end = Quote(("until",), "…", until="2026-06-30 21:10", turns=turns)
-    note = Text("recalled", note=True, facts=Quoted((Quote(("short",), "x"), end)))
+    note = Text("recalled", note=True, value=Quoted((Quote(("short",), "x"), end)))
     messages = (
         Message("user", (note, Text("hello"))),
         Message("assistant", (Text("hello"),)),
@@ -462,7 +462,7 @@ async def test_any_words_get_the_same_answer_twice(text: str, language: str):
     | st.sampled_from([Stored("memory/a.md", 1), Quoted(()), Refused("no"), Refused("no", True)]),
     is_error=st.booleans(),
 )
-async def test_any_tool_result_gets_an_answer(result: str | Facts, *, is_error: bool):
+async def test_any_tool_result_gets_an_answer(result: str | ToolValue, *, is_error: bool):
     for name in ("memory_write", "transcript_search"):
         assert await after_search(result, name, is_error=is_error)
 
@@ -481,14 +481,14 @@ def noted(where: str, text: str, match: float | None = None) -> Quoted:
     return Quoted((Quote((where, "memory"), text, match=match),))
 
 
-def answering(call: str, result: str | Facts, *, is_error: bool = False) -> ToolResult:
+def answering(call: str, result: str | ToolValue, *, is_error: bool = False) -> ToolResult:
     facts = None if isinstance(result, str) else result
     is_error = is_error or isinstance(result, Refused)
-    return ToolResult(call, str(result), is_error=is_error, facts=facts)
+    return ToolResult(call, str(result), is_error=is_error, value=facts)
 
 
 async def after_search(
-    result: str | Facts,
+    result: str | ToolValue,
     name: str = "transcript_search",
     *,
     is_error: bool = False,

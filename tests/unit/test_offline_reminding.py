@@ -17,11 +17,11 @@ from bot.agent.models.offline import OfflineModel
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.context import quoting
 from bot.context.quoting import Said
-from bot.facts import Facts, Refused, Scheduled
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time
 from bot.sessions.due_time import When
 from bot.sessions.reminders import MAX_TEXT
+from bot.tool_results import Refused, Scheduled, ToolValue
 
 BERLIN = ZoneInfo("Europe/Berlin")
 FRIDAY = datetime(2026, 11, 20, 12, 0, 7, tzinfo=BERLIN)
@@ -230,12 +230,12 @@ async def answered(text: str, *more: Message, now: datetime | None = FRIDAY, **a
     return events[-1]
 
 
-async def after(result: str | Facts, *, is_error: bool = False, language: str = "en") -> str:
+async def after(result: str | ToolValue, *, is_error: bool = False, language: str = "en") -> str:
     asked = await answered("remind me tomorrow at 9 to call Bob")
     (use,) = asked.message.blocks
     assert isinstance(use, ToolUse)
     facts = None if isinstance(result, str) else result
-    answer = ToolResult(use.id, str(result), is_error=is_error, facts=facts)
+    answer = ToolResult(use.id, str(result), is_error=is_error, value=facts)
     told = Message("user", (answer,))
     reply = await answered(
         "remind me tomorrow at 9 to call Bob", asked.message, told, language=language
@@ -261,7 +261,7 @@ async def test_it_is_confirmed_on_the_persons_clocks_once_the_tool_says_so():
         ("", False),
     ],
 )
-async def test_it_confirms_nothing_the_tool_did_not(result: str | Facts, *, is_error: bool):
+async def test_it_confirms_nothing_the_tool_did_not(result: str | ToolValue, *, is_error: bool):
     assert (await after(result, is_error=is_error)).startswith("I could not set a reminder.")
 
 

@@ -20,7 +20,6 @@ from bot.agent.transcript import to_json
 from bot.channel import Address
 from bot.config import SessionConfig
 from bot.errors import NotVisible, ToolError
-from bot.facts import NOT_INSTRUCTIONS, Canned, Quote, Quoted, excerpt, read
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
@@ -30,6 +29,7 @@ from bot.memory.search import Hit as Passage
 from bot.messages import Message, Text
 from bot.sessions.entries import Entry
 from bot.sessions.reminders import Origin
+from bot.tool_results import NOT_INSTRUCTIONS, Canned, Quote, Quoted, excerpt, read
 from tests.fakes.memory_search import WordSearcher
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -133,7 +133,7 @@ async def test_what_the_offline_model_said_is_no_answer(tmp_path: Path):
             return Findings((found,), "words")
 
     found = Passage("", "s1.4", 1, 1, 0.9, "I found tea.", "transcript", 1)
-    canned = Text("I found tea.", facts=Canned("answer"))
+    canned = Text("I found tea.", value=Canned("answer"))
     for block, count in ((canned, 0), (Text("I found tea."), 1)):
         said = hit("I found tea.", role="assistant", content=(to_json(block),))
         memory = searching(tmp_path, said, searcher=Index(tmp_path))

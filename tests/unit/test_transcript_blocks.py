@@ -17,11 +17,11 @@ from bot.agent.transcript import (
 )
 from bot.channel import Foreign, Inbound
 from bot.errors import ModelBadReply
-from bot.facts import NOT_INSTRUCTIONS, Canned, Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse, Whose
 from bot.sessions import entries
 from bot.sessions.inbox import revived
 from bot.sessions.inbox import storable as storable_inbound
+from bot.tool_results import NOT_INSTRUCTIONS, Canned, Quote, Quoted, Refused, Scheduled, Stored
 
 WORDS = st.text(max_size=8)
 IDS = st.sampled_from(["a", "b", "c"])
@@ -56,11 +56,11 @@ TEXT = st.builds(Text, WORDS, note=st.booleans(), origin=ORIGINS) | st.builds(
     WORDS,
     note=st.just(True),
     origin=st.sampled_from(["memory", "before", "carried"]),
-    facts=QUOTED | CANNED,
+    value=QUOTED | CANNED,
 )
 USES = st.builds(ToolUse, IDS, WORDS, st.dictionaries(WORDS, JSON, max_size=2))
 RESULTS = st.builds(
-    ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS, facts=FACTS, kept=WORDS
+    ToolResult, IDS, WORDS, is_error=st.booleans(), origin=ORIGINS, value=FACTS, kept=WORDS
 )
 OPAQUE = st.builds(
     Opaque, st.fixed_dictionaries({"type": st.sampled_from(["thinking", "image"]), "data": JSON})
@@ -167,9 +167,9 @@ OLD_RESULT = f"""Searched by words.
 def test_what_was_stored_without_facts_is_read_with_them():
     note = from_json({"type": "text", "text": OLD_NOTE, "note": True, "origin": "memory"})
     assert isinstance(note, Text)
-    assert isinstance(note.facts, Quoted)
+    assert isinstance(note.value, Quoted)
     assert note.text == OLD_NOTE
-    short, end, today, said = note.facts.quotes
+    short, end, today, said = note.value.quotes
     assert (end.until, end.turns) == (
         "2026-06-30 21:10",
         (("person", "And when?"), ("you", "At eight: be there.")),
@@ -182,8 +182,8 @@ def test_what_was_stored_without_facts_is_read_with_them():
     assert (short.path, short.turns, said.path, said.turns) == ("", (), "", ())
     result = from_json({"type": "tool_result", "tool_use_id": "a", "content": OLD_RESULT})
     assert isinstance(result, ToolResult)
-    assert isinstance(result.facts, Quoted)
-    (found,) = result.facts.quotes
+    assert isinstance(result.value, Quoted)
+    (found,) = result.value.quotes
     assert (found.path, found.line, found.text) == ("memory/a b.md", 2, "- Tea at five\n- Milk")
     said_so = from_json({"type": "text", "text": OLD_NOTE, "origin": "person"})
     assert said_so == Text(OLD_NOTE, origin="person")  # whoever types it makes no facts

@@ -28,11 +28,11 @@ from bot.agent.models.intent import (
 from bot.agent.replies import TOKENS
 from bot.context import extract
 from bot.errors import ModelRejected
-from bot.facts import Canned, Quote, Quoted, Refused, Scheduled, Stored
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time
 from bot.sessions.due_time import When
 from bot.sessions.reminders import MAX_TEXT
+from bot.tool_results import Canned, Quote, Quoted, Refused, Scheduled, Stored
 
 WRITE = "memory_write"
 REMIND = "schedule_message"
@@ -119,11 +119,11 @@ def _reply(request: Request) -> Message:
         keys = ("intro", "can", "key") if whole else ("short",)
         parts += [_text(request, f"offline.{key}") for key in keys]
         told = Canned("introduction" if whole else "answer")
-    return Message("assistant", (Text("\n\n".join(parts), facts=told),))
+    return Message("assistant", (Text("\n\n".join(parts), value=told),))
 
 
 def _introduces(message: Message) -> bool:
-    return any(isinstance(b, Text) and b.facts == Canned("introduction") for b in message.blocks)
+    return any(isinstance(b, Text) and b.value == Canned("introduction") for b in message.blocks)
 
 
 def _text(request: Request, key: str, **values: object) -> str:
@@ -213,7 +213,7 @@ def _answer(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[st
 def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
     """What came of something that was to be kept, or said later."""
     words = str(use.input.get("text", ""))
-    match result.facts:
+    match result.value:
         case Stored(path, line, already=True):
             return _text(request, "offline.stored_already", path=path, line=line)
         case Stored():
@@ -230,13 +230,13 @@ def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
 
 
 def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[str, bool]:
-    facts = [result.facts for _, result in answered]
-    if all(isinstance(each, Refused) and each.hidden for each in facts):
+    values = [result.value for _, result in answered]
+    if all(isinstance(each, Refused) and each.hidden for each in values):
         return _text(request, "offline.no_search"), True
     works = [use for use, result in answered if not result.is_error]
     if not works:
         return _text(request, "offline.not_searched", reason=_reason(answered[0][1])), True
-    found = [each for each in facts if isinstance(each, Quoted)]
+    found = [each for each in values if isinstance(each, Quoted)]
     useful = _best([quote for each in found for quote in each.quotes], wish.said)
     if useful:
         lines = [_shown(request, quote, wish.said) for quote in useful]
@@ -248,13 +248,13 @@ def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[
 
 
 def _reason(result: ToolResult) -> str:
-    return result.facts.reason if isinstance(result.facts, Refused) else result.text.strip()
+    return result.value.reason if isinstance(result.value, Refused) else result.text.strip()
 
 
 def _before(request: Request) -> str:
     """The end of the conversation before, as the newest note of it says; empty without one."""
     blocks = (block for message in reversed(request.messages) for block in message.blocks)
-    notes = (b.facts for b in blocks if isinstance(b, Text) and isinstance(b.facts, Quoted))
+    notes = (b.value for b in blocks if isinstance(b, Text) and isinstance(b.value, Quoted))
     end = next((quote for note in notes for quote in note.quotes if quote.turns), None)
     if end is None:
         return ""

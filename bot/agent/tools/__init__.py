@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
-from bot.facts import Facts, Quoted
 from bot.identity.view import MemoryView
 from bot.memory.notes import Place, Watch
 from bot.messages import Message
 from bot.sessions.reminders import Origin
+from bot.tool_results import Quoted, ToolValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Tool(Protocol):
         """How the model sees it; the same bytes every time."""
         ...
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext, /) -> str | Facts:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext, /) -> str | ToolValue:
         """Do it and answer; the model is shown the answer's words, `str(answer)`.
 
         Raises:

@@ -12,13 +12,13 @@ from bot.agent.tools import Recalled, ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of
 from bot.errors import ToolError
-from bot.facts import Quote, Quoted, Stored
 from bot.identity.view import MemoryView
 from bot.memory import layout, markdown
 from bot.memory.disk import MAX_WRITE
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Notes, Place, Replaced, day_note
+from bot.tool_results import Quote, Quoted, Stored
 
 # --- memory_get ----------------------------------------------------------------------------------
 

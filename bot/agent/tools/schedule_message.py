@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.errors import ToolError
-from bot.facts import Scheduled
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, Origin, moment
+from bot.tool_results import Scheduled
 
 MAX_MOMENT = 40  # characters
 MAX_MINUTES = int(MAX_AHEAD.total_seconds()) // 60

@@ -15,7 +15,6 @@ from bot.agent.tools import Recalled, ToolContext
 from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.transcript import is_canned, origins_of
 from bot.errors import NotVisible
-from bot.facts import Quote, Quoted, excerpt
 from bot.identity.view import MemoryView
 from bot.memory import layout, markdown
 from bot.memory.files import SpaceFiles
@@ -25,6 +24,7 @@ from bot.memory.search import Searcher, how
 from bot.messages import CLEAN
 from bot.sessions.entries import Entry
 from bot.sessions.search import Hit
+from bot.tool_results import Quote, Quoted, excerpt
 
 # --- memory_search -------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
 from bot.agent.tools.artifacts import Artifacts, fitted
 from bot.errors import NotVisible, ToolError
-from bot.facts import Refused
 from bot.messages import ToolResult, ToolUse
+from bot.tool_results import Refused
 
 TIMEOUT = 30.0  # seconds
 
@@ -75,11 +75,11 @@ class Toolbox:
             # Only the kind: an exception's own words may hold what a person said.
             log.error("tool.failed", tool=use.name, error=type(error).__name__)  # noqa: TRY400
             return _refused(use, "the tool failed.")
-        facts = None if isinstance(answer, str) else answer
+        value = None if isinstance(answer, str) else answer
         is_error = isinstance(answer, Refused)
-        return ToolResult(use.id, words, is_error=is_error, facts=facts, kept=kept)
+        return ToolResult(use.id, words, is_error=is_error, value=value, kept=kept)
 
 
 def _refused(use: ToolUse, reason: str, *, hidden: bool = False) -> ToolResult:
     refused = Refused(reason, hidden)
-    return ToolResult(use.id, str(refused), is_error=True, facts=refused)
+    return ToolResult(use.id, str(refused), is_error=True, value=refused)

@@ -114,20 +114,20 @@ class Canned:
     kind: Literal["introduction", "answer"]
 
 
-Facts = Quoted | Stored | Scheduled | Refused | Canned
+ToolValue = Quoted | Stored | Scheduled | Refused | Canned
 
-_FACTS: Final[TypeAdapter[Facts]] = TypeAdapter(Facts)
-
-
-def to_json(facts: Facts) -> Mapping[str, Any]:
-    """Facts as a transcript keeps them, beside their words."""
-    return _FACTS.dump_python(facts, exclude_defaults=True)
+_VALUE: Final[TypeAdapter[ToolValue]] = TypeAdapter(ToolValue)
 
 
-def from_json(data: object) -> Facts | None:
-    """The facts of their JSON; None when nobody here knows them."""
+def to_json(value: ToolValue) -> Mapping[str, Any]:
+    """A value as a transcript keeps it, beside its words."""
+    return _VALUE.dump_python(value, exclude_defaults=True)
+
+
+def from_json(data: object) -> ToolValue | None:
+    """The value of its JSON; None when nobody here knows it."""
     try:
-        return _FACTS.validate_python(data)
+        return _VALUE.validate_python(data)
     except ValidationError:
         return None
 
@@ -152,14 +152,14 @@ def _fact(fact: str) -> str:
     return " ".join(re.sub(r"[\[\]|]", " ", fact).split())
 
 
-# --- what was stored before facts were -----------------------------------------------------------
+# --- what was stored before values were ----------------------------------------------------------
 
 _WHERE = re.compile(r"\[([^\[\]\n]+)\]")
 _PASSAGE = re.compile(r"(?P<path>.+\.md)(?::(?P<line>\d+)(?:-\d+)?)?")
 
 
 def read(words: str) -> Quoted | None:
-    """The quotes in words that were stored without their facts; None when there are none."""
+    """The quotes in words that were stored without their values; None when there are none."""
     if NOT_INSTRUCTIONS not in words:
         return None
     quotes: list[Quote] = []
