@@ -26,7 +26,7 @@ from bot.messages import (
 )
 from bot.sessions.entries import Entry, NewEntry, Role
 from bot.tool_results import Canned, ToolValue
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 _ORIGINS = frozenset(get_args(Whose))
 _RECALLED: frozenset[Whose] = frozenset({"memory", "before", "carried", "unknown"})  # of such notes

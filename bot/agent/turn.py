@@ -24,7 +24,7 @@ from bot.context.quoting import Said
 from bot.context.tokens import Count
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 log = structlog.get_logger(__name__)
 

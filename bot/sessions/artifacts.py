@@ -9,7 +9,7 @@ from bot.clock import Clock
 from bot.identity.view import MemoryView
 from bot.sessions import journal_records
 from bot.storage import Database, Transaction, fulltext
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 PICTURE = "picture"  # stands for the tool of what a person sent
 

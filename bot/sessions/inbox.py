@@ -15,7 +15,7 @@ from bot.identity import Conversation
 from bot.sessions.entries import Entry, parse
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another

@@ -12,7 +12,7 @@ from typing import Literal
 from bot.channel import Address
 from bot.sessions import journal_records
 from bot.storage import Row, Transaction
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 MadeBy = Literal["person", "agent"]
 

@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 from pydantic import BaseModel, ValidationError
 
 from bot.settings.fields import Key, Shape, lookup, shape_at, shape_of
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 MAX_DEPTH = 12  # of nested tables and lists; the deepest option is at 6
 _SHOWN = 60  # characters of a wrong value or name that are repeated in the message

@@ -23,7 +23,7 @@ from bot.agent.models.wire import (
 )
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 texts = st.text(max_size=20)
 json_values = st.recursive(

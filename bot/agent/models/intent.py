@@ -48,8 +48,6 @@ class About:
 
 Intent = Remember | Recall | Remind | Reminders | About | None
 
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7ff"
-
 # Possessive ("*+"): what can be read in two ways is read in one, or long texts would take forever.
 # "do you remember", "remember when we …" ask; "can you remember that …" asks to keep.
 _KEEP_EN = re.compile(

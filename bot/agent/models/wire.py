@@ -14,7 +14,7 @@ import orjson
 from bot.agent.models import Reply, Request, StopReason, Usage
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 Json = dict[str, Any]
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.wellformed import well_formed
+from bot.unicode import well_formed
 
 ANY = st.text(st.characters(codec=None, exclude_categories=()))
 
