@@ -10,7 +10,7 @@ from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.sessions import due_time, reminders
 from bot.sessions.due_time import Problem, When, shown
-from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
+from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, ReplyTarget
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
@@ -47,10 +47,10 @@ class RemindCommands:
             return saying(text(call.language, "reminder.long", most=MAX_TEXT))
         due_at = int(found.at.timestamp() * 1000)
         self._desk.expect(due_at)
-        origin = Origin(call.place.key, call.person, call.inbound.address, call.language)
+        target = ReplyTarget(call.place.key, call.person, call.inbound.address, call.language)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            added = reminders.add(unit.tx, origin, found.rest, due_at, call.now)
+            added = reminders.add(unit.tx, target, found.rest, due_at, call.now)
             if added is None:
                 return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
             at = shown(call.language, found.at)

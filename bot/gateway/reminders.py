@@ -12,7 +12,7 @@ from bot.identity import Directory
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
 from bot.sessions.due_time import shown
-from bot.sessions.reminders import Origin, Reminder
+from bot.sessions.reminders import Reminder, ReplyTarget
 from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
 
@@ -56,7 +56,7 @@ class Reminders:
             self._woken_at = due_at
             self._scheduler.once(f"{JOB}.next", due_at, self._woken)
 
-    async def schedule(self, origin: Origin, words: str, due_at: int) -> bool:
+    async def schedule(self, target: ReplyTarget, words: str, due_at: int) -> bool:
         """Store what the model wants to remind of; False when too many wait for this person.
 
         Raises:
@@ -64,7 +64,7 @@ class Reminders:
         """
         now = self._clock()
         added = await self._database.write(
-            lambda tx: reminders.add(tx, origin, words, due_at, now, made_by="agent")
+            lambda tx: reminders.add(tx, target, words, due_at, now, made_by="agent")
         )
         if added is None:
             return False
@@ -107,7 +107,7 @@ class Reminders:
             self._tell(unit, reminder, late=late)
             log.info(
                 "reminder.sent",
-                channel=reminder.origin.address.channel,
+                channel=reminder.target.address.channel,
                 reminder=reminder.id,
                 made_by=reminder.made_by,
                 late=late,
@@ -115,24 +115,24 @@ class Reminders:
         return len(found)
 
     def _tell(self, unit: UnitOfWork, reminder: Reminder, *, late: bool) -> None:
-        origin = reminder.origin
-        words = text(origin.language, "reminder.due", text=reminder.text)
-        session = store.current(unit.tx, origin.key)
+        target = reminder.target
+        words = text(target.language, "reminder.due", text=reminder.text)
+        session = store.current(unit.tx, target.key)
         if late:
             # In a room, nobody is told where somebody lives.
             in_room = session is not None and session.chat_type != "direct"
-            zone = self._directory.policy.zone_of("" if in_room else origin.person)
+            zone = self._directory.policy.zone_of("" if in_room else target.person)
             due = datetime.fromtimestamp(reminder.due_at / 1000, zone)
-            when = shown(origin.language, due)
-            words = text(origin.language, "reminder.late", text=reminder.text, when=when)
+            when = shown(target.language, due)
+            words = text(target.language, "reminder.late", text=reminder.text, when=when)
         if session is None:  # its conversation was lost with a damaged database
-            unit.say(origin.address, words, "reminder", language=origin.language)
+            unit.say(target.address, words, "reminder", language=target.language)
             return
         unit.say(
-            origin.address,
+            target.address,
             words,
             "reminder",
-            language=origin.language,
+            language=target.language,
             noted_in=session.id,
         )
         unit.refresh(session.id)

@@ -24,7 +24,7 @@ from bot.identity import MANY
 from bot.memory.notes import Watch
 from bot.messages import Message, Text, Whose
 from bot.sessions.inbox import QueuedMessage
-from bot.sessions.reminders import Origin
+from bot.sessions.reminders import ReplyTarget
 from bot.sessions.snapshots import Snapshot
 from bot.upkeep.active_session import ActiveSession, Fill
 from bot.upkeep.upkeep import Upkeep
@@ -173,7 +173,7 @@ class Requests:
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
             window=active.limits.window.tokens,
             memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
-            origin=Origin(
+            target=ReplyTarget(
                 key=active.live.session.key,
                 person=here.person,
                 address=here.address,

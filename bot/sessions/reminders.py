@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ReplyTarget:
     """Who wants to be reminded, and where: the conversation's key, its address and language.
 
     `person` is the canonical identity of whoever asked, also in a room.
@@ -44,7 +44,7 @@ class Reminder:
     """A reminder that waits. Times are ms since the epoch."""
 
     id: int
-    origin: Origin
+    target: ReplyTarget
     made_by: MadeBy
     text: str
     due_at: int
@@ -52,7 +52,13 @@ class Reminder:
 
 
 def add(
-    tx: Transaction, origin: Origin, text: str, due_at: int, now: int, *, made_by: MadeBy = "person"
+    tx: Transaction,
+    target: ReplyTarget,
+    text: str,
+    due_at: int,
+    now: int,
+    *,
+    made_by: MadeBy = "person",
 ) -> Reminder | None:
     """Remember to remind; None when so many wait for this person already.
 
@@ -62,28 +68,28 @@ def add(
     same = tx.execute(
         f"SELECT {_COLUMNS} FROM reminders "
         "WHERE key = ? AND state = 'waiting' AND text = ? AND due_at BETWEEN ? AND ?",
-        (origin.key, text, due_at - SAME_MS + 1, due_at + SAME_MS - 1),
+        (target.key, text, due_at - SAME_MS + 1, due_at + SAME_MS - 1),
     )
     if same:
         return _reminder(same[0])
     waiting = tx.execute(
-        "SELECT count(*) FROM reminders WHERE person = ? AND state = 'waiting'", (origin.person,)
+        "SELECT count(*) FROM reminders WHERE person = ? AND state = 'waiting'", (target.person,)
     )
     if waiting[0][0] >= MAX_WAITING:
         return None
-    place = origin.address
+    place = target.address
     rows = tx.execute(
         "INSERT INTO reminders(key, person, channel, account, chat, thread, language, made_by, "
         "text, due_at, created_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') "
         f"RETURNING {_COLUMNS}",
         (
-            origin.key,
-            origin.person,
+            target.key,
+            target.person,
             place.channel,
             place.account,
             place.chat,
             place.thread,
-            origin.language,
+            target.language,
             made_by,
             text,
             due_at,
@@ -164,5 +170,5 @@ def moment(wall: datetime, now: datetime) -> datetime:
 
 def _reminder(row: Row) -> Reminder:
     id_, key, person, channel, account, chat, thread, language, made_by, *rest = row
-    origin = Origin(key, person, Address(channel, account, chat, thread), language)
-    return Reminder(id_, origin, made_by, *rest)
+    target = ReplyTarget(key, person, Address(channel, account, chat, thread), language)
+    return Reminder(id_, target, made_by, *rest)

@@ -16,7 +16,7 @@ from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
 from bot.sessions.mirror import Mirror
-from bot.sessions.reminders import Origin
+from bot.sessions.reminders import ReplyTarget
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
@@ -25,7 +25,7 @@ from tests.unit.test_scheduler import Bell
 from tests.unit.test_sweep import UTC
 
 ADA = Address("memory", "default", "ada")
-ORIGIN = Origin("agent:main:memory:dm:ada", "memory:ada", ADA, "en")
+TARGET = ReplyTarget("agent:main:memory:dm:ada", "memory:ada", ADA, "en")
 
 
 class Parts:
@@ -54,7 +54,7 @@ async def test_the_real_scheduler_wakes_it_in_time(tmp_path):
     parts.delivery.open()
     parts.reminders.start()
     await parts.scheduler.start()
-    assert await parts.reminders.schedule(ORIGIN, "tea", NOON + 50)
+    assert await parts.reminders.schedule(TARGET, "tea", NOON + 50)
     parts.clock.advance(seconds=0.05)  # as the real one does meanwhile
     await parts.channel.wait_sent(1)
     assert parts.channel.sent[0].text == "⏰ tea"
@@ -72,7 +72,7 @@ async def test_what_another_process_stored_is_found_by_the_next_look(tmp_path, m
     parts.reminders.start()
     await parts.scheduler.start()
     other = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await other.write(lambda tx: reminders.add(tx, ORIGIN, "tea", NOON, NOON))
+    await other.write(lambda tx: reminders.add(tx, TARGET, "tea", NOON, NOON))
     await other.close()
     await parts.channel.wait_sent(1)
     await parts.scheduler.close()
@@ -84,7 +84,7 @@ async def test_a_crash_before_the_sending_is_followed_by_one_sending(tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     channel = InMemoryChannel()
     parts = Parts(database, tmp_path, channel)
-    await parts.reminders.schedule(ORIGIN, "tea", NOON + 1)
+    await parts.reminders.schedule(TARGET, "tea", NOON + 1)
     await parts.reminders.fire(NOON + 1)  # delivery is not open: the program ends before it sends
     await parts.delivery.stop(0)
     assert channel.sent == []
@@ -103,7 +103,7 @@ async def test_a_reminder_for_a_channel_that_is_gone_is_parked(tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     parts = Parts(database, tmp_path, InMemoryChannel())
     parts.delivery.open()
-    gone = Origin(ORIGIN.key, ORIGIN.person, Address("pigeon", "default", "ada"), "en")
+    gone = ReplyTarget(TARGET.key, TARGET.person, Address("pigeon", "default", "ada"), "en")
     await parts.reminders.schedule(gone, "tea", NOON)
     assert await parts.reminders.fire(NOON) == 1
     await parts.delivery.stop(1)

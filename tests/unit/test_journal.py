@@ -98,8 +98,8 @@ def link(seat: links.Seat, root: links.Seat) -> Link:
     return Link(seat, root, Address(seat[0], "default", seat[1]), "en")
 
 
-def origin(key: str = PLACE.key) -> reminders.Origin:
-    return reminders.Origin(key, "ada", Address("web", "default", "ada"), "en")
+def target(key: str = PLACE.key) -> reminders.ReplyTarget:
+    return reminders.ReplyTarget(key, "ada", Address("web", "default", "ada"), "en")
 
 
 def asked(tx: Transaction, sender: str, code: str = "ABCDEFGH") -> None:
@@ -133,7 +133,7 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
         a % 3 != b % 3 and links.join(tx, link(SEATS[a % 3], SEATS[b % 3]), NOON + a)
     ),
     "unlink": lambda tx, a, _: links.part(tx, SEATS[a % 3]),
-    "remind": lambda tx, a, b: reminders.add(tx, origin(), f"r{a}", NOON + b * 100_000, NOON),
+    "remind": lambda tx, a, b: reminders.add(tx, target(), f"r{a}", NOON + b * 100_000, NOON),
     "cancel": lambda tx, a, _: reminders.cancel(tx, PLACE.key, a % 3, NOON),
     "send": lambda tx, a, _: [
         reminders.mark(tx, due, "sent", NOON) for due in reminders.due(tx, NOON + a * 50_000, 2)
@@ -234,7 +234,7 @@ async def filled(folder: Path) -> tuple[SqliteDatabase, list[str]]:
     await database.write(lambda tx: links.join(tx, link(SEATS[0], SEATS[1]), NOON))
     for number in range(2):
         await database.write(
-            lambda tx, n=number: reminders.add(tx, origin(), f"r{n}", NOON + n * 90_000, NOON)
+            lambda tx, n=number: reminders.add(tx, target(), f"r{n}", NOON + n * 90_000, NOON)
         )
     await database.write(lambda tx: say(tx, "the secret 1"))
     await database.write(lambda tx: forgetting.forget_in(tx, VIEW, "secret 1", NOON))

@@ -28,7 +28,7 @@ from bot.identity.view import MemoryView
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
 from bot.sessions.due_time import shown
-from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Origin
+from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, ReplyTarget
 from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 from tests.support import FakeClock
@@ -39,7 +39,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 ADA = Address("memory", "default", "ada")
 PLACE = Place("agent:main:memory:dm:ada", "memory:ada", "memory", "default", "ada", "", "direct")
-ORIGIN = Origin(PLACE.key, "memory:ada", ADA, "en")
+TARGET = ReplyTarget(PLACE.key, "memory:ada", ADA, "en")
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("memory:ada",))
 
 
@@ -65,9 +65,11 @@ class Desk:
         )
         self.commands = RemindCommands(self.reminders)
 
-    def add(self, text: str, due_in: int, origin: Origin = ORIGIN) -> reminders.Reminder | None:
+    def add(
+        self, text: str, due_in: int, target: ReplyTarget = TARGET
+    ) -> reminders.Reminder | None:
         now = self.clock()
-        return reminders.add(self.tx, origin, text, now + due_in, now)
+        return reminders.add(self.tx, target, text, now + due_in, now)
 
     async def command(self, name: str, rest: str, language: str = "en", **changes: Any) -> str:
         inbound = Inbound("memory", "default", "ada", "direct", "ada", "1", f"/{name} {rest}", 0)
@@ -125,9 +127,9 @@ def test_a_cancelled_one_is_never_due(desk):
 def test_so_many_wait_for_one_person_and_no_more(desk):
     for number in range(MAX_WAITING):
         assert desk.add(f"n{number}", HOUR + number)
-    elsewhere = replace(ORIGIN, key="agent:main:memory:group:room")
+    elsewhere = replace(TARGET, key="agent:main:memory:group:room")
     assert desk.add("one more", HOUR, elsewhere) is None
-    assert desk.add("mine", HOUR, replace(ORIGIN, person="memory:bob"))
+    assert desk.add("mine", HOUR, replace(TARGET, person="memory:bob"))
     assert reminders.cancel(desk.tx, PLACE.key, 1, 0)
     assert desk.add("one more", HOUR, elsewhere)
 
@@ -137,7 +139,7 @@ def test_what_is_asked_for_twice_is_kept_once(desk):
     assert desk.add("x", HOUR + 59_999) == first
     assert desk.add("x", HOUR + 60_000) != first
     assert desk.add("y", HOUR) != first
-    assert desk.add("x", HOUR, replace(ORIGIN, key="other")) != first
+    assert desk.add("x", HOUR, replace(TARGET, key="other")) != first
     assert len(reminders.of_key(desk.tx, PLACE.key)) == 3
 
 
@@ -207,7 +209,7 @@ async def test_one_that_is_late_says_when_it_was_due():
     desk = Desk(timezones={"memory:ada": "Asia/Shanghai"})
     desk.add("on time", MINUTE)
     desk.add("late", MINUTE - 1)
-    desk.add("迟到", 0, replace(ORIGIN, language="zh"))
+    desk.add("迟到", 0, replace(TARGET, language="zh"))
     desk.clock.advance(minutes=2)
     await desk.reminders.fire(desk.clock())
     assert desk.texts() == [
@@ -221,7 +223,7 @@ async def test_many_are_sent_in_order(desk):
     for number in reversed(range(BATCH)):
         desk.add(f"a{number:02}", HOUR + number)
     for number in range(BATCH):
-        desk.add(f"b{number:02}", 2 * HOUR + number, replace(ORIGIN, person="bob"))
+        desk.add(f"b{number:02}", 2 * HOUR + number, replace(TARGET, person="bob"))
     desk.clock.advance(hours=3)
     assert await desk.reminders.fire(desk.clock()) == 2 * BATCH
     sent = [text.split()[1] for text in desk.texts()]
@@ -341,7 +343,7 @@ async def test_remind_confirms_with_the_moment_in_the_person_s_zone():
     assert answer == "I will remind you on Sun 2026-11-22 09:00 (Asia/Shanghai): call Bob"
     (kept,) = reminders.of_key(desk.tx, PLACE.key)
     assert kept.due_at == int(datetime.fromisoformat("2026-11-22T01:00Z").timestamp() * 1000)
-    assert (kept.text, kept.made_by, kept.origin) == ("call Bob", "person", ORIGIN)
+    assert (kept.text, kept.made_by, kept.target) == ("call Bob", "person", TARGET)
     assert desk.planned == [kept.due_at]
 
 
@@ -434,9 +436,9 @@ Ask = Callable[..., Any]
 def ask(desk) -> Ask:
     tool = ScheduleMessage(desk.reminders)
 
-    async def run(origin: Origin | None = ORIGIN, **arguments: Any) -> str:
+    async def run(target: ReplyTarget | None = TARGET, **arguments: Any) -> str:
         now = datetime.fromtimestamp(desk.clock() / 1000, ZoneInfo("Europe/Berlin"))
-        return str(await tool.run(arguments, ToolContext(VIEW, "s", now, origin=origin)))
+        return str(await tool.run(arguments, ToolContext(VIEW, "s", now, target=target)))
 
     return run
 
@@ -446,7 +448,7 @@ async def test_the_model_schedules_at_a_local_time(desk, ask):
     assert answer.startswith("scheduled for Thursday 2026-12-24 18:00 (Europe/Berlin)")
     (kept,) = reminders.of_key(desk.tx, PLACE.key)
     assert kept.due_at == int(datetime.fromisoformat("2026-12-24T17:00Z").timestamp() * 1000)
-    assert (kept.text, kept.made_by, kept.origin) == ("Time to go!", "agent", ORIGIN)
+    assert (kept.text, kept.made_by, kept.target) == ("Time to go!", "agent", TARGET)
     assert desk.planned == [kept.due_at]
 
 
@@ -485,7 +487,7 @@ async def test_what_the_model_gets_wrong_is_explained(desk, ask, arguments, word
 
 async def test_there_must_be_somewhere_to_send_it(ask):
     with pytest.raises(ToolError, match="nothing can be scheduled"):
-        await ask(origin=None, text="x", in_minutes=5)
+        await ask(target=None, text="x", in_minutes=5)
 
 
 async def test_a_person_s_limit_is_the_model_s(desk, ask):

@@ -28,7 +28,7 @@ from bot.memory.search import Findings
 from bot.memory.search import Hit as Passage
 from bot.messages import Message, Text
 from bot.sessions.entries import Entry
-from bot.sessions.reminders import Origin
+from bot.sessions.reminders import ReplyTarget
 from bot.tool_results import NOT_INSTRUCTIONS, Canned, Quote, Quoted, excerpt, read
 from tests.fakes.memory_search import WordSearcher
 
@@ -383,9 +383,9 @@ PLACES = ("telegram", "discord", "nextcloud_talk", "web", "console")
 def asking(words: str, *, view=VIEW, session: str = "s1", here: str = "telegram", people=()):
     view = replace(view, people=people or (f"{here}:1",))
     address = Address(here, "default", "1")
-    origin = Origin("key", view.people[0], address, "en")
+    target = ReplyTarget("key", view.people[0], address, "en")
     memory = TurnMemory(words=(words,))
-    return replace(CONTEXT, view=view, session_id=session, origin=origin, memory=memory)
+    return replace(CONTEXT, view=view, session_id=session, target=target, memory=memory)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bot.agent.models import ToolSpec
 from bot.identity.view import MemoryView
 from bot.memory.notes import Place, Watch
 from bot.messages import Message
-from bot.sessions.reminders import Origin
+from bot.sessions.reminders import ReplyTarget
 from bot.tool_results import Quoted, ToolValue
 
 
@@ -51,7 +51,7 @@ class TurnMemory:
 class ToolContext:
     """Who a tool works for. `now` carries the person's time zone, `window` is in tokens.
 
-    `origin` is where what a tool has said later goes; None where nothing can be. `watch` hears of
+    `target` is where what a tool has said later goes; None where nothing can be. `watch` hears of
     what is forgotten while the work goes on.
     """
 
@@ -60,7 +60,7 @@ class ToolContext:
     now: datetime
     window: int = 200_000
     memory: TurnMemory = field(default_factory=TurnMemory)
-    origin: Origin | None = None
+    target: ReplyTarget | None = None
     watch: Watch = field(default_factory=Watch)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.errors import ToolError
-from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, Origin, moment
+from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, ReplyTarget, moment
 from bot.tool_results import Scheduled
 
 MAX_MOMENT = 40  # characters
@@ -43,7 +43,7 @@ class Schedule(Parameters):
 class Planner(Protocol):
     """What stores it."""
 
-    async def schedule(self, origin: Origin, words: str, due_at: int) -> bool:
+    async def schedule(self, target: ReplyTarget, words: str, due_at: int) -> bool:
         """Store it; False when too many wait for this person already."""
         ...
 
@@ -71,10 +71,10 @@ class ScheduleMessage:
         """
         asked = Schedule.of(arguments)
         at = _due(asked, context.now)
-        if context.origin is None:
+        if context.target is None:
             raise ToolError("nothing can be scheduled from here")
         due_at = int(at.timestamp() * 1000)
-        if not await self._planner.schedule(context.origin, asked.text.strip(), due_at):
+        if not await self._planner.schedule(context.target, asked.text.strip(), due_at):
             raise ToolError(
                 f"{MAX_WAITING} reminders wait for this person already; they can cancel some with "
                 "/reminders"

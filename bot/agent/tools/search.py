@@ -295,8 +295,8 @@ class Elsewhere:
         if not context.view.people or len(self._places) < 2:  # nothing of theirs, or no other place
             return False
         known = {place for person in context.view.people for place in self._places_of(person)}
-        if context.origin is not None:
-            known.add(context.origin.address.channel)
+        if context.target is not None:
+            known.add(context.target.address.channel)
         others = [pattern for place, pattern in self._places.items() if place not in known]
         words = [said[:MAX_SEARCHED] for said in context.memory.words]
         return any(pattern.search(said) for pattern in (_ANOTHER, *others) for said in words)
