@@ -48,8 +48,8 @@ _FAILURES: Mapping[StopReason, type[ModelError]] = {
 class TurnRequest:
     """What a turn starts from. `history` ends before the person's new `messages`.
 
-    `used` is how many tokens everything before `messages` comes to, `room` how many a request may
-    have at most. `on_context` hears how full the window is after each step.
+    `used` is how many tokens everything before `messages` comes to; no request may have more than
+    `token_limit`. `on_context` hears how full the window is after each step.
     """
 
     model: Model
@@ -64,7 +64,7 @@ class TurnRequest:
     timeout: float  # seconds
     tools: tuple[ToolSpec, ...] = ()
     used: int = 0
-    room: int = sys.maxsize
+    token_limit: int = sys.maxsize
     count: Count = tokens.estimate
     factor: float = 1.0  # what this model's own counts come to for one token of `count`
     purpose: Purpose = "chat"
@@ -238,12 +238,12 @@ class Turn:
             ModelContextFull: it would not fit without them either.
         """
         for index, message in enumerate(self._shown):
-            if self._used <= self._request.room:
+            if self._used <= self._request.token_limit:
                 return
             cut = _cut(message)
             self._used += self._weight((cut,)) - self._weight((message,))
             self._shown[index] = cut
-        if self._used > self._request.room:
+        if self._used > self._request.token_limit:
             raise ModelContextFull("the messages alone fill the window")
 
     def _text(self) -> str:

@@ -118,7 +118,7 @@ class Requests:
             max_steps=agent.max_steps,
             timeout=agent.turn_timeout,
             used=fill.used,
-            room=active.shares.hard,
+            token_limit=active.shares.hard,
             factor=limits.factor,
             count=limits.count,
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
@@ -140,7 +140,7 @@ class Requests:
             messages=messages,
             max_tokens=active.shares.output,
             used=fill.used,
-            room=active.shares.hard,
+            token_limit=active.shares.hard,
         )
         version = history.version
         return replace(prepared, active=active, request=request, fill=fill, version=version)
