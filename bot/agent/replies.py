@@ -56,8 +56,8 @@ _CLAIM = re.compile(
 )
 
 
-def without_ticks(reply: str) -> str:
-    """A reply without the ticks a model made up.
+def without_confirmations(reply: str) -> str:
+    """A reply without the confirmations (✓) that a model made up.
 
     A list of several ticked lines is left alone, but for those that claim to have stored something.
     """

@@ -175,7 +175,7 @@ def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
     language, model = prepared.request.language, prepared.active.limits.name
     stored = replies.confirmation(language, prepared.request.context.memory.written)
     unseen = media.told(prepared.unseen, language)
-    reply = replies.without_ticks(result.reply)
+    reply = replies.without_confirmations(result.reply)
     notice = ""
     if result.error is not None:
         notice = _failure(language, result.error, model)
@@ -196,7 +196,7 @@ def display_text(message: Message) -> str:
     """A message as a person reads it."""
     if message.role == "user":
         return message.text
-    return replies.without_ticks(spoken(message.text))
+    return replies.without_confirmations(spoken(message.text))
 
 
 def _forget_again(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from bot.agent.replies import without_ticks
+from bot.agent.replies import without_confirmations
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
 from bot.channel import Address, Channel, Drafts, Typing
@@ -184,4 +184,4 @@ class ReplyPreview:
         while self._shown != self._text:
             self._shown = self._text
             # A ✓ is the engine's to give, and only when the reply is finished.
-            await channel.draft(self._address, self._draft_id, without_ticks(self._shown))
+            await channel.draft(self._address, self._draft_id, without_confirmations(self._shown))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.replies import confirmation, without_ticks
+from bot.agent.replies import confirmation, without_confirmations
 from bot.memory.notes import Place
 
 
@@ -22,12 +22,12 @@ from bot.memory.notes import Place
     ],
 )
 def test_only_lists_keep_their_ticks(said: str, told: str):
-    assert without_ticks(said) == told
+    assert without_confirmations(said) == told
 
 
 @given(st.text(alphabet="✓✅ a\n记."))
 def test_nothing_but_ticks_is_taken_away(said: str):
-    told = without_ticks(said)
+    told = without_confirmations(said)
     bare = str.maketrans("", "", "✓✅ \n")
     assert told.translate(bare) == said.translate(bare)
 
