@@ -46,7 +46,6 @@ from bot.delivery.delivery import Delivery
 from bot.gateway.admission import Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder
-from bot.gateway.feed import TranscriptFeed
 from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.media import MediaReader
@@ -59,6 +58,7 @@ from bot.identity import Directory, Policy
 from bot.identity.routing import channels_of
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
+from bot.memory.transcripts import TranscriptFeed
 from bot.metrics import Metrics
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
 from bot.scheduler import Scheduler

@@ -1,7 +1,8 @@
 """Files below the workspace, reached one component at a time and never through a symlink.
 
 No name and no race leads out of a folder that was opened. What is changed is written beside,
-flushed, and swapped in only while the file is still the one that was read.
+flushed, and swapped in only while the file is still the one that was read. All that is done with
+notes goes through `walk`, `read`, `append` and `rewrite`.
 """
 
 from __future__ import annotations

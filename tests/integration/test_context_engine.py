@@ -1342,7 +1342,7 @@ async def test_what_is_forgotten_in_a_first_turn_does_not_begin_its_conversation
 async def test_what_a_summary_says_is_found_until_it_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("bot.gateway.feed.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     brain = Brain(summary="- A tool said that the ferry leaves from pier xyzzy-42.")
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)

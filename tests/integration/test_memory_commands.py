@@ -291,7 +291,7 @@ async def test_every_other_name_is_refused_in_the_same_words(tmp_path: Path, nam
 async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("bot.gateway.feed.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     write(tmp_path, f"{ADA}/USER.md", "# About me\n\n<!-- Who you are. -->\n")
     write(tmp_path, f"{ADA}/memory/trip.md", "- To Rome by train <!-- owner 2026-11-20 -->\n")
     write(tmp_path, f"{ADA}/memory/door.md", "- The code of Rome is 4711 <!-- untrusted -->\n")

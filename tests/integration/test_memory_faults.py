@@ -18,8 +18,8 @@ from bot.config import MemoryConfig
 from bot.errors import StorageError
 from bot.identity.view import folder_name
 from bot.memory.embed import Embedder
-from bot.memory.index import Document, MemoryIndex, reading
-from bot.memory.index.file import load_vec
+from bot.memory.index import Document, MemoryIndex, note_files
+from bot.memory.index.schema import load_vec
 from bot.memory.index.store import Store
 from bot.memory.memory import Memory
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
@@ -227,7 +227,7 @@ async def test_an_index_with_one_damaged_table_is_built_again_after_a_start(fold
 
 
 async def test_an_index_locked_by_another_program_is_searched_and_told(folder, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.file.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.schema.BUSY_TIMEOUT_MS", 20)
     folder.write("memory/a.md", "peanuts are out")
     async with folder.index() as index:
         with locked(folder.live):
@@ -398,7 +398,7 @@ async def test_an_embedder_that_raises_anything_costs_no_words(folder):
 
 
 async def test_a_note_is_found_by_its_words_while_the_embedder_takes_its_time(folder, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.builder.PATIENCE", 0.01)
+    monkeypatch.setattr("bot.memory.index.sync.PATIENCE", 0.01)
     folder.write("memory/a.md", "peanuts are out")
     embedder = HashEmbedder()
     async with folder.index(embedder, search_timeout=0.5) as index:
@@ -522,7 +522,7 @@ async def test_a_damaged_cache_is_an_empty_one(folder, what):
 async def test_a_note_that_cannot_be_read_is_named_and_stops_no_other(folder, monkeypatch):
     folder.write("memory/a.md", "peanuts are out")
     folder.write("memory/b.md", "oolong is in")
-    real = reading._read_bytes
+    real = note_files._read_bytes
 
     def refused(workspace, note):
         if note.seen.path == "memory/a.md":
@@ -530,7 +530,7 @@ async def test_a_note_that_cannot_be_read_is_named_and_stops_no_other(folder, mo
         return real(workspace, note)
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "_read_bytes", refused)
+        patch.setattr(note_files, "_read_bytes", refused)
         async with folder.index() as index:
             assert await search(index, "oolong") == ["memory/b.md"]
             assert (await index.status()).problems == {"memory/a.md": "Permission denied"}
@@ -757,7 +757,7 @@ async def recovery(engine: Engine) -> None:
 def _restless(monkeypatch):
     """Every search asks for a sync, and a locked file is not waited for."""
     monkeypatch.setattr("bot.memory.index.service.REST", 0.0)
-    monkeypatch.setattr("bot.memory.index.file.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.schema.BUSY_TIMEOUT_MS", 20)
 
 
 @pytest.mark.usefixtures("_restless")

@@ -14,7 +14,7 @@ import pytest
 
 from bot.config import MemoryConfig
 from bot.memory.index import Document, MemoryIndex
-from bot.memory.index.file import live
+from bot.memory.index.schema import live
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 from tests.support import FakeClock
@@ -120,7 +120,7 @@ async def test_what_is_forgotten_is_in_no_generation(tmp_path):
 
 
 async def test_a_search_reads_the_live_generation_and_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.builder.PATIENCE", 0.0)
+    monkeypatch.setattr("bot.memory.index.sync.PATIENCE", 0.0)
     note(tmp_path, "a.md", "peanuts are out\n")
     async with index_in(tmp_path, HashEmbedder(), is_started=False) as index:
         await index.sync("test")

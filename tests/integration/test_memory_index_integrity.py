@@ -12,7 +12,7 @@ from bot.config import MemoryConfig
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.index import Document, MemoryIndex
-from bot.memory.index.file import Generation, live, load_vec, run
+from bot.memory.index.schema import Generation, live, load_vec, run
 from tests.support import FakeClock
 
 PARTITIONS = ("main", "people/ada", "talk:ada")

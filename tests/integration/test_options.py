@@ -26,7 +26,7 @@ from bot.config import EmbedderConfig, StorageConfig
 from bot.errors import EmbedderError
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.memory.index.file import live
+from bot.memory.index.schema import live
 from bot.memory.memory import INDEX_FOLDER
 from bot.memory.search import Findings
 from bot.storage import backup
@@ -118,7 +118,7 @@ async def test_only_as_many_backups_are_kept_as_configured(tmp_path: Path, monke
 async def test_what_was_said_leaves_the_index_after_as_many_days_as_configured(
     tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr("bot.gateway.feed.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     clock, memory = FakeClock(), {"retention_days": 5}
     async with running(tmp_path, clock=clock, memory=memory) as engine:
         await engine.ask("the first boat")

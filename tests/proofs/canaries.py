@@ -32,8 +32,8 @@ from bot import app as composition
 from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, Inbound
-from bot.gateway.feed import TranscriptFeed
 from bot.memory import disk, vectors
+from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Text, ToolResult, ToolUse
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls, says

@@ -22,12 +22,12 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import FlushConfig, MemoryConfig
 from bot.context import tokens
-from bot.gateway.feed import TranscriptFeed
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.files import SpaceFiles
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.notes import Notes
+from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel
 from bot.upkeep.compaction import where_to_cut

@@ -757,7 +757,7 @@ def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:
 def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
     from bot.agent import recall
     from bot.agent.tools import search
-    from bot.memory.index.lookup import Reader
+    from bot.memory.index.queries import Reader
 
     def everything(self: Reader, _partitions: Any) -> Any:
         names = [str(row[0]) for row in self._run("SELECT name FROM partitions@")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bot.config import MemoryConfig
 from bot.memory import ranking, vectors, words
-from bot.memory.index.file import tokenizer
+from bot.memory.index.schema import tokenizer
 from bot.memory.ranking import Candidate, Request, Scored, Weights
 from bot.memory.search import Hit
 from bot.memory.words import Statistics

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.memory import words
-from bot.memory.index.file import tokenizer
+from bot.memory.index.schema import tokenizer
 from bot.memory.words import NEW_LINE, Likeness, Statistics
 
 _CONNECTION = apsw.Connection(":memory:")

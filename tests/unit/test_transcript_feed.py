@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bot.gateway.feed import TranscriptFeed
 from bot.identity.view import MemoryView
 from bot.memory.search import Document
+from bot.memory.transcripts import TranscriptFeed
 from bot.sessions import forgetting, store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction

@@ -11,7 +11,7 @@ import apsw
 
 from bot.clock import DAY_MS
 from bot.memory.embed import Identity
-from bot.memory.index.file import BUSY_TIMEOUT_MS, remove, run
+from bot.memory.index.schema import BUSY_TIMEOUT_MS, remove, run
 from bot.storage import files
 
 T = TypeVar("T")

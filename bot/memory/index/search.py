@@ -25,9 +25,9 @@ from bot.config import MemoryConfig
 from bot.errors import EmbedderError
 from bot.memory import chunking, ranking, words
 from bot.memory.embed import Embedder
-from bot.memory.index import reading
-from bot.memory.index.file import Extension, tokenizer
-from bot.memory.index.lookup import Reader
+from bot.memory.index import note_files
+from bot.memory.index.queries import Reader
+from bot.memory.index.schema import Extension, tokenizer
 from bot.memory.index.writer import Rows
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Findings, Hit, Mode
@@ -226,16 +226,16 @@ def _read(workspace: Path, request: Request) -> tuple[list[Candidate], bool]:
     found: list[Candidate] = []
     left = MAX_BYTES
     try:
-        for seen in reading.files(workspace):
-            note = reading.note(seen)
+        for seen in note_files.files(workspace):
+            note = note_files.note(seen)
             if note is None or note.located.partition not in request.partitions:
                 continue
             if time.monotonic() > until or left <= 0:
                 return found, True
             left -= seen.size
             try:
-                text = reading.read(workspace, note).text
-            except (OSError, reading.Changed):
+                text = note_files.read(workspace, note).text
+            except (OSError, note_files.Changed):
                 continue
             located = note.located
             for each in chunking.of_note(located.path, text):

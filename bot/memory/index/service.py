@@ -17,8 +17,8 @@ from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import EmbeddingCache, digest
-from bot.memory.index.file import EXTENSION_ERRORS, Extension, load_vec, run
-from bot.memory.index.reading import watch
+from bot.memory.index.note_files import watch
+from bot.memory.index.schema import EXTENSION_ERRORS, Extension, load_vec, run
 from bot.memory.index.search import Searches
 from bot.memory.index.store import SourceRow, Store
 from bot.memory.index.writer import Writer

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
-from bot.memory.index.file import SCOPE_MARK, VECTORS, Generation, IndexFile, run
+from bot.memory.index.schema import SCOPE_MARK, VECTORS, Generation, IndexFile, run
 from bot.memory.search import Counts, Forgotten, Source
 from bot.storage import Row, Value, fulltext
 

@@ -17,11 +17,11 @@ from bot.clock import Clock
 from bot.errors import StorageError
 from bot.memory import chunking
 from bot.memory.embed import Embedder, identity
-from bot.memory.index import file
-from bot.memory.index.builder import Builder, Outcome
+from bot.memory.index import schema
 from bot.memory.index.cache import EmbeddingCache
-from bot.memory.index.file import Extension, Generation, IndexFile
+from bot.memory.index.schema import Extension, Generation, IndexFile
 from bot.memory.index.store import DimsChanged, SourceRow, Store
+from bot.memory.index.sync import Builder, Outcome
 from bot.memory.search import Counts
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ class Rows:  # one file and its generations, as they come and go: they share wha
     def __init__(
         self, workspace: Path, folder: Path, embedder: Embedder, extension: Extension
     ) -> None:
-        self.path = folder / file.NAME
+        self.path = folder / schema.NAME
         self.broken = False
         self.generation = ""  # another one after each rebuild, by whatever program
         self._workspace = workspace
@@ -280,7 +280,7 @@ class Rows:  # one file and its generations, as they come and go: they share wha
     def tidy(self) -> None:
         """Open the file at the start, without what earlier versions or programs left."""
         opened = self._opened_file()
-        file.remove_older(self.path.parent)
+        schema.remove_older(self.path.parent)
         if (live := opened.live()) is not None:
             store = Store(opened, live)
             with store.transaction:
@@ -295,7 +295,7 @@ class Rows:  # one file and its generations, as they come and go: they share wha
     def take_turn(self) -> bool:
         """Take the right to build; False while another program has it."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._turn = file.claim(self.path.parent)
+        self._turn = schema.claim(self.path.parent)
         return self._turn is not None
 
     def end_turn(self) -> None:
@@ -356,7 +356,7 @@ class Rows:  # one file and its generations, as they come and go: they share wha
             self._file = None
             known.remove()
         elif known is None and self.broken:
-            file.remove(self.path)
+            schema.remove(self.path)
         if self._file is None:
             for folder in (self.path.parent, self._workspace):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from bot.errors import EmbedderError
 from bot.memory import chunking, disk, vectors
 from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, TextsRefused, identity
-from bot.memory.index import reading
+from bot.memory.index import note_files
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.store import Packed, SourceRow, Store
 
@@ -100,27 +100,29 @@ class Builder:
 
     def _differences(
         self, store: Store, refused: dict[str, str]
-    ) -> tuple[list[reading.Note], list[int]]:
+    ) -> tuple[list[note_files.Note], list[int]]:
         """The notes that are new or look different, and the sources whose note is gone."""
         known = {name: each for (_, name), each in store.sources("memory").items()}
-        changed: list[reading.Note] = []
-        for seen in reading.files(self._workspace, refused):
+        changed: list[note_files.Note] = []
+        for seen in note_files.files(self._workspace, refused):
             row = known.pop(seen.path, None)
-            if (row is None or row.look != seen.look) and (note := reading.note(seen)) is not None:
+            if row is not None and row.look == seen.look:
+                continue
+            if (note := note_files.note(seen)) is not None:
                 changed.append(note)
         # What lies in a folder that cannot be looked into is not gone.
         hidden = tuple(refused)
         return changed, [each.id for name, each in known.items() if not name.startswith(hidden)]
 
-    def _read(self, notes: Iterable[reading.Note], outcome: Outcome) -> Iterator[Item]:
+    def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
         for note in notes:
             try:
-                content = reading.read(self._workspace, note)
-            except reading.Changed:
+                content = note_files.read(self._workspace, note)
+            except note_files.Changed:
                 outcome.again = True
                 continue
             except OSError as error:
-                content = reading.Content("", b"", disk.reason(error))
+                content = note_files.Content("", b"", disk.reason(error))
             seen, located = note.seen, note.located
             row = SourceRow(
                 kind="memory",

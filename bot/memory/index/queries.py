@@ -14,8 +14,8 @@ import apsw
 import structlog
 
 from bot.memory import vectors, words
-from bot.memory.index import file
-from bot.memory.index.file import Extension, Generation, connect, run, tokenizer
+from bot.memory.index import schema
+from bot.memory.index.schema import Extension, Generation, connect, run, tokenizer
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
 from bot.memory.vectors import NDArray, Vectors, np
@@ -62,7 +62,7 @@ class Reader:
         """
         self._path = path
         self._connection, self.has_vec = connect(path, writing=False, extension=extension)
-        self._inode = file.inode(path)
+        self._inode = schema.inode(path)
         self._generation: Generation | None = None
         self._deadline = float("inf")
         self._known: dict[int, _Signatures] = {}
@@ -79,7 +79,7 @@ class Reader:
 
     def is_current(self) -> bool:
         """False when the file was removed, or another one stands in its place."""
-        return file.inode(self._path) == self._inode
+        return schema.inode(self._path) == self._inode
 
     @contextmanager
     def snapshot(self, deadline: float) -> Generator[Generation | None]:
@@ -90,7 +90,7 @@ class Reader:
         self._deadline = deadline
         run(self._connection, "BEGIN")
         try:
-            found = file.live(self._connection)
+            found = schema.live(self._connection)
             if found is None or self._generation is None or found.id != self._generation.id:
                 self._known.clear()
             self._generation = found
@@ -261,5 +261,5 @@ def _common(scope: Scope) -> int:
 
 
 def _within(scope: Scope, asked: str) -> str:
-    marks = " OR ".join(f'"{file.SCOPE_MARK}{each}"' for each in scope.ids)
+    marks = " OR ".join(f'"{schema.SCOPE_MARK}{each}"' for each in scope.ids)
     return f"scope : ({marks}) AND {{heading body}} : ({asked})"

@@ -1,4 +1,4 @@
-"""Reading the notes of the workspace, and noticing edits to them, whichever program made them."""
+"""The notes as the index sees them: which there are, what they say, and when one is edited."""
 
 from __future__ import annotations
 
