@@ -100,7 +100,7 @@ def load(
             reading.take(variables, folder)
     reading.take(from_environ(environ), cwd)
     config = reading.check()
-    origins = reading.origins()
+    origins = {key: reading.origin(key) for key in reading.values}
     told = [*reading.warnings, *checks.warnings(config), *checks.missing(config, found, origins)]
     return Loaded(config, found, origins, tuple(map(reading.told, told)), path)
 
@@ -119,7 +119,7 @@ class _Reading:
         self._model = model
         self._plain = plain
         self._file = file
-        self._values: dict[Key, object] = {}
+        self.values: dict[Key, object] = {}
         self._set_by: dict[Key, str] = {}  # variables only; the rest is the file's
         if file is not None:
             self._put((), file.data, file.path.parent)
@@ -141,17 +141,17 @@ class _Reading:
                 continue
             twin = names.setdefault((spelled_out, key), each.name)
             if not key:
-                self._refuse(key, self._no_option(each.name), each.origin)
+                self.problems.append(Problem(key, _no_option(self._model, each.name), each.origin))
             elif twin != each.name:
                 message = f"{word(twin)} sets the same option: keep one of them"
-                self._refuse(key, message, each.origin)
+                self.problems.append(Problem(key, message, each.origin))
             elif is_file:
                 self._put(key, f"{FILE_PREFIX}{each.value.strip()}", folder, each.origin)
             else:
                 try:
                     value = decode(each.value, shape_at(self._model, key) or Shape("text"))
                 except ValueError as error:
-                    self._refuse(key, str(error), each.origin)
+                    self.problems.append(Problem(key, str(error), each.origin))
                 else:
                     self._put(key, value, folder, each.origin)
 
@@ -172,7 +172,7 @@ class _Reading:
         if not name.upper().startswith(ENV_PREFIX):
             return key
         parts = name[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER)
-        if self._is_for_rooms(tuple(parts)):
+        if _is_for_rooms(self._model, tuple(parts)):
             return tuple(parts)
         for part in parts:
             if not part or shape is None or shape.kind == "list":
@@ -183,44 +183,30 @@ class _Reading:
             key, shape = (*key, part), child(shape, part)
         return key if shape is not None else ()
 
-    def _is_for_rooms(self, key: Key) -> bool:
-        """Whether a place is one of the options for rooms, of a channel that has none."""
-        name = "".join(map(str, key[2:3]))
-        section = shape_at(self._model, key[:2])
-        model = section.model if section is not None else None
-        if model is None or not issubclass(model, DirectChannelConfig):
-            return False
-        return name in ChannelConfig.model_fields.keys() - model.model_fields.keys()
-
     def _below(self, key: Key) -> list[Key]:
         """The places of the values at a place or inside it."""
-        return [each for each in self._values if each[: len(key)] == key]
-
-    def _no_option(self, name: str) -> str:
-        names = [env_name(option.key) for _, _, each in tables(self._model) for option in each]
-        meant = nearest(name, names)
-        return "no option has this name" + (f"; did you mean {meant}?" if meant else "")
+        return [each for each in self.values if each[: len(key)] == key]
 
     def _put(self, key: Key, value: object, folder: Path, where: str = "") -> None:
         """Set an option, or all options of a table one by one, so it adds to what is there."""
         shape = shape_at(self._model, key)
         if value == "" and shape is not None and shape.optional:
             return  # the way to write "not set" for an option whose default is nothing
-        if self._is_for_rooms(key):
+        if _is_for_rooms(self._model, key):
             message = f'{table_name(key[:2])} has no rooms, so "{key[2]}" does nothing: remove it'
             self.warnings.append(Problem(key, message, where, named=True))
             return
         if isinstance(value, dict) and len(key) <= MAX_DEPTH:
-            known = len(self._values)
+            known = len(self.values)
             for name, inner in cast("dict[str, object]", value).items():
                 self._put((*key, name), inner, folder, where)
-            if not where and key and len(self._values) == known:
-                self._values[key] = {}  # a table that stands there, with nothing in it
+            if not where and key and len(self.values) == known:
+                self.values[key] = {}  # a table that stands there, with nothing in it
             return
         value = cast("object", value)
         wrong = list(unusable(value, key))
         for place, reason in wrong:
-            self._refuse(place, reason, where)
+            self.problems.append(Problem(place, reason, where))
         if wrong:
             return
         if isinstance(value, str) and shape is not None and shape.kind == "secret":
@@ -230,10 +216,10 @@ class _Reading:
     def _set(self, key: Key, value: object, where: str) -> None:
         if where:
             for each in self._below(key):
-                del self._values[each]
+                del self.values[each]
                 self._set_by.pop(each, None)
             self._set_by[key] = where
-        self._values[key] = value
+        self.values[key] = value
 
     def _secret(self, key: Key, text: str, folder: Path, where: str) -> str:
         """A secret as it is written, or in the file it names."""
@@ -241,7 +227,7 @@ class _Reading:
             try:
                 return secret_in(text.strip().removeprefix(FILE_PREFIX), folder)
             except ValueError as error:
-                self._refuse(key, str(error), where)
+                self.problems.append(Problem(key, str(error), where))
         elif self._file is not None and not where:
             advice = f"a secret is better kept in {ENV_FILE} or in a file of its own"
             if self._file.readable_by_others():
@@ -249,9 +235,6 @@ class _Reading:
                 advice = f"other users of this machine can read this secret ({mend}); {advice}"
             self.warnings.append(Problem(key, advice, f"{self.origin(key)}: {_dotted(key)}"))
         return text
-
-    def _refuse(self, key: Key, message: str, where: str) -> None:
-        self.problems.append(Problem(key, message, where))
 
     # --- checking --------------------------------------------------------------------------------
 
@@ -272,7 +255,7 @@ class _Reading:
         """Validate, leave out what is wrong, validate again: one mistake must not hide another."""
         wrong: set[Key] = set()
         for _ in range(_MAX_ROUNDS):
-            data = self._nested(wrong)
+            data = _nested(self.values, wrong)
             try:
                 # JSON's strict rules are TOML's: a list is a tuple, text a path, "1" no number.
                 return self._model.model_validate_json(json.dumps(data), strict=True)
@@ -283,20 +266,6 @@ class _Reading:
                 break
             wrong |= {_culprit(data, each.key) for each in found}
         return None
-
-    def _nested(self, without: Collection[Key]) -> dict[str, object]:
-        """The values in their tables, without those at some places."""
-        whole: dict[str, object] = {}
-        for key in sorted(self._values, key=len):
-            if any(key[: len(each)] == each for each in without):
-                continue
-            table = whole
-            for name in key[:-1]:
-                inner = table.setdefault(str(name), {})
-                # Where a value stands instead of a table, that is what is told.
-                table = cast("dict[str, object]", inner) if isinstance(inner, dict) else {}
-            table[str(key[-1])] = self._values[key]
-        return whole
 
     def _is_news(self, problem: Problem) -> bool:
         """Whether this is more than a consequence of a mistake that is known already."""
@@ -310,10 +279,6 @@ class _Reading:
         where = problem.where or self.origin(problem.key)
         parts = [where, "" if names_it else _dotted(problem.key), problem.message]
         return ": ".join(part for part in parts if part)
-
-    def origins(self) -> dict[Key, str]:
-        """The source of every value that was set."""
-        return {key: self.origin(key) for key in self._values}
 
     def origin(self, key: Key) -> str:
         """Where the value of a place comes from: `NAME`, `.env:3: NAME`, `confidant.toml:12`."""
@@ -330,16 +295,48 @@ class _Reading:
 
     def _report(self) -> str:
         """The file's own problems in the order of its lines, then the others as they were found."""
-        ordered = sorted(self.problems, key=self._line)
-        lines = list(dict.fromkeys(map(self.told, ordered)))
+
+        def line(problem: Problem) -> float:
+            if self._file is None or problem.where or self._variable(problem.key):
+                return math.inf
+            return self._file.line(problem.key) or math.inf
+
+        lines = list(dict.fromkeys(map(self.told, sorted(self.problems, key=line))))
         if len(lines) > _MAX_REPORTED:
             lines[_MAX_REPORTED:] = [f"… and {len(lines) - _MAX_REPORTED} more"]
         return "\n".join(lines)
 
-    def _line(self, problem: Problem) -> float:
-        if self._file is None or problem.where or self._variable(problem.key):
-            return math.inf
-        return self._file.line(problem.key) or math.inf
+
+def _is_for_rooms(whole: type[Config], key: Key) -> bool:
+    """Whether a place is one of the options for rooms, of a channel that has none."""
+    name = "".join(map(str, key[2:3]))
+    section = shape_at(whole, key[:2])
+    model = section.model if section is not None else None
+    if model is None or not issubclass(model, DirectChannelConfig):
+        return False
+    return name in ChannelConfig.model_fields.keys() - model.model_fields.keys()
+
+
+def _no_option(model: type[Config], name: str) -> str:
+    """The sentence for a variable that sets nothing."""
+    names = [env_name(option.key) for _, _, each in tables(model) for option in each]
+    meant = nearest(name, names)
+    return "no option has this name" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _nested(values: Mapping[Key, object], without: Collection[Key]) -> dict[str, object]:
+    """The values in their tables, without those at some places."""
+    whole: dict[str, object] = {}
+    for key in sorted(values, key=len):
+        if any(key[: len(each)] == each for each in without):
+            continue
+        table = whole
+        for name in key[:-1]:
+            inner = table.setdefault(str(name), {})
+            # Where a value stands instead of a table, that is what is told.
+            table = cast("dict[str, object]", inner) if isinstance(inner, dict) else {}
+        table[str(key[-1])] = values[key]
+    return whole
 
 
 def _strength(variable: Variable) -> int:
