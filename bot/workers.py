@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -34,16 +35,14 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Numbered)
 
 
+@dataclass(slots=True)
 class Backlog(Generic[R]):
     """What waits for one key: a window in memory, and a mark when the table holds more."""
 
-    __slots__ = ("arrived", "loaded", "more", "rows")
-
-    def __init__(self) -> None:
-        self.rows: deque[R] = deque()
-        self.more = False
-        self.loaded: set[int] = set()  # ids of the rows that last came from the table
-        self.arrived = asyncio.Event()
+    rows: deque[R] = field(default_factory=deque[R])
+    more: bool = False
+    loaded: set[int] = field(default_factory=set[int])  # ids that last came from the table
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, most: int = 1) -> list[R]:
         """Remove and return up to `most` rows, oldest first."""

@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -134,7 +133,8 @@ def _append_all(folder: Path, pending: Mapping[str, list[store.Appended]]) -> li
     for session_id, items in pending.items():
         try:
             with open(folder / f"{session_id}.jsonl", "ab", opener=files.opener) as file:
-                if file.tell() != items[0].offset or not _follow_on(items):
+                ends = (file.tell(), *(item.offset + len(item.data) for item in items))
+                if any(item.offset != end for item, end in zip(items, ends, strict=False)):
                     wrong.append(session_id)
                 else:
                     file.write(b"".join(item.data for item in items))
@@ -152,11 +152,6 @@ def _sync_all(folder: Path, names: Iterable[str]) -> None:
             log.warning("mirror.sync_failed", session=session_id, error=type(exc).__name__)
     with suppress(OSError):  # a folder that is gone is made again by the next start
         files.sync_folder(folder)
-
-
-def _follow_on(items: list[store.Appended]) -> bool:
-    """Whether each begins where the one before ends."""
-    return all(one.offset + len(one.data) == other.offset for one, other in pairwise(items))
 
 
 def _replace(path: Path, data: bytes) -> None:
