@@ -46,10 +46,6 @@ class Calibration:
         learned = self.models.get(model)
         return learned.factor if learned else 1.0
 
-    def apply(self, model: str, estimated: int) -> int:
-        """What the service would probably report for an estimate."""
-        return round(estimated * self.factor(model))
-
     def learn(self, model: str, estimated: int, reported: int) -> Calibration:
         """This, after a request that was estimated at so many tokens and reported as so many."""
         if min(estimated, reported) < LEAST:

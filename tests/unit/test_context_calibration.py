@@ -34,13 +34,12 @@ def after(samples: list[tuple[str, int, int]]) -> Calibration:
 
 def test_an_unknown_model_is_taken_at_its_estimate():
     assert Calibration().factor("m") == 1.0
-    assert Calibration().apply("m", 1234) == 1234
 
 
 def test_one_request_moves_the_factor_and_many_bring_it_there():
     assert after([("m", 2 * START, 4 * START)]).factor("m") == pytest.approx(5 / 3)
     assert after([("m", 5_000, 6_000)] * 20).factor("m") == pytest.approx(1.2, rel=0.01)
-    assert after([("m", 5_000, 4_000)] * 20).apply("m", 10_000) == pytest.approx(8_000, rel=0.01)
+    assert after([("m", 5_000, 4_000)] * 20).factor("m") == pytest.approx(0.8, rel=0.01)
 
 
 def test_long_requests_count_more_than_short_ones():
