@@ -40,12 +40,12 @@ class Window:
 
     @property
     def is_small(self) -> bool:
-        """Whether conversations will be short in it."""
+        """True when conversations will be short in it."""
         return self.tokens < SMALL
 
     @property
     def is_too_small(self) -> bool:
-        """Whether it is too small to converse in."""
+        """True when it is too small to converse in."""
         return self.tokens < TOO_SMALL
 
 

@@ -186,7 +186,7 @@ def sentences(text: str) -> list[str]:
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a sentence asks."""
+    """True when a sentence asks."""
     return bool(_QUESTION.search(sentence) or _ASKS.match(sentence))
 
 
@@ -311,7 +311,7 @@ def _fact(sentence: str) -> str:
 
 
 def _states(sentence: str) -> bool:
-    """Whether a statement is about the person, or about a matter with names, days or numbers."""
+    """True when a statement is about the person, or about a matter with names, days or numbers."""
     about = len(words(sentence))
     if about and _AM.search(sentence):
         return True
@@ -381,7 +381,7 @@ def _is_common(name: str) -> bool:
 
 
 def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two sentences say about the same."""
+    """True when two sentences say about the same."""
     if not one or not other:
         return one == other
     return len(one & other) / len(one | other) >= ALIKE

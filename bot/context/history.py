@@ -1,4 +1,4 @@
-"""A conversation as the next request will carry it: its messages, and how long they are.
+"""The messages a model sees of a conversation, and how many tokens they are.
 
 The transcript keeps everything; what is summarised or shortened here is only what the model sees.
 Nothing is counted twice: each message is weighed once, when it is added or shortened.
@@ -88,7 +88,7 @@ class History:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What a request carries."""
+        """The messages of a request, the first one with the summary before it."""
         if not self.summary or not self.shown:
             return tuple(self.shown)
         quoted = "\n".join(f"> {line}".rstrip() for line in self.summary.splitlines())
@@ -97,7 +97,7 @@ class History:
         return (Message(first.role, (note, *first.blocks)), *rest)
 
     def used(self, fixed: int, factor: float) -> int:
-        """How many tokens the next request begins with.
+        """The tokens that the next request begins with.
 
         `fixed` is the estimate of what stands before the messages, `factor` what this model's own
         counts come to for one estimated token.

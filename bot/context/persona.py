@@ -107,7 +107,7 @@ def spared(text: str, spare: Sequence[tuple[int, int]], cap: int) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether a file says nothing: no line that is not a heading."""
+    """True when a file says nothing: no line that is not a heading."""
     return all(not line.strip() or _HEADING.fullmatch(line.strip()) for line in text.splitlines())
 
 

@@ -113,7 +113,7 @@ def _prunable(messages: Sequence[Message], keep_turns: int) -> Iterator[_Result]
 
 
 def _allowed(name: str, config: PruningConfig) -> bool:
-    """Whether results of a tool may be shortened; those of no known tool may not."""
+    """True when results of a tool may be shortened; those of no known tool may not."""
     folded = name.lower()
     return (
         bool(name)

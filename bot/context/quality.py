@@ -1,4 +1,4 @@
-"""Whether a summary still says what matters: names, numbers, days, links, open questions. Pure.
+"""Checks that a summary still says what matters: names, numbers, days, links, open questions. Pure.
 
 What is looked for can be told from the words alone, in English and Chinese, without knowing what
 the conversation was about.
@@ -44,7 +44,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class SummaryCheck:
-    """What of the things looked for a summary lacks, most important first."""
+    """The things a summary lacks of those looked for, most important first."""
 
     missing: tuple[Item, ...]
     looked_for: int
@@ -56,12 +56,12 @@ class SummaryCheck:
 
     @property
     def is_poor(self) -> bool:
-        """Whether so much is missing that the summary should be written again."""
+        """True when so much is missing that the summary should be written again."""
         return self.share > TOLERATED
 
 
 def check(dropped: Sequence[Message], summary: str, previous: str = "") -> SummaryCheck:
-    """How well a summary stands for the dropped messages and the summary before them."""
+    """Check a summary against the dropped messages and the summary before them."""
     items = wanted(dropped, previous)
     seen = _Seen.of(summary)
     lacking = tuple(item for kind, item in items if not seen.has(kind, item.text))
@@ -179,6 +179,6 @@ class _Seen:
 
 
 def _holds_number(text: str, number: str) -> bool:
-    """Whether a number stands in a text, not only inside a longer one."""
+    """True when a number stands in a text, not only inside a longer one."""
     digits = re.sub(r"[^\d.,:/-]", "", number).strip(_TRAILING + "-/")
     return re.search(rf"(?<!\d){re.escape(digits)}(?!\d)", text) is not None

@@ -1,4 +1,4 @@
-"""What was said as text for a model, each line quoted with who said it, and back. Pure.
+"""A conversation as text for a model, each line quoted with who said it, and back. Pure.
 
 Nothing in such a text can pass for the frame around it.
 """
@@ -50,7 +50,7 @@ def clipped(text: str, length: int = LONGEST) -> str:
 
 
 def spoken(messages: Sequence[Message], without: Collection[str] = ()) -> list[list[Said]]:
-    """What each message says; of tools named in `without`, no answers.
+    """The words of each message and whose they are; of tools named in `without`, no answers.
 
     What memory showed is left out: notes that quote it are not part of the conversation.
     """
@@ -97,7 +97,7 @@ def _json(arguments: object) -> str:
 
 
 def render(said: Iterable[Said]) -> str:
-    """What was said as text for a model, each line quoted."""
+    """Words as text for a model, each line quoted."""
     parts: list[str] = []
     for each in said:
         first, *rest = each.text.splitlines() or [""]
@@ -107,7 +107,7 @@ def render(said: Iterable[Said]) -> str:
 
 
 def read(text: str) -> list[Said]:
-    """What `render` was given; nothing in any other text."""
+    """Read back what `render` was given; nothing in any other text."""
     whose: list[Who] = []
     lines: list[list[str]] = []
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""What fills a conversation, as a picture: one bar, its free space, and the marks of the notices.
+"""The chart of what fills a conversation: one bar, its free space, and the marks of the notices.
 
 The picture holds digits only, so it needs no font for any language; what its colours mean stands
 in the caption, each part beside the square that `legend` gives it.

@@ -1,4 +1,4 @@
-"""A conversation at hand: its session in memory, whose it is, and the limits of its model."""
+"""Sessions that are talked in now: each with whose it is and the limits of its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bot.upkeep import policy
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How full a conversation is: tokens in the window, and what its requests begin with."""
+    """The tokens in a session's window, and those of what its requests begin with (`fixed`)."""
 
     used: int
     fixed: int
@@ -28,7 +28,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """A conversation's session, whose it is now, and the limits of its model."""
+    """A session in memory, whose conversation it is now, and the limits of its model."""
 
     live: CachedSession
     conversation: Conversation
@@ -36,7 +36,7 @@ class ActiveSession:
 
     @property
     def shares(self) -> Budget:
-        """How its window is shared out now."""
+        """The shares of its window; other ones once its compaction was taken back."""
         return (
             budget.after_undo(self.limits.budget) if self.live.session.held else self.limits.budget
         )
@@ -52,7 +52,7 @@ class ActiveSession:
         return policy.is_told(self.conversation, self.live.session.notices)
 
     def fill(self) -> Fill:
-        """How full it is, as its next message's view sees it."""
+        """The tokens in its window, as its next message's view sees it."""
         live, limits = self.live, self.limits
         view = name_of(self.conversation.view)
         prefix = live.snapshots.get(view)

@@ -1,4 +1,7 @@
-"""Making room: a summary takes the place of the older part of a conversation.
+"""Compaction: a summary takes the place of the older part of a conversation.
+
+`Upkeep` begins it; `summary` has the summary written, `bot.context.quality` checks it, and
+`bot.sessions.compactions` is how it is stored.
 
 It replaces what the model sees, never what was said. Turns only ever add to a conversation's end,
 so it can be put in at any time; when it cannot, the history stays as it was.
@@ -75,7 +78,7 @@ def where_to_cut(
 
 
 def _can_begin(message: Message) -> bool:
-    """Whether a conversation can begin here: a person speaks, and no tool's answer is among it."""
+    """True when a person speaks here and no tool's answer is in it: a history can begin so."""
     answers = any(isinstance(block, ToolResult) for block in message.blocks)
     return message.begins_turn and not answers
 

@@ -86,7 +86,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FlushRequest:
-    """What is to be looked at: the messages since the last time, oldest first.
+    """The messages to look at, those since the last time, oldest first, and how.
 
     `context.now` carries the person's time zone, and `context.window` is the model's.
     """

@@ -37,7 +37,7 @@ def due(
     is_told: bool,
     failed_at: int = 0,
 ) -> Due:
-    """What is due when the window of a session holds `used` tokens.
+    """Decide what is due when the window of a session holds `used` tokens.
 
     Memory is saved once in each cycle, from `flush_from` on. Room is made above `compact_above`;
     when this cycle's compaction was taken back, only above what can still be sent; and after one

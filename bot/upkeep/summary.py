@@ -89,7 +89,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """What is to be summarised: the messages before the cut, with their estimated tokens.
+    """The messages to summarise: those before the cut, with their estimated tokens.
 
     `window` is the summarising model's, in tokens; `previous` the summary that stands before the
     messages now; `focus` what the person wants kept above all. With `last_resort`, messages that
@@ -365,7 +365,7 @@ def chunk_tokens(sizes: Sequence[int], window: int, shrink: float = 1.0) -> int:
 
 
 def is_oversized(size: int, window: int) -> bool:
-    """Whether a message is too large to be summarised together with others."""
+    """True when a message is too large to be summarised together with others."""
     return size * MARGIN > OVERSIZED * window
 
 

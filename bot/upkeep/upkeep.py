@@ -53,7 +53,7 @@ class Upkeep:
     # --- asked by turns ---------------------------------------------------------------------------
 
     def due(self, active: ActiveSession, used: int) -> Due:
-        """What is due when a window holds so many tokens.
+        """Decide what is due when a window holds so many tokens.
 
         What is made room in at once is told of by the receipt, and by no notice.
         """
