@@ -210,9 +210,9 @@ class App:
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._parts.clock
         running = RunningTurns()
-        live = SessionCache(database, limits.count)
-        committer = Committer(database, delivery, mirror, live)
-        active = ActiveSessions(live, limits, directory)
+        cache = SessionCache(database, limits.count)
+        committer = Committer(database, delivery, mirror, cache)
+        active = ActiveSessions(cache, limits, directory)
         artifacts = ArtifactStore(database, clock)
         pictures = Pictures(MetaStore(database, clock), clock)
         self._stack.push_async_callback(pictures.close)

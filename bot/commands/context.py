@@ -46,7 +46,7 @@ class ContextCommands:
         session = await self._current(call)
         active = await self._upkeep.sessions.of(session.id, call.conversation)
         limit = active.limits.window.tokens
-        await self._prefixes.of(active.live, call.view, call.language, self._tools, limit)
+        await self._prefixes.of(active.cached, call.view, call.language, self._tools, limit)
         return report_of(active, name_of(call.view), active.fill())
 
     async def context(self, call: Call) -> Apply:

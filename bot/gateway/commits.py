@@ -70,11 +70,11 @@ class TurnRecorder:
     ) -> None:
         """Store a turn and what it says; `shown_as` is the id its reply was shown under."""
         now = self._clock()
-        live, limits, inbound = prepared.active.live, prepared.active.limits, rows[-1].inbound
+        cached, limits, inbound = prepared.active.cached, prepared.active.limits, rows[-1].inbound
         usage = result.usage
         spoken = provenance.spoken_by_bot(result.messages, prepared.request.context.memory)
         # What was reported counts only for what the next request will carry too.
-        is_same = prepared.version == live.history.version and not result.was_cut
+        is_same = prepared.version == cached.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
         used = self._used(prepared, spoken, reported)
         counted = store.Counted(
@@ -94,11 +94,11 @@ class TurnRecorder:
         due = self._upkeep.due(prepared.active, used)
         notice = self._notice(prepared, due.notice, used, spoken) if due.notice else None
         language = prepared.request.language
-        below = footer(language, usage, used, limits) if live.session.usage else ""
+        below = footer(language, usage, used, limits) if cached.session.usage else ""
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session]:
-            ids = unit.append(live.session.id, news, counted)
-            _forget_again(unit, live.session, prepared.request.context, ids)
+            ids = unit.append(cached.session.id, news, counted)
+            _forget_again(unit, cached.session, prepared.request.context, ids)
             if answer.letter:
                 unit.say(
                     inbound.address,
@@ -110,39 +110,39 @@ class TurnRecorder:
                     extra=Extra(draft=shown_as),
                 )
             if notice is not None:
-                store.change(unit.tx, live.session.id, told=notice.level)
+                store.change(unit.tx, cached.session.id, told=notice.level)
                 unit.say(
                     inbound.address,
                     notice.words,
                     "notice",
                     language=language,
-                    noted_in=live.session.id,
+                    noted_in=cached.session.id,
                     asker=inbound.asker,
                     extra=notice.extra,
                 )
             store.change(
                 unit.tx,
-                live.session.id,
-                sender=prepared.active.conversation.sender_after(live.session.sender),
+                cached.session.id,
+                sender=prepared.active.conversation.sender_after(cached.session.sender),
                 locale=inbound.locale,
                 parent=inbound.parent,
                 server=inbound.server,
                 last_turn_at=now,
             )
-            unit.refresh(live.session.id)
+            unit.refresh(cached.session.id)
             # Else it may begin with what was forgotten meanwhile.
-            if self._upkeep.sessions.live.holds(live):
-                save_prefixes(unit.tx, live, now)
+            if self._upkeep.sessions.cache.holds(cached):
+                save_prefixes(unit.tx, cached, now)
             inbox.done(unit.tx, [row.id for row in rows], now)
-            return ids, unit.sessions[live.session.id]
+            return ids, unit.sessions[cached.session.id]
 
-        ids, live.session = (await self._committer.commit(now, work, until_stored=True)).result
-        live.unsaved.clear()
-        live.called_at = now
+        ids, cached.session = (await self._committer.commit(now, work, until_stored=True)).result
+        cached.unsaved.clear()
+        cached.called_at = now
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
-        is_same = prepared.version == live.history.version
-        live.history.extend(lines, reported if is_same else 0)
-        self._upkeep.sessions.live.settle(live)
+        is_same = prepared.version == cached.history.version
+        cached.history.extend(lines, reported if is_same else 0)
+        self._upkeep.sessions.cache.settle(cached)
         self._upkeep.begin_due(prepared.active, due)
 
     def _notice(
@@ -165,7 +165,7 @@ class TurnRecorder:
         weight = sum(size_of(message, limits.count) for message in spoken)
         if not reported:
             return prepared.active.fill().used + round(weight * limits.factor)
-        estimated = prepared.fill.fixed + prepared.active.live.history.estimated + weight
+        estimated = prepared.fill.fixed + prepared.active.cached.history.estimated + weight
         self._upkeep.sessions.limits.learn(limits.name, estimated, reported)
         return reported
 

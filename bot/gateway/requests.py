@@ -78,25 +78,25 @@ class Requests:
     async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> PreparedRequest:
         """The request for messages of one session, all answered together."""
         active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)
-        agent, limits, live = self._config.agent, active.limits, active.live
+        agent, limits, cached = self._config.agent, active.limits, active.cached
         limit, language = limits.window.tokens, active.conversation.language
         inbounds = [row.inbound for row in rows]
         context = self._context(active, inbounds, watch)
-        prefix = await self._prefixes.of(live, context.view, language, self._tools, limit)
+        prefix = await self._prefixes.of(cached, context.view, language, self._tools, limit)
         contents = [
             await self._media.read(row.inbound, row.session_id, limit, row.conversation.person)
             for row in rows
         ]
         messages = [
-            self._message(row, came, live.history.shown)
+            self._message(row, came, cached.history.shown)
             for row, came in zip(rows, contents, strict=True)
         ]
-        if not live.history.lines and not is_plain(rows):
+        if not cached.history.lines and not is_plain(rows):
             words = "\n".join(inbound.shown for inbound in inbounds)
-            opened = await self._opening(words, live, context, prefix, limit)
+            opened = await self._opening(words, cached, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
-        history = live.history.messages
-        if active.conversation.sender_after(live.session.sender) == MANY:
+        history = cached.history.messages
+        if active.conversation.sender_after(cached.session.sender) == MANY:
             # In a direct chat that several people share, none of it is said by who writes now.
             history = provenance.as_others(history)
         context.memory.seen = (*history, *messages)
@@ -109,7 +109,7 @@ class Requests:
             model_name=limits.name,
             system=prefix.system,
             tools=tools_of(prefix),
-            history=live.history.messages,
+            history=cached.history.messages,
             messages=tuple(messages),
             context=context,
             language=language,
@@ -124,7 +124,7 @@ class Requests:
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
         )
         unseen = [file for came in contents for file in came.unseen]
-        return PreparedRequest(active, request, fill, arriving, live.history.version, unseen)
+        return PreparedRequest(active, request, fill, arriving, cached.history.version, unseen)
 
     async def after_compaction(
         self, prepared: PreparedRequest, messages: tuple[Message, ...]
@@ -133,7 +133,7 @@ class Requests:
         if not await self._upkeep.compact_now(prepared.active):
             return None
         active = await self._upkeep.sessions.now(prepared.active)
-        history, fill = active.live.history, active.fill()
+        history, fill = active.cached.history, active.fill()
         request = replace(
             prepared.request,
             history=history.messages,
@@ -150,8 +150,8 @@ class Requests:
 
         True when any was.
         """
-        config, history = self._config.context.pruning, active.live.history
-        full, idle_ms = active.limits.budget.compact_above, self._clock() - active.live.called_at
+        config, history = self._config.context.pruning, active.cached.history
+        full, idle_ms = active.limits.budget.compact_above, self._clock() - active.cached.called_at
         if not pruning.is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
             return False
         pruned = pruning.prune(
@@ -169,12 +169,12 @@ class Requests:
         here = active.conversation
         return ToolContext(
             view=here.view,
-            session_id=active.live.session.id,
+            session_id=active.cached.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
             window=active.limits.window.tokens,
             memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
             target=ReplyTarget(
-                key=active.live.session.key,
+                key=active.cached.session.key,
                 person=here.person,
                 address=here.address,
                 language=here.language,
@@ -183,12 +183,12 @@ class Requests:
         )
 
     async def _opening(
-        self, words: str, live: CachedSession, context: ToolContext, prefix: Snapshot, limit: int
+        self, words: str, cached: CachedSession, context: ToolContext, prefix: Snapshot, limit: int
     ) -> Sequence[Text]:
         """What is recalled for a conversation's first words."""
         opening = await self._recaller.opening(
             context.view,
-            live.session,
+            cached.session,
             words,
             context.now,
             known=prefix.system,

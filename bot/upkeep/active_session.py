@@ -30,7 +30,7 @@ class Fill:
 class ActiveSession:
     """A session in memory, whose conversation it is now, and the limits of its model."""
 
-    live: CachedSession
+    cached: CachedSession
     conversation: Conversation
     limits: ModelLimits
 
@@ -38,35 +38,37 @@ class ActiveSession:
     def shares(self) -> Budget:
         """The shares of its window; other ones once its compaction was taken back."""
         return (
-            budget.after_undo(self.limits.budget) if self.live.session.held else self.limits.budget
+            budget.after_undo(self.limits.budget)
+            if self.cached.session.held
+            else self.limits.budget
         )
 
     @property
     def is_theirs(self) -> bool:
         """True while it belongs to whom it belonged to when its session began."""
-        return self.conversation.key == self.live.session.key
+        return self.conversation.key == self.cached.session.key
 
     @property
     def is_told(self) -> bool:
         """True when its person wants to hear of its upkeep."""
-        return policy.is_told(self.conversation, self.live.session.notices)
+        return policy.is_told(self.conversation, self.cached.session.notices)
 
     def fill(self) -> Fill:
         """The tokens in its window, as its next message's view sees it."""
-        live, limits = self.live, self.limits
+        cached, limits = self.cached, self.limits
         view = name_of(self.conversation.view)
-        prefix = live.snapshots.get(view)
-        if view not in live.fixed and prefix is not None:
-            live.fixed[view] = limits.count(prefix.system) + limits.count(prefix.tools)
-        fixed = live.fixed.get(view, 0)
-        return Fill(live.history.used(fixed, limits.factor), fixed)
+        prefix = cached.snapshots.get(view)
+        if view not in cached.fixed and prefix is not None:
+            cached.fixed[view] = limits.count(prefix.system) + limits.count(prefix.tools)
+        fixed = cached.fixed.get(view, 0)
+        return Fill(cached.history.used(fixed, limits.factor), fixed)
 
 
 class ActiveSessions:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
-    def __init__(self, live: SessionCache, limits: LimitsResolver, directory: Directory) -> None:
-        self.live = live
+    def __init__(self, cache: SessionCache, limits: LimitsResolver, directory: Directory) -> None:
+        self.cache = cache
         self.limits = limits
         self._directory = directory
 
@@ -76,8 +78,8 @@ class ActiveSessions:
         Raises:
             StorageError: it cannot be read.
         """
-        live = await self.live.get(session_id)
-        return ActiveSession(live, conversation, await self.limits.of(live.session.model))
+        cached = await self.cache.get(session_id)
+        return ActiveSession(cached, conversation, await self.limits.of(cached.session.model))
 
     async def resumed(self, session: Session) -> ActiveSession:
         """A session with no message at hand, for whoever wrote in it last.
@@ -93,8 +95,10 @@ class ActiveSessions:
         Raises:
             StorageError: it cannot be read.
         """
-        live = await self.live.get(active.live.session.id)
-        return replace(active, live=live, conversation=self._directory.renewed(active.conversation))
+        cached = await self.cache.get(active.cached.session.id)
+        return replace(
+            active, cached=cached, conversation=self._directory.renewed(active.conversation)
+        )
 
 
 @dataclass(slots=True)
@@ -118,7 +122,7 @@ async def shown(
         return
     if not isinstance(channel, Activities):
         raise TypeError("a channel declares activities and shows none")
-    name = f"{active.live.session.id}.{kind}"
+    name = f"{active.cached.session.id}.{kind}"
     await channel.activity(address, Activity(name, kind, "begun"))
     try:
         yield ending

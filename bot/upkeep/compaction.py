@@ -113,7 +113,7 @@ class CompactionService:
 
         When the window is full of what looks like little, less stays whole: `forced`, one turn.
         """
-        history, limits = active.live.history, active.limits
+        history, limits = active.cached.history, active.limits
         turns = self._config.compaction.keep_turns
         tries = (
             [(0, turns)] if why == "wished" else [(limits.budget.keep_recent, turns), (0, turns)]
@@ -141,7 +141,7 @@ class CompactionService:
         cut = self.cut(active, why)
         if cut is None:
             return "nothing"
-        session = active.live.session
+        session = active.cached.session
         log.info("compaction.start", session=session.id)
         before = active.fill()
         tells = why == "wished" or active.is_told
@@ -168,7 +168,7 @@ class CompactionService:
         return "done" if done else "failed"
 
     def _request(self, active: ActiveSession, cut: int, why: Why, focus: str) -> SummaryRequest:
-        history, limits = active.live.history, active.limits
+        history, limits = active.cached.history, active.limits
         return SummaryRequest(
             model=limits.model,
             model_name=limits.name,
@@ -199,7 +199,7 @@ class CompactionService:
         `session` is the row that the summary was begun with: since then the person may have taken
         a summary back, or had something forgotten that this one may tell of.
         """
-        history, summary = active.live.history, compacted.summary
+        history, summary = active.cached.history, compacted.summary
         first_kept = history.lines[cut].entry
         kept = sum(history.sizes[cut:])
         after = round((before.fixed + kept + active.limits.count(summary)) * active.limits.factor)
@@ -213,7 +213,7 @@ class CompactionService:
             current = store.get(unit.tx, session.id)
             if current is None or current.compaction != session.compaction:
                 return False
-            if store.hidden_count(unit.tx, session.id) != active.live.hidden:
+            if store.hidden_count(unit.tx, session.id) != active.cached.hidden:
                 return False
             entry = unit.append(session.id, [compactions.entry_of(made)])[-1]
             compactions.apply(unit.tx, session.id, entry, after)
@@ -239,8 +239,8 @@ class CompactionService:
 
         done = (await self._committer.commit(self._clock(), work, until_stored=True)).result
         if not done or not history.compact(summary, first_kept, origin):
-            self._sessions.live.forget(session.id)
-        self._sessions.live.settle(active.live)
+            self._sessions.cache.forget(session.id)
+        self._sessions.cache.settle(active.cached)
         return done
 
     async def _tell_failure(self, active: ActiveSession) -> None:
@@ -249,7 +249,7 @@ class CompactionService:
         await self._committer.commit(
             self._clock(),
             lambda unit: unit.say(
-                address, words, "notice", language=language, noted_in=active.live.session.id
+                address, words, "notice", language=language, noted_in=active.cached.session.id
             ),
             until_stored=True,
         )

@@ -242,25 +242,27 @@ class FlushService:
             if not active.is_theirs:
                 return
             async with self._notes.watching(active.conversation.view) as watch:
-                active = replace(active, live=await self._sessions.live.get(active.live.session.id))
+                active = replace(
+                    active, cached=await self._sessions.cache.get(active.cached.session.id)
+                )
                 lines = _unsaved(active)
                 if not any(line.message.begins_turn for line in lines):
                     return
-                counts = not early and not active.live.session.ended_by
+                counts = not early and not active.cached.session.ended_by
                 tells = not quietly and active.is_told
-                log.info("memory.flush.start", session=active.live.session.id)
+                log.info("memory.flush.start", session=active.cached.session.id)
                 async with shown(self._channels, active, "saving") as ending:
                     flushed = await self._flusher.flush(self._request(active, lines, watch))
                     ending.state = "failed" if flushed.error else "done"
                     if not tells:  # else a message says so
                         ending.where = listed(flushed.saved)
-            log.info("memory.flush.end", session=active.live.session.id, saved=len(flushed.saved))
+            log.info("memory.flush.end", session=active.cached.session.id, saved=len(flushed.saved))
             if watch.words:
                 continue
             looked_to = number_of(lines[-1].entry)
             await self._note(active, flushed, looked_to, tells=tells, counts=counts)
             active = await self._sessions.now(active)
-            if flushed.error is not None or not active.live.session.ended_by:
+            if flushed.error is not None or not active.cached.session.ended_by:
                 return
 
     async def _note(
@@ -276,7 +278,7 @@ class FlushService:
 
         `counts` says that it is what is done once in each cycle.
         """
-        session, language = active.live.session, active.conversation.language
+        session, language = active.cached.session, active.conversation.language
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
         where = listed(flushed.saved)
         failed = flushed.error is not None and not where
@@ -312,7 +314,7 @@ class FlushService:
             messages=tuple(line.message for line in lines),
             context=ToolContext(
                 view=conversation.view,
-                session_id=active.live.session.id,
+                session_id=active.cached.session.id,
                 now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
                 window=limits.window.tokens,
                 watch=watch,
@@ -325,10 +327,10 @@ class FlushService:
 
 def _unsaved(active: ActiveSession) -> list[Line]:
     """What was said since memory was saved; nothing where several people are taken for one."""
-    session = active.live.session
+    session = active.cached.session
     if active.conversation.sender_after(session.sender) == MANY:
         return []  # what one person said is not for another one's memory
-    said = active.live.history.lines
+    said = active.cached.history.lines
     return [line for line in said if number_of(line.entry) > session.flushed_to]
 
 

@@ -134,7 +134,7 @@ class NoticeSweep:
     def _may_tell(self, active: ActiveSession) -> bool:
         """True when it is still whose it was, may be answered there, and its person wants it."""
         conversation = active.conversation
-        if not active.live.session.sender or not active.is_theirs:
+        if not active.cached.session.sender or not active.is_theirs:
             return False
         if conversation.is_direct and not conversation.is_admitted:
             return False

@@ -57,7 +57,7 @@ class Upkeep:
 
         What is made room in at once is told of by the receipt, and by no notice.
         """
-        session = active.live.session
+        session = active.cached.session
         due = policy.due(
             session,
             used,
@@ -72,7 +72,7 @@ class Upkeep:
 
     def begin_due(self, active: ActiveSession, due: Due) -> None:
         """Begin what was due; returns at once."""
-        session = active.live.session
+        session = active.cached.session
         if session.ended_by:  # a command began another one meanwhile
             self.flush_ended([session])
         elif due.compaction:
@@ -82,19 +82,19 @@ class Upkeep:
 
     def flush_within_turn(self, active: ActiveSession, used: int) -> None:
         """In the middle of a turn, save memory when a tool's result has jumped past the bound."""
-        if not active.live.session.ended_by and self.due(active, used).flush:
-            self._begin(active.live.session.id, "flush", self._flushes.run(active))
+        if not active.cached.session.ended_by and self.due(active, used).flush:
+            self._begin(active.cached.session.id, "flush", self._flushes.run(active))
 
     async def compact_now(self, active: ActiveSession) -> bool:
         """Compact now, before a request that would not fit; True when there is more room.
 
         One that runs already is waited for; if that fails, another one tries harder.
         """
-        running = self._tasks.get((active.live.session.id, "compaction"))
+        running = self._tasks.get((active.cached.session.id, "compaction"))
         if running is not None and await _is_done(running):
             return True
         work = self._compact(active, "forced")
-        return await _is_done(self._begin(active.live.session.id, "compaction", work))
+        return await _is_done(self._begin(active.cached.session.id, "compaction", work))
 
     # --- asked by commands and at the end of a conversation ---------------------------------------
 
@@ -127,9 +127,9 @@ class Upkeep:
 
     async def _compact(self, active: ActiveSession, why: Why, focus: str = "") -> Outcome:
         """Save memory if this cycle has not, and make room whether that works or not."""
-        if self._config.enable_memory_flush and not active.live.session.is_flushed:
+        if self._config.enable_memory_flush and not active.cached.session.is_flushed:
             flush = self._flushes.run(active, quietly=True, early=why == "wished")
-            await asyncio.wait({self._begin(active.live.session.id, "flush", flush)})
+            await asyncio.wait({self._begin(active.cached.session.id, "flush", flush)})
         return await self._compactions.run(active, why, focus)
 
     def _begin(

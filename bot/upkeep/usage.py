@@ -21,18 +21,18 @@ from bot.upkeep.active_session import ActiveSession, Fill
 
 def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Message] = ()) -> Report:
     """What fills a conversation, seen through a view; `said` is what a turn is adding to it."""
-    live, limits = active.live, active.limits
-    prefix = live.snapshots.get(view)
+    cached, limits = active.cached, active.limits
+    prefix = cached.snapshots.get(view)
     weighed = _of_prefix(prefix) if prefix is not None else []
-    weighed.append(Part("summary", tokens.estimate(live.history.summary)))
-    weighed += _of_messages([*live.history.shown, *said])
+    weighed.append(Part("summary", tokens.estimate(cached.history.summary)))
+    weighed += _of_messages([*cached.history.shown, *said])
     return Report(
         parts=tuple(_scaled(part, limits.factor) for part in weighed),
         used=fill.used,
         budget=limits.budget,
         window=limits.window,
         model=limits.name,
-        measured=live.history.is_reported,
+        measured=cached.history.is_reported,
     )
 
 
