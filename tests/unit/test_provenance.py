@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.agent.tools import Recalled, ToolContext, TurnMemory
+from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
 from bot.agent.tools.provenance import (
     Sources,
     already,
@@ -194,44 +194,54 @@ LONG_FACT = "the boat at the pier is called Orinoco by all"
     [
         (BOAT, [], {"MEMORY.md": LINES}, Place("MEMORY.md", 4)),
         (BOAT, [], {"USER.md": "nothing", "MEMORY.md": LINES}, Place("MEMORY.md", 4)),
-        (BOAT, [Recalled(Place("memory/boats.md", 7), LINES)], {}, Place("memory/boats.md", 10)),
         (
             BOAT,
-            [Recalled(Place("a.md", 1), "no"), Recalled(Place("b.md", 2), f"- {BOAT}")],
+            [MemoryPassage(Place("memory/boats.md", 7), LINES)],
+            {},
+            Place("memory/boats.md", 10),
+        ),
+        (
+            BOAT,
+            [MemoryPassage(Place("a.md", 1), "no"), MemoryPassage(Place("b.md", 2), f"- {BOAT}")],
             {},
             Place("b.md", 2),
         ),
         # A long text may stand inside a passage, a short one there is chance.
         (
             LONG_FACT,
-            [Recalled(Place("c.md", 3), f"They say {LONG_FACT} and mean it")],
+            [MemoryPassage(Place("c.md", 3), f"They say {LONG_FACT} and mean it")],
             {},
             Place("c.md", 3),
         ),
         (
             LONG_FACT,
-            [Recalled(Place("c.md", 3), "The boat at the pier is\n  called Orinoco by all.")],
+            [MemoryPassage(Place("c.md", 3), "The boat at the pier is\n  called Orinoco by all.")],
             {},
             Place("c.md", 3),
         ),
         # What is struck out is true no more, until it is said again.
-        (BOAT, [Recalled(Place("c.md", 3), f"- ~~{BOAT}~~")], {}, None),
-        (LONG_FACT, [Recalled(Place("c.md", 3), f"- ~~{LONG_FACT}~~\n- A dinghy")], {}, None),
-        (LONG_FACT, [Recalled(Place("c.md", 3), f"- A dinghy\n- ~~Or: {LONG_FACT}~~")], {}, None),
+        (BOAT, [MemoryPassage(Place("c.md", 3), f"- ~~{BOAT}~~")], {}, None),
+        (LONG_FACT, [MemoryPassage(Place("c.md", 3), f"- ~~{LONG_FACT}~~\n- A dinghy")], {}, None),
+        (
+            LONG_FACT,
+            [MemoryPassage(Place("c.md", 3), f"- A dinghy\n- ~~Or: {LONG_FACT}~~")],
+            {},
+            None,
+        ),
         (
             BOAT,
-            [Recalled(Place("c.md", 3), f"* ~~{BOAT}~~\n+ 12:30 {BOAT} <!-- owner -->")],
+            [MemoryPassage(Place("c.md", 3), f"* ~~{BOAT}~~\n+ 12:30 {BOAT} <!-- owner -->")],
             {},
             Place("c.md", 4),
         ),
         (
             "Xavier is my uncle",
-            [Recalled(Place("c.md", 3), "- Xavier is my uncle")],
+            [MemoryPassage(Place("c.md", 3), "- Xavier is my uncle")],
             {},
             Place("c.md", 3),
         ),
-        ("a boat", [Recalled(Place("c.md", 3), "I have a boat and a car")], {}, None),
-        ("a car", [Recalled(Place("c.md", 3), LINES)], {"MEMORY.md": LINES}, None),
+        ("a boat", [MemoryPassage(Place("c.md", 3), "I have a boat and a car")], {}, None),
+        ("a car", [MemoryPassage(Place("c.md", 3), LINES)], {"MEMORY.md": LINES}, None),
     ],
 )
 def test_where_something_stands_already(text, recalled, files, place):
@@ -243,4 +253,4 @@ def test_only_a_long_text_counts_inside_another(length: int, found: bool):  # no
     text = ("lighthouse keeper " * 3)[: length - 1].replace(" ", "x") + "z"
     assert len(text) == length
     place = Place("a.md", 1)
-    assert (already(text, [Recalled(place, f"so {text} it is")], {}) == place) is found
+    assert (already(text, [MemoryPassage(place, f"so {text} it is")], {}) == place) is found

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.tools import Recalled, ToolContext, TurnMemory
+from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.search import MAX_TOLD, NOTE, Elsewhere, Hit, MemorySearch, TranscriptSearch
 from bot.agent.transcript import to_json
@@ -357,7 +357,7 @@ async def test_what_memory_says_already_is_not_written_again(tmp_path: Path):
     await tool.run({"text": "Grandmother drinks tea."}, context)
     again = await tool.run({"text": "grandmother drinks tea"}, context)
     assert str(again) == "already in memory/2026-07-01.md line 3; nothing was written"
-    passage = Recalled(Place("memory/old.md", 7), "# Old\n- 09:00 She will move in May")
+    passage = MemoryPassage(Place("memory/old.md", 7), "# Old\n- 09:00 She will move in May")
     context.memory.recalled.append(passage)
     echo = await tool.run({"text": "She will move in May"}, context)
     assert str(echo) == "already in memory/old.md line 8; nothing was written"

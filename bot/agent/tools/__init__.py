@@ -16,18 +16,18 @@ from bot.tool_results import Quoted, ToolValue
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class MemoryPassage:
     """A passage of memory that was put before the model in this turn."""
 
     place: Place
     text: str
 
 
-def passages(quoted: Quoted) -> Iterator[Recalled]:
+def passages(quoted: Quoted) -> Iterator[MemoryPassage]:
     """The passages of memory files among some quotes."""
     for quote in quoted.quotes:
         if quote.path:
-            yield Recalled(Place(quote.path, quote.line), quote.text)
+            yield MemoryPassage(Place(quote.path, quote.line), quote.text)
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class TurnMemory:
     words: tuple[str, ...] = ()
     seen: tuple[Message, ...] = ()
     foreign: list[str] = field(default_factory=list[str])
-    recalled: list[Recalled] = field(default_factory=list[Recalled])
+    recalled: list[MemoryPassage] = field(default_factory=list[MemoryPassage])
     written: list[Place] = field(default_factory=list[Place])
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from bot.agent.tools import Recalled, ToolContext
+from bot.agent.tools import MemoryPassage, ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of
 from bot.errors import ToolError
@@ -64,7 +64,7 @@ class MemoryGet:
         if part.last < part.first:
             return Quoted((), head=f"{path} has no line {asked.first}.")
         context.memory.foreign.extend(markdown.untrusted_lines(part.text))
-        context.memory.recalled.append(Recalled(Place(path, part.first), part.text))
+        context.memory.recalled.append(MemoryPassage(Place(path, part.first), part.text))
         facts = (f"{path}:{part.first}-{part.last}", "file", *part.notes)
         quote = Quote(facts, markdown.readable(part.text) or " ", path, part.first)
         more = f"There is more from line {part.last + 1}." if part.more else ""
@@ -179,7 +179,7 @@ class MemoryWrite:
         return Replaced(await notes.add(view, path, asked.text, now.date(), by, watch=watch))
 
     async def _known(
-        self, text: str, path: str, context: ToolContext, recalled: Sequence[Recalled]
+        self, text: str, path: str, context: ToolContext, recalled: Sequence[MemoryPassage]
     ) -> Place | None:
         """Where these very words stand already: in what was recalled, or in the file itself."""
         names = dict.fromkeys((path, *layout.curated_files(context.view)))

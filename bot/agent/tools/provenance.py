@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bot.agent.tools import Recalled, ToolContext, TurnMemory
+from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
 from bot.context import extract
 from bot.memory import markdown
 from bot.memory.markdown import Provenance
@@ -99,7 +99,7 @@ def as_others(messages: Iterable[Message]) -> tuple[Message, ...]:
     )
 
 
-def already(text: str, recalled: Sequence[Recalled], files: Mapping[str, str]) -> Place | None:
+def already(text: str, recalled: Sequence[MemoryPassage], files: Mapping[str, str]) -> Place | None:
     """Where exactly this stands, in what was recalled in this turn or in one of the files."""
     wanted = markdown.normal(text)
     for path, content in files.items():

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from cachetools import LRUCache
 from pydantic import Field
 
-from bot.agent.tools import Recalled, ToolContext
+from bot.agent.tools import MemoryPassage, ToolContext
 from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.transcript import is_canned, origins_of
 from bot.errors import NotVisible
@@ -160,9 +160,9 @@ async def parted(
     ]
 
 
-def recalled(hit: Found) -> Recalled:
+def recalled(hit: Found) -> MemoryPassage:
     """A passage as what the model now knows."""
-    return Recalled(Place(layout.shown(hit.space, hit.path), hit.start_line), hit.snippet)
+    return MemoryPassage(Place(layout.shown(hit.space, hit.path), hit.start_line), hit.snippet)
 
 
 def where(hit: Found) -> str:
