@@ -128,19 +128,16 @@ class RemoteEmbedder:
             self._locked_until = self._now() + seconds
             log.warning("memory.embedder.locked_out", failures=self._failures, seconds=seconds)
 
-    async def _request(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        pause = FIRST_PAUSE
-        for left in range(TRIES - 1, -1, -1):
+    async def _request(self, texts: Sequence[str]) -> Vectors:
+        for failed in range(TRIES - 1):
             try:
                 return await self._once(texts)
-            except _MayPass as error:
-                if not left:
-                    raise EmbedderError(str(error)) from error
-            await self._sleep(pause * (1 + random.uniform(-JITTER, JITTER)))  # noqa: S311
-            pause = min(LONGEST_PAUSE, pause * 2)
-        raise EmbedderError("no answer")
+            except _MayPass:
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**failed)
+                await self._sleep(pause * (1 + random.uniform(-JITTER, JITTER)))  # noqa: S311
+        return await self._once(texts)
 
-    async def _once(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    async def _once(self, texts: Sequence[str]) -> Vectors:
         body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
         try:
             async with self._client().post(f"{self.endpoint}/embeddings", json=body) as answer:
@@ -182,9 +179,7 @@ class _Refused(EmbedderError):
 class _Done:
     """What of some texts was done: vectors and refusals, by position, and why it refused."""
 
-    rows: dict[int, np.ndarray[Any, np.dtype[np.float32]]] = field(
-        default_factory=dict[int, np.ndarray[Any, np.dtype[np.float32]]]
-    )
+    rows: dict[int, Vectors] = field(default_factory=dict[int, Vectors])
     refused: list[int] = field(default_factory=list[int])
     reason: str = ""
 
@@ -206,7 +201,7 @@ class _Done:
         return TextsRefused(reason, sorted(self.rows), rows, sorted(self.refused))
 
 
-class _MayPass(Exception):
+class _MayPass(EmbedderError):
     """The same request may work in a moment."""
 
 
@@ -224,7 +219,7 @@ async def _body(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     return bytes(body)
 
 
-def _rows(data: object, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _rows(data: object, count: int) -> Vectors:
     """The vectors of an answer, in the order of the texts.
 
     Raises:
