@@ -103,8 +103,9 @@ class Discord:
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person may manage the server a room belongs to."""
         account = self._accounts.get(address.account)
-        known = account is not None and is_id(address.chat) and is_id(sender)
-        return known and account is not None and await account.is_admin(address, sender)
+        if account is None or not is_id(address.chat) or not is_id(sender):
+            return False
+        return await account.is_admin(address, sender)
 
     async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
         """Register the commands with every bot; one that is not connected does it then."""

@@ -58,7 +58,7 @@ class DiscordDrafts(Drafts[str]):
     async def put(self, draft: Draft[str]) -> float:
         """Show a draft; see `Drafts.put`."""
         try:
-            await self._put(draft, draft.text)
+            await self._put(draft)
         except discord.RateLimited as error:
             return max(self._every, error.retry_after)
         except discord.DiscordException as error:
@@ -67,8 +67,12 @@ class DiscordDrafts(Drafts[str]):
             _log.info("discord.draft.failed", account=self._account, error=reason(error))
         return self._every
 
-    async def _put(self, draft: Draft[str], text: str) -> None:
-        body: Json = {"content": shortened(text), "allowed_mentions": QUIET, "flags": NO_PREVIEWS}
+    async def _put(self, draft: Draft[str]) -> None:
+        body: Json = {
+            "content": shortened(draft.text),
+            "allowed_mentions": QUIET,
+            "flags": NO_PREVIEWS,
+        }
         chat, message = draft.place, draft.message
         if message:
             await self._rest.call("PATCH", MESSAGE, body, channel_id=chat, message_id=message)

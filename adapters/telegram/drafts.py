@@ -103,7 +103,7 @@ class TelegramDrafts(Drafts[Address]):
         if is_private and not self._has_own_place:
             return rest
         try:
-            await self._put(draft, draft.text, is_private=is_private)
+            await self._put(draft, is_private=is_private)
         except RetryAfter as error:
             later = failure(error)
             return max(rest, later.seconds) if isinstance(later, SendLater) else rest
@@ -118,8 +118,8 @@ class TelegramDrafts(Drafts[Address]):
             _log.info("telegram.draft.failed", account=self._account, error=said)
         return rest
 
-    async def _put(self, draft: Draft[Address], text: str, *, is_private: bool) -> None:
-        shown = formatted(text, LIMIT - len(MARK))
+    async def _put(self, draft: Draft[Address], *, is_private: bool) -> None:
+        shown = formatted(draft.text, LIMIT - len(MARK))
         if not shown:
             return
         parameters = place_of(draft.place)

@@ -14,11 +14,10 @@ from adapters.telegram.account import Account
 from adapters.telegram.inbound import ALLOWED_UPDATES
 from bot.channel import Health, reveal
 from bot.channel.kit.json_access import parse_json
-from bot.channel.kit.webhook import WebhookServer
+from bot.channel.kit.webhook import BODY_TIMEOUT, WebhookServer
 from bot.errors import StorageError
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  # the header's name
-BODY_TIMEOUT = 10.0  # seconds for the body of a call
 
 _log = structlog.get_logger()
 

@@ -14,7 +14,7 @@ from bot.channel.http import HttpServer, Limits, Refusals
 from bot.channel.kit.supervisor import Supervisor
 
 MAX_BODY = 1 << 20  # bytes of one call
-BODY_TIMEOUT = 10.0  # seconds for the body of a call
+BODY_TIMEOUT = 10.0  # seconds for the body of a call, where a platform says nothing of it
 PORT_WAIT = 1.0  # seconds between two tries to get the port, most often from a run that just ends
 
 _log = structlog.get_logger()
@@ -39,7 +39,7 @@ class WebhookServer:
         port: int,
         routes: Mapping[str, Handler],
         *,
-        body_timeout: float = BODY_TIMEOUT,
+        body_timeout: float,
         listening: asyncio.Event | None = None,
     ) -> None:
         self._supervisors = supervisors
