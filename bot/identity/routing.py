@@ -79,7 +79,7 @@ def person_of(config: SessionConfig, seat: Seat) -> Person:
 
 
 def session_key(config: SessionConfig, origin: MessageOrigin, person: Person) -> str:
-    """The session key of what a person said; see the table in docs/architecture.md."""
+    """The session key of what a person said; see the table in docs/operating.md."""
     base = f"agent:{AGENT}"
     channel = part(origin.channel)
     if origin.chat_type != "direct":
