@@ -62,7 +62,7 @@ TIMED: tuple[tuple[Any, str], ...] = (
     (TurnRecorder, "_used"),
     (TurnRecorder, "_notice"),
     (History, "extend"),
-    (UnitOfWork, "touch"),
+    (UnitOfWork, "refresh"),
     (store, "change"),
 )
 
