@@ -243,7 +243,6 @@ class App:
         self.notices = NoticeSweep(
             config=config.context,
             sessions=active,
-            limits=limits,
             database=database,
             committer=committer,
             channels=self.channels,

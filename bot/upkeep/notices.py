@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bot.agent.limits import LimitsResolver
 from bot.agent.prefix import name_of
 from bot.channel import Button, Channel
 from bot.config import ContextConfig
@@ -65,14 +64,12 @@ class NoticeSweep:
         *,
         config: ContextConfig,
         sessions: ActiveSessions,
-        limits: LimitsResolver,
         database: Database,
         committer: Committer,
         channels: Mapping[str, Channel],
     ) -> None:
         self._levels = sorted((n for n in config.notice_percent if n > 0), reverse=True)
         self._sessions = sessions
-        self._limits = limits
         self._database = database
         self._committer = committer
         self._channels = channels
@@ -85,7 +82,7 @@ class NoticeSweep:
         """
         count = 0
         for model in await self._database.read(store.open_models) if self._levels else ():
-            limits = await self._limits.of(model)
+            limits = await self._sessions.limits.of(model)
             for level in self._levels:
                 used = -(-level * limits.budget.compact_above // 100)
                 found = await self._database.read(
