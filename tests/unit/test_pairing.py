@@ -30,7 +30,7 @@ def who(sender: str, channel: str = "telegram", account: str = "default") -> Inb
     return Inbound(channel, account, f"chat-{sender}", "direct", sender, "1", "hi", 0, locale="zh")
 
 
-def ask(tx, sender: str, now: int = NOON, **place: str) -> pairing.Asked:
+def ask(tx, sender: str, now: int = NOON, **place: str) -> pairing.PairingReply:
     return pairing.ask(tx, who(sender, **place), codes.new_code(), now)
 
 
@@ -46,7 +46,7 @@ def test_a_stranger_gets_a_code_and_a_repeat_gets_silence(tx):
     first = ask(tx, "1")
     assert not first.approved
     assert first.code
-    assert ask(tx, "1", NOON + 59 * MINUTE) == pairing.Asked(approved=False)
+    assert ask(tx, "1", NOON + 59 * MINUTE) == pairing.PairingReply(approved=False)
 
 
 @pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title, lambda c: f"  {c}\n"])
@@ -146,7 +146,7 @@ def test_nobody_gets_any_number_of_codes(tx):
         code = ask(tx, "1").code
         assert code
         pairing.void(tx, {code}, NOON)
-    assert ask(tx, "1", NOON + 59 * MINUTE) == pairing.Asked(approved=False)
+    assert ask(tx, "1", NOON + 59 * MINUTE) == pairing.PairingReply(approved=False)
     assert ask(tx, "1", NOON + 60 * MINUTE).code
 
 
@@ -226,7 +226,7 @@ def test_a_pending_code_can_be_revoked(tx):
 
 def test_a_clock_set_back_a_little_keeps_codes_good(tx):
     code = ask(tx, "1").code
-    assert ask(tx, "1", NOON - 30 * MINUTE) == pairing.Asked(approved=False)
+    assert ask(tx, "1", NOON - 30 * MINUTE) == pairing.PairingReply(approved=False)
     assert pairing.approve(tx, "telegram", code, NOON - 30 * MINUTE) is not None
 
 
