@@ -54,7 +54,7 @@ from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
 from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES
-from bot.identity import Directory, Policy
+from bot.identity import ConversationResolver, Policy
 from bot.identity.routing import channels_of
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
@@ -154,14 +154,14 @@ class App:
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
         await memory.open(config.workspace)
-        directory = self.directory = await self._read_directory(database)
+        resolver = self.resolver = await self._read_resolver(database)
 
         async def moved(address: Address, chat: str) -> None:
-            await chat_moved(database, directory, clock(), address, chat)
+            await chat_moved(database, resolver, clock(), address, chat)
 
         delivery = Delivery(database, self.channels, clock, self.metrics, moved)
         gateway, lanes = await self._gateway(
-            directory=directory,
+            resolver=resolver,
             database=database,
             mirror=mirror,
             models=models,
@@ -188,7 +188,7 @@ class App:
         self._stack.push_async_callback(self._scheduler.close)
         self._stack.push_async_callback(self._stop_tasks)
         self._background(
-            directory=directory,
+            resolver=resolver,
             database=database,
             delivery=delivery,
             mirror=mirror,
@@ -199,7 +199,7 @@ class App:
     async def _gateway(
         self,
         *,
-        directory: Directory,
+        resolver: ConversationResolver,
         database: Database,
         mirror: Mirror,
         models: Models,
@@ -212,12 +212,12 @@ class App:
         running = RunningTurns()
         cache = SessionCache(database, limits.count)
         committer = Committer(database, delivery, mirror, cache)
-        active = ActiveSessions(cache, limits, directory)
+        active = ActiveSessions(cache, limits, resolver)
         artifacts = ArtifactStore(database, clock)
         pictures = Pictures(MetaStore(database, clock), clock)
         self._stack.push_async_callback(pictures.close)
         self.reminders = Reminders(
-            directory=directory,
+            resolver=resolver,
             database=database,
             committer=committer,
             scheduler=self._scheduler,
@@ -239,7 +239,7 @@ class App:
         prefixes = Prefixes(config, memory.files)
         upkeep = self._upkeep(active, committer, memory)
         self._stack.push_async_callback(upkeep.stop)
-        self.sweeper = Sweeper(directory, database, committer, upkeep.flush_closed)
+        self.sweeper = Sweeper(resolver, database, committer, upkeep.flush_closed)
         self.notices = NoticeSweep(
             config=config.context,
             sessions=active,
@@ -257,7 +257,7 @@ class App:
         info = InfoCommands(
             models=models,
             context=context,
-            directory=directory,
+            resolver=resolver,
             connections=connections.all,
         )
         known = handlers(
@@ -274,7 +274,7 @@ class App:
             committer=committer,
             upkeep=upkeep,
             running=running,
-            directory=directory,
+            resolver=resolver,
             clock=clock,
         )
         attempts = Attempts(
@@ -301,7 +301,7 @@ class App:
             metrics=self.metrics,
         )
         admission = Admission(
-            directory=directory,
+            resolver=resolver,
             database=database,
             committer=committer,
             clock=clock,
@@ -310,7 +310,7 @@ class App:
         lanes = Lanes(
             config=config.session,
             database=database,
-            directory=directory,
+            resolver=resolver,
             commander=commander,
             attempts=attempts,
             admit=admission.admit,
@@ -352,12 +352,12 @@ class App:
         )
         return Upkeep(config.context, active, flushes, compactions)
 
-    async def _read_directory(self, database: Database) -> Directory:
+    async def _read_resolver(self, database: Database) -> ConversationResolver:
         """The configuration, and what people chose before the program was started."""
         now = self._parts.clock()
         await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
         policy = Policy.of(self._config, local_zone(self._config), KNOWN)
-        return Directory(policy, await database.read(read_books))
+        return ConversationResolver(policy, await database.read(read_books))
 
     def _models(self, store: MetaStore) -> Models:
         anthropic = self._config.models.anthropic
@@ -408,7 +408,7 @@ class App:
     def _background(
         self,
         *,
-        directory: Directory,
+        resolver: ConversationResolver,
         database: Database,
         delivery: Delivery,
         mirror: Mirror,
@@ -419,7 +419,7 @@ class App:
         path = config.storage.folder / DATABASE_NAME
         self._spawn(housekeeping.mend_modes(config.storage.folder))
         self._spawn(housekeeping.repair_mirror(mirror))
-        self._spawn(housekeeping.look_outside(database, delivery, directory))
+        self._spawn(housekeeping.look_outside(database, delivery, resolver))
         self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)

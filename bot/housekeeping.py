@@ -17,7 +17,7 @@ from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
 from bot.gateway.admission import read_books
 from bot.gateway.gateway import Connections
-from bot.identity import Directory
+from bot.identity import ConversationResolver
 from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.metrics import Metrics
 from bot.recovery import TRANSCRIPTS
@@ -53,7 +53,9 @@ async def repair_mirror(mirror: Mirror) -> None:
         log.warning("mirror.repair_failed", error=type(exc).__name__)
 
 
-async def look_outside(database: Database, delivery: Delivery, directory: Directory) -> None:
+async def look_outside(
+    database: Database, delivery: Delivery, resolver: ConversationResolver
+) -> None:
     """Take up what another process wrote: who was let in or joined, and what is to be sent."""
     changed = False
     while True:
@@ -62,7 +64,7 @@ async def look_outside(database: Database, delivery: Delivery, directory: Direct
             changed = await database.changed_outside() or changed
             if changed:
                 # Where writes are made, so that it comes after every link made here before.
-                directory.read(await database.write(read_books))
+                resolver.read(await database.write(read_books))
                 await delivery.look()
                 changed = False
         except StorageClosed:

@@ -23,7 +23,7 @@ from bot.commands.memory import MemoryCommands
 from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.i18n import text
-from bot.identity import Conversation, Directory, Parsed
+from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.message import command_of, is_abort, parse
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
@@ -79,14 +79,14 @@ class Commander:
         committer: Committer,
         upkeep: Upkeep,
         running: RunningTurns,
-        directory: Directory,
+        resolver: ConversationResolver,
         clock: Clock,
     ) -> None:
         self._handlers = handlers
         self._committer = committer
         self._upkeep = upkeep
         self._running = running
-        self._directory = directory
+        self._resolver = resolver
         self._clock = clock
 
     def command_in(self, inbound: Inbound, conversation: Conversation) -> Parsed | None:
@@ -116,9 +116,9 @@ class Commander:
                 call.now, lambda unit: _carry_out(unit, waiting, call, apply), until_stored=True
             )
             if (links := commit.result.links) is not None:
-                self._directory.linked(links)
+                self._resolver.linked(links)
             if (activation := commit.result.activation) is not None:
-                self._directory.activated(call.place.key, activation)
+                self._resolver.activated(call.place.key, activation)
         self._upkeep.flush_ended(commit.ended)
         # What is no command may be anything: somebody's words do not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"

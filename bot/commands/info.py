@@ -13,7 +13,7 @@ from bot.commands.menu import menu
 from bot.context import report
 from bot.delivery import outbox
 from bot.i18n import text
-from bot.identity import Directory
+from bot.identity import ConversationResolver
 from bot.sessions import search, store
 from bot.sessions.due_time import shown
 from bot.sessions.store import Session
@@ -29,13 +29,13 @@ class InfoCommands:
         *,
         models: Models,
         context: ContextCommands,
-        directory: Directory,
+        resolver: ConversationResolver,
         connections: Callable[[], Sequence[tuple[str, str, Health, str]]],
     ) -> None:
         """`connections` gives channel, account, health and detail of each one."""
         self._models = models
         self._context = context
-        self._directory = directory
+        self._resolver = resolver
         self._connections = connections
 
     async def status(self, call: Call) -> Apply:
@@ -89,7 +89,7 @@ class InfoCommands:
         if session.ended_by:
             return text(call.language, "command.status.ends_now")
         since = store.taken_up_at(unit.tx, session.key)
-        found = resets.ends_at(self._directory.policy, session, since)
+        found = resets.ends_at(self._resolver.policy, session, since)
         if found is None:
             return text(call.language, "command.status.ends_never")
         at, why = found

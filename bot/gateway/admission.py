@@ -20,7 +20,7 @@ from bot.clock import DAY_MS, Clock
 from bot.context.prompt import described
 from bot.gateway import pairing
 from bot.i18n import language_of, text
-from bot.identity import AccessDecision, Books, Conversation, Directory, MessageOrigin
+from bot.identity import AccessDecision, Books, Conversation, ConversationResolver, MessageOrigin
 from bot.identity.message import pointed
 from bot.identity.values import MAX_CHOSEN
 from bot.metrics import Metrics
@@ -57,13 +57,13 @@ class Admission:
     def __init__(
         self,
         *,
-        directory: Directory,
+        resolver: ConversationResolver,
         database: Database,
         committer: Committer,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._directory = directory
+        self._resolver = resolver
         self._database = database
         self._committer = committer
         self._clock = clock
@@ -82,7 +82,7 @@ class Admission:
             StorageError: the room could not be told that the bot does not talk there, or a code
                 that was typed in it could not be made worthless.
         """
-        conversation = self._directory.resolve(inbound)
+        conversation = self._resolver.resolve(inbound)
         verdict = conversation.verdict
         if conversation.is_direct:
             if verdict in {AccessDecision.ALLOW, AccessDecision.PAIR}:
@@ -115,7 +115,7 @@ class Admission:
 
     def paired(self, inbound: Inbound) -> None:
         """Another process has just let them in; the books are read again only now and then."""
-        self._directory.admitted(inbound.channel, inbound.account, inbound.sender)
+        self._resolver.admitted(inbound.channel, inbound.account, inbound.sender)
 
     async def chat_moved(self, address: Address, chat: str) -> None:
         """A chat has another id now: its conversation and its memory go along.
@@ -123,13 +123,13 @@ class Admission:
         Raises:
             StorageError: it could not be noted: offer it again later.
         """
-        await chat_moved(self._database, self._directory, self._clock(), address, chat)
+        await chat_moved(self._database, self._resolver, self._clock(), address, chat)
 
     # --- before its turn --------------------------------------------------------------------------
 
     def renewed(self, row: QueuedMessage) -> QueuedMessage:
         """A message whose conversation is that by what counts now."""
-        conversation = self._directory.renewed(row.conversation)
+        conversation = self._resolver.renewed(row.conversation)
         return row if conversation is row.conversation else replace(row, conversation=conversation)
 
     async def admit(self, key: str, rows: Sequence[QueuedMessage]) -> Admitted:
@@ -170,7 +170,7 @@ class Admission:
     async def _decline(self, conversation: Conversation) -> None:
         """Say once a day, and in the same words whatever the reason, that this is not possible."""
         origin, now = conversation.origin, self._clock()
-        key = self._directory.of(_whole_room(origin)).key
+        key = self._resolver.of(_whole_room(origin)).key
         told = self._told.get(key)
         if told is not None and abs(now - told) < DAY_MS:
             return
@@ -308,15 +308,15 @@ def read_books(tx: Transaction) -> Books:
 
 
 async def chat_moved(
-    database: Database, directory: Directory, now: int, address: Address, chat: str
+    database: Database, resolver: ConversationResolver, now: int, address: Address, chat: str
 ) -> None:
     """A chat has another id now: its conversation and its memory go along.
 
     Raises:
         StorageError: it could not be noted: offer it again later.
     """
-    first = directory.now.books.first((address.channel, address.account, address.chat))
-    spot = (address.channel, address.account, chat)
-    await database.write(lambda tx: rooms.move(tx, spot, first, now))
-    directory.moved(spot, first)
+    first = resolver.now.books.first((address.channel, address.account, address.chat))
+    chat_ref = (address.channel, address.account, chat)
+    await database.write(lambda tx: rooms.move(tx, chat_ref, first, now))
+    resolver.moved(chat_ref, first)
     log.info("room.moved", channel=address.channel)

@@ -240,7 +240,7 @@ def _store(
     if not is_command and not conversation.is_answered:
         inbox.refuse(unit.tx, row, unit.now)
         return "refused"
-    policy = conversation.generation.policy
+    policy = conversation.snapshot.policy
     arrived = resets.arrive(unit, policy, place, is_command=is_command)
     session = arrived.session
     if arrived.reset is not None:

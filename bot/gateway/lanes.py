@@ -17,7 +17,7 @@ from bot.errors import StorageError
 from bot.gateway.admission import Admitted
 from bot.gateway.attempts import Attempts, is_hopeless
 from bot.i18n import text
-from bot.identity import Directory
+from bot.identity import ConversationResolver
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database
@@ -39,7 +39,7 @@ class Lanes:
         *,
         config: SessionConfig,
         database: Database,
-        directory: Directory,
+        resolver: ConversationResolver,
         commander: Commander,
         attempts: Attempts,
         admit: Admit,
@@ -49,7 +49,7 @@ class Lanes:
         self._config = config.queue
         self._slots = asyncio.Semaphore(config.max_turns)
         self._database = database
-        self._directory = directory
+        self._resolver = resolver
         self._commander = commander
         self._attempts = attempts
         self._admit = admit
@@ -78,7 +78,7 @@ class Lanes:
 
     async def _load(self, key: str, limit: int) -> Sequence[QueuedMessage]:
         return await self._database.read(
-            lambda tx: inbox.waiting(tx, key, limit, self._directory.resolve)
+            lambda tx: inbox.waiting(tx, key, limit, self._resolver.resolve)
         )
 
     async def _handle(self, key: str, backlog: Backlog[QueuedMessage]) -> None:
@@ -103,7 +103,7 @@ class Lanes:
     async def _answer(self, key: str, rows: list[QueuedMessage]) -> None:
         command = rows[0].conversation.command
         if command is not None:
-            conversation = self._directory.renewed(rows[0].conversation)
+            conversation = self._resolver.renewed(rows[0].conversation)
             rows = [replace(rows[0], conversation=conversation)]
             if conversation.is_admitted:
                 async with self._attempts.preparing(rows):

@@ -8,7 +8,7 @@ import structlog
 
 from bot.clock import Clock
 from bot.i18n import text
-from bot.identity import Directory
+from bot.identity import ConversationResolver
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
 from bot.sessions.due_time import shown
@@ -30,13 +30,13 @@ class Reminders:
     def __init__(
         self,
         *,
-        directory: Directory,
+        resolver: ConversationResolver,
         database: Database,
         committer: Committer,
         scheduler: Scheduler,
         clock: Clock,
     ) -> None:
-        self._directory = directory
+        self._resolver = resolver
         self._database = database
         self._committer = committer
         self._scheduler = scheduler
@@ -121,7 +121,7 @@ class Reminders:
         if late:
             # In a room, nobody is told where somebody lives.
             in_room = session is not None and session.chat_type != "direct"
-            zone = self._directory.policy.zone_of("" if in_room else target.person)
+            zone = self._resolver.policy.zone_of("" if in_room else target.person)
             due = datetime.fromtimestamp(reminder.due_at / 1000, zone)
             when = shown(target.language, due)
             words = text(target.language, "reminder.late", text=reminder.text, when=when)

@@ -4,25 +4,25 @@
 """
 
 from bot.identity.access import AccessDecision
-from bot.identity.conversation import Conversation, Directory, resolve
+from bot.identity.conversation import Conversation, ConversationResolver, resolve
 from bot.identity.message import Parsed
-from bot.identity.policy import Generation, Policy
-from bot.identity.values import MANY, Activation, Books, Link, MessageOrigin, Place, Seat, Spot
+from bot.identity.policy import Policy, PolicySnapshot
+from bot.identity.values import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
 
 __all__ = [
     "MANY",
     "AccessDecision",
     "Activation",
     "Books",
+    "ChatRef",
     "Conversation",
-    "Directory",
-    "Generation",
+    "ConversationResolver",
     "Link",
     "MessageOrigin",
     "Parsed",
     "Place",
     "Policy",
+    "PolicySnapshot",
     "Seat",
-    "Spot",
     "resolve",
 ]

@@ -1,6 +1,6 @@
 """`resolve`: everything about a message's who and where, worked out once into one value.
 
-`Directory` knows by which configuration and books that is done now.
+`ConversationResolver` knows by which configuration and books that is done now.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from bot.i18n import language_of
 from bot.identity import access, routing
 from bot.identity.access import AccessDecision
 from bot.identity.message import Parsed, addressed, command_of, parse
-from bot.identity.policy import Generation, Policy
-from bot.identity.values import MANY, Activation, Books, Link, MessageOrigin, Place, Seat, Spot
+from bot.identity.policy import Policy, PolicySnapshot
+from bot.identity.values import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
 from bot.identity.view import MemoryView, Subject, permits, view_for
 
 
@@ -27,7 +27,7 @@ class Conversation:
     in a room. `settings` are those of the account and the room. `is_paired` says that a pairing
     code of theirs was approved, `is_answered` that the model may answer there at all,
     `is_addressed` that it was said to the bot, and `command` what command it is. It was made from
-    `origin` by `generation`, and holds as long as that one counts.
+    `origin` by `snapshot`, and holds as long as that one counts.
     """
 
     origin: MessageOrigin
@@ -47,7 +47,7 @@ class Conversation:
     is_answered: bool
     is_addressed: bool
     command: Parsed | None
-    generation: Generation = field(repr=False, compare=False)
+    snapshot: PolicySnapshot = field(repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -65,17 +65,17 @@ class Conversation:
     @property
     def is_configured(self) -> bool:
         """True when the configuration says whose account it is."""
-        session = self.generation.policy.config.session
+        session = self.snapshot.policy.config.session
         return routing.person_of(session, self.origin.seat).is_configured
 
     @property
     def joined(self) -> tuple[Link, ...]:
         """The accounts that were joined to the person's with /link."""
-        return self.generation.joined.get(self.person, ())
+        return self.snapshot.joined.get(self.person, ())
 
-    def renewed(self, generation: Generation) -> Conversation:
-        """The same as another generation sees it; what it says stays what it was."""
-        found = resolve(generation, self.origin)
+    def renewed(self, snapshot: PolicySnapshot) -> Conversation:
+        """The same as another snapshot sees it; what it says stays what it was."""
+        found = resolve(snapshot, self.origin)
         return replace(found, command=self.command, is_addressed=self.is_addressed)
 
     def sender_after(self, before: str) -> str:
@@ -89,29 +89,29 @@ class Conversation:
             return sender
         if before == MANY:
             return MANY
-        earlier = self.generation.person_of((self.origin.channel, before))
+        earlier = self.snapshot.person_of((self.origin.channel, before))
         return sender if earlier.identity == self.person else MANY
 
 
 def resolve(
-    generation: Generation, origin: MessageOrigin, inbound: Inbound | None = None
+    snapshot: PolicySnapshot, origin: MessageOrigin, inbound: Inbound | None = None
 ) -> Conversation:
     """The conversation that belongs to an origin. Pure: the same values give the same one.
 
     With the message they are of, also what it asks for.
     """
-    policy, books = generation.policy, generation.books
+    policy, books = snapshot.policy, snapshot.books
     section = policy.section(origin)
     direct = origin.chat_type == "direct"
     # Who it is: the account itself is let in or not, what is theirs belongs to whom it counts as.
     own_seat = origin.seat
-    person = generation.person_of(own_seat)
+    person = snapshot.person_of(own_seat)
     # An account that was joined by /link gains nothing: whom the configuration names is let in.
     is_named = person.is_owner
     if person.seat != own_seat:
         is_named = routing.person_of(section.session, own_seat).is_owner
     # Where it is: a room is the one that had its first id.
-    first = origin.chat if direct else books.first(origin.spot)
+    first = origin.chat if direct else books.first(origin.chat_ref)
     home = origin if first == origin.chat else replace(origin, chat=first)
     # The configuration may still know a room by the id it had first.
     known = origin if origin.chat in section.config.groups else home
@@ -123,10 +123,10 @@ def resolve(
         chat=first,
         sender=origin.sender,
         key=key,
-        also=() if direct else books.others(home.spot),
+        also=() if direct else books.others(home.chat_ref),
     )
     # What an account said before it was linked is kept under its own name.
-    links = generation.joined.get(person.identity, ())
+    links = snapshot.joined.get(person.identity, ())
     joined = (routing.named(seat) for link in links for seat in (link.root, link.seat))
     # What is allowed, and what it asks for.
     settings = section.config if direct else section.room(known)
@@ -174,15 +174,15 @@ def resolve(
         is_answered=permits(policy.config.send_policy, subject),
         is_addressed=is_addressed,
         command=command_of(inbound, parsed) if inbound is not None and parsed is not None else None,
-        generation=generation,
+        snapshot=snapshot,
     )
 
 
-class Directory:
-    """Resolves conversations by what counts now; every change makes another generation."""
+class ConversationResolver:
+    """Resolves conversations by what counts now; every change makes another snapshot."""
 
     def __init__(self, policy: Policy, books: Books | None = None) -> None:
-        self.now = Generation.of(policy, books or Books())
+        self.now = PolicySnapshot.of(policy, books or Books())
 
     @property
     def policy(self) -> Policy:
@@ -199,7 +199,7 @@ class Directory:
 
     def renewed(self, conversation: Conversation) -> Conversation:
         """A conversation by what counts now: the same one if nothing has changed since."""
-        if conversation.generation is self.now:
+        if conversation.snapshot is self.now:
             return conversation
         return conversation.renewed(self.now)
 
@@ -227,9 +227,9 @@ class Directory:
         """Something was chosen for a room."""
         self._begin(self.policy, self.now.books.activated(key, activation))
 
-    def moved(self, spot: Spot, first: str) -> None:
+    def moved(self, chat_ref: ChatRef, first: str) -> None:
         """A chat is the one that was called `first`."""
-        self._begin(self.policy, self.now.books.with_moved(spot, first))
+        self._begin(self.policy, self.now.books.with_moved(chat_ref, first))
 
     def _begin(self, policy: Policy, books: Books) -> None:
-        self.now = Generation.of(policy, books, self.now.version + 1)
+        self.now = PolicySnapshot.of(policy, books, self.now.version + 1)

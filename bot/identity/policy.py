@@ -14,7 +14,7 @@ from bot.identity.values import Books, Link, MessageOrigin, Seat
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class AccountSettings:
     """The configuration of one account.
 
     `scope` and `session` are `[scope]` and `[session]` with what the account says itself.
@@ -51,7 +51,7 @@ class Policy:
     config: Config
     zone: ZoneInfo
     commands: Collection[str]
-    sections: Mapping[tuple[str, str], Section]
+    sections: Mapping[tuple[str, str], AccountSettings]
 
     @classmethod
     def of(cls, config: Config, zone: ZoneInfo, commands: Collection[str] = ()) -> Policy:
@@ -65,7 +65,7 @@ class Policy:
                 sections[channel, account] = _section(config, section.account(account))
         return cls(config, zone, frozenset(commands), sections)
 
-    def section(self, origin: MessageOrigin) -> Section:
+    def section(self, origin: MessageOrigin) -> AccountSettings:
         """What holds for the account something was said to."""
         sections = self.sections
         found = sections.get((origin.channel, origin.account)) or sections.get((origin.channel, ""))
@@ -86,7 +86,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class PolicySnapshot:
     """The configuration and the books that count at one time; a change of either makes another one.
 
     `roots` says which seat counts as which other one, `joined` which do so for a person. What the
@@ -100,8 +100,8 @@ class Generation:
     joined: Mapping[str, tuple[Link, ...]]
 
     @classmethod
-    def of(cls, policy: Policy, books: Books, version: int = 1) -> Generation:
-        """A generation of a configuration and books."""
+    def of(cls, policy: Policy, books: Books, version: int = 1) -> PolicySnapshot:
+        """A snapshot of a configuration and books."""
         session = policy.config.session
         links = [
             each for each in books.links if not routing.person_of(session, each.seat).is_configured
@@ -117,8 +117,8 @@ class Generation:
         return routing.person_of(self.policy.config.session, self.roots.get(seat, seat))
 
 
-def _section(config: Config, section: ChannelConfig) -> Section:
+def _section(config: Config, section: ChannelConfig) -> AccountSettings:
     session = config.session
     if section.dm_scope and section.dm_scope != session.dm_scope:
         session = session.model_copy(update={"dm_scope": section.dm_scope})
-    return Section(section, section.scope.within(config.scope), session)
+    return AccountSettings(section, section.scope.within(config.scope), session)

@@ -17,7 +17,7 @@ Activation = Literal["", "mention", "always"]
 Seat = tuple[str, str]
 """Who somebody is on a platform: the channel, and their id there."""
 
-Spot = tuple[str, str, str]
+ChatRef = tuple[str, str, str]
 """A chat of a channel's account: (channel, account, chat)."""
 
 
@@ -60,7 +60,7 @@ class MessageOrigin:
         return (self.channel, self.sender)
 
     @property
-    def spot(self) -> Spot:
+    def chat_ref(self) -> ChatRef:
         """The chat it was said in."""
         return (self.channel, self.account, self.chat)
 
@@ -103,7 +103,7 @@ class Books:
     links: tuple[Link, ...] = ()
     paired: frozenset[tuple[str, str, str]] = frozenset()
     chosen: Mapping[str, Activation] = field(default_factory=dict[str, Activation])
-    moved: Mapping[Spot, str] = field(default_factory=dict[Spot, str])
+    moved: Mapping[ChatRef, str] = field(default_factory=dict[ChatRef, str])
 
     def activated(self, key: str, activation: Activation) -> Books:
         """With what was chosen for a room."""
@@ -113,23 +113,23 @@ class Books:
             del chosen[oldest]
         return replace(self, chosen=chosen)
 
-    def with_moved(self, spot: Spot, first: str) -> Books:
+    def with_moved(self, chat_ref: ChatRef, first: str) -> Books:
         """With a chat that is the one that was called `first`."""
-        moved = {known: home for known, home in self.moved.items() if known != spot}
-        if spot[2] != first:
-            moved[spot] = first
+        moved = {known: home for known, home in self.moved.items() if known != chat_ref}
+        if chat_ref[2] != first:
+            moved[chat_ref] = first
         return replace(self, moved=moved)
 
-    def first(self, spot: Spot) -> str:
+    def first(self, chat_ref: ChatRef) -> str:
         """The id a chat had first: what its conversations and its memory are kept under."""
-        return self.moved.get(spot, spot[2])
+        return self.moved.get(chat_ref, chat_ref[2])
 
-    def others(self, spot: Spot) -> tuple[str, ...]:
+    def others(self, chat_ref: ChatRef) -> tuple[str, ...]:
         """The other ids that a chat, by its first one, has or had."""
         if not self.moved:  # in most places none ever does
             return ()
         return tuple(
             chat
             for (channel, account, chat), home in self.moved.items()
-            if (channel, account, home) == spot
+            if (channel, account, home) == chat_ref
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bot.identity import Activation, Spot
+from bot.identity import Activation, ChatRef
 from bot.sessions import journal_records
 from bot.storage import Transaction, upsert
 
@@ -62,23 +62,23 @@ def prune(tx: Transaction, before: int) -> None:
     tx.execute("DELETE FROM rooms WHERE activation = '' AND warned_at < ?", (before,))
 
 
-def moved(tx: Transaction) -> Mapping[Spot, str]:
+def moved(tx: Transaction) -> Mapping[ChatRef, str]:
     """The first id of every chat that has another one now."""
     rows = tx.execute("SELECT channel, account, chat, first FROM moved_chats")
     return {(channel, account, chat): first for channel, account, chat, first in rows}
 
 
-def move(tx: Transaction, spot: Spot, first: str, now: int) -> None:
+def move(tx: Transaction, chat_ref: ChatRef, first: str, now: int) -> None:
     """Note that a chat is the one that was called `first`; nothing to note if it still is."""
-    if spot[2] == first:
+    if chat_ref[2] == first:
         gone = tx.execute(
             "DELETE FROM moved_chats WHERE channel = ? AND account = ? AND chat = ? RETURNING chat",
-            spot,
+            chat_ref,
         )
         if gone:
-            journal_records.keep(tx, "moved_chats", *spot)
+            journal_records.keep(tx, "moved_chats", *chat_ref)
         return
     key = ("channel", "account", "chat")
-    row = {**dict(zip(key, spot, strict=True)), "first": first, "moved_at": now}
+    row = {**dict(zip(key, chat_ref, strict=True)), "first": first, "moved_at": now}
     upsert(tx, "moved_chats", key, row)
-    journal_records.keep(tx, "moved_chats", *spot)
+    journal_records.keep(tx, "moved_chats", *chat_ref)

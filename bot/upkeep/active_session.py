@@ -13,7 +13,7 @@ from bot.agent.session_cache import CachedSession, SessionCache
 from bot.channel import Activities, Activity, Channel
 from bot.context import budget
 from bot.context.budget import Budget
-from bot.identity import Conversation, Directory
+from bot.identity import Conversation, ConversationResolver
 from bot.sessions.store import Session
 from bot.upkeep import policy
 
@@ -67,10 +67,12 @@ class ActiveSession:
 class ActiveSessions:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
-    def __init__(self, cache: SessionCache, limits: LimitsResolver, directory: Directory) -> None:
+    def __init__(
+        self, cache: SessionCache, limits: LimitsResolver, resolver: ConversationResolver
+    ) -> None:
         self.cache = cache
         self.limits = limits
-        self._directory = directory
+        self._resolver = resolver
 
     async def of(self, session_id: str, conversation: Conversation) -> ActiveSession:
         """A session as it is now, for something that was said in it.
@@ -87,7 +89,7 @@ class ActiveSessions:
         Raises:
             StorageError: it cannot be read.
         """
-        return await self.of(session.id, self._directory.of(session.origin))
+        return await self.of(session.id, self._resolver.of(session.origin))
 
     async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.
@@ -97,7 +99,7 @@ class ActiveSessions:
         """
         cached = await self.cache.get(active.cached.session.id)
         return replace(
-            active, cached=cached, conversation=self._directory.renewed(active.conversation)
+            active, cached=cached, conversation=self._resolver.renewed(active.conversation)
         )
 
 

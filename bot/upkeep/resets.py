@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from bot.identity import Directory, Place, Policy
+from bot.identity import ConversationResolver, Place, Policy
 from bot.sessions import inbox, reset, store
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import Session, Silent
@@ -56,12 +56,12 @@ class Sweeper:
 
     def __init__(
         self,
-        directory: Directory,
+        resolver: ConversationResolver,
         database: Database,
         committer: Committer,
         on_ended: Callable[[Session], Awaitable[None]],
     ) -> None:
-        self._directory = directory
+        self._resolver = resolver
         self._database = database
         self._committer = committer
         self._on_ended = on_ended
@@ -72,7 +72,7 @@ class Sweeper:
         Raises:
             StorageError: the disk did not take all of it; the next sweep does the rest.
         """
-        policy = self._directory.policy
+        policy = self._resolver.policy
         cut = reset.cut(policy.config.session.reset, now, policy.zones)
         if cut is None:
             return 0

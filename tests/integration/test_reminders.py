@@ -11,7 +11,7 @@ from bot.channel import Address
 from bot.config import Config
 from bot.delivery.delivery import Delivery
 from bot.gateway.reminders import Reminders
-from bot.identity import Directory, Policy
+from bot.identity import ConversationResolver, Policy
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
@@ -40,7 +40,7 @@ class Parts:
         live: Any = SessionCache(database, len)
         mirror = Mirror(database, folder)
         self.reminders = Reminders(
-            directory=Directory(Policy.of(Config(), UTC)),
+            resolver=ConversationResolver(Policy.of(Config(), UTC)),
             database=database,
             committer=Committer(database, self.delivery, mirror, live),
             scheduler=self.scheduler,

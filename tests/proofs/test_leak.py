@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
 from bot.i18n import text
-from bot.identity import Books, Directory, Link, Policy, access
+from bot.identity import Books, ConversationResolver, Link, Policy, access
 from bot.identity.view import MemoryView, folder_name
 from bot.memory.layout import Target
 from bot.storage.sqlite import SqliteDatabase
@@ -672,16 +672,16 @@ async def turn_after(folder: Path, change: Change, *, changes: bool) -> frozense
         await approve(folder, channel, account, sender)
     model = ScriptedModel(gate=asyncio.Event())
     async with running(folder, model=model, **change.before) as engine:
-        directory = engine.app.directory
-        directory.read(change.books)
+        resolver = engine.app.resolver
+        resolver.read(change.books)
         await engine.say("hold", sender="eve", **change.where)
         await model.started.wait()
         await engine.say("and now?", sender="eve", **change.where)
         if changes:
             if change.after is not None:
                 config, _ = make_config(folder, **change.after)
-                directory.configure(Policy.of(config, directory.policy.zone))
-            directory.read(change.chosen(directory.now.books))
+                resolver.configure(Policy.of(config, resolver.policy.zone))
+            resolver.read(change.chosen(resolver.now.books))
         model.gate.set()
         refused = engine.app.metrics.turns.labels("refused")
         await until(lambda: len(model.requests) == 2 or refused._value.get() == 1)
@@ -702,12 +702,12 @@ async def test_a_turn_speaks_the_language_and_lives_by_the_clock_of_when_it_begi
 ):
     model = ScriptedModel(script=lambda _request: "", gate=asyncio.Event())
     async with running(tmp_path, model=model) as engine:
-        directory = engine.app.directory
+        resolver = engine.app.resolver
         await engine.say("hold")
         await until(lambda: len(model.requests) == 1)
         await engine.say("and now?")
         config, _ = make_config(tmp_path, agent={"language": "zh"})
-        directory.configure(Policy.of(config, ZoneInfo("Asia/Shanghai")))
+        resolver.configure(Policy.of(config, ZoneInfo("Asia/Shanghai")))
         model.gate.set()
         await engine.channel.wait_sent(2)
         last = "".join(block.text for block in model.requests[1].messages[-1].blocks)
@@ -720,7 +720,7 @@ async def test_a_turn_speaks_the_language_and_lives_by_the_clock_of_when_it_begi
 async def test_a_conversation_that_is_not_resolved_again_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    monkeypatch.setattr(Directory, "renewed", lambda _self, conversation: conversation)
+    monkeypatch.setattr(ConversationResolver, "renewed", lambda _self, conversation: conversation)
     change = CHANGES[name]
     assert await turn_after(tmp_path, change, changes=True) == change.shown != change.then
 
@@ -891,7 +891,7 @@ def bystanders_are_answered(patch: pytest.MonkeyPatch) -> None:
 def links_join_everybody(patch: pytest.MonkeyPatch) -> None:
     from bot.identity import conversation
 
-    def leaky(policy: Any, books: Any, version: int = 1) -> conversation.Generation:
+    def leaky(policy: Any, books: Any, version: int = 1) -> conversation.PolicySnapshot:
         return replace(of(policy, books, version), joined=Everybodys(books.links))
 
     class Everybodys(dict[str, Any]):
@@ -901,8 +901,8 @@ def links_join_everybody(patch: pytest.MonkeyPatch) -> None:
         def get(self, *_: Any) -> Any:
             return self.links
 
-    of = conversation.Generation.of
-    patch.setattr(conversation.Generation, "of", leaky)
+    of = conversation.PolicySnapshot.of
+    patch.setattr(conversation.PolicySnapshot, "of", leaky)
 
 
 def codes_stay_good_in_rooms(patch: pytest.MonkeyPatch) -> None:
@@ -912,11 +912,13 @@ def codes_stay_good_in_rooms(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
-    from bot.identity import Directory
+    from bot.identity import ConversationResolver
 
-    linked = Directory.linked
+    linked = ConversationResolver.linked
     patch.setattr(
-        Directory, "linked", lambda self, found: linked(self, (*self.now.books.links, *found))
+        ConversationResolver,
+        "linked",
+        lambda self, found: linked(self, (*self.now.books.links, *found)),
     )
 
 

@@ -16,12 +16,12 @@ from bot.identity import (
     AccessDecision,
     Books,
     Conversation,
-    Directory,
-    Generation,
+    ConversationResolver,
     Link,
     MessageOrigin,
     Parsed,
     Policy,
+    PolicySnapshot,
     resolve,
 )
 from bot.identity.view import folder_name
@@ -46,7 +46,7 @@ def policy(zone: ZoneInfo = UTC, **sections: object) -> Policy:
 
 
 def resolved(inbound: Inbound, books: Books | None = None, **sections: object) -> Conversation:
-    return Directory(policy(**sections), books).resolve(inbound)
+    return ConversationResolver(policy(**sections), books).resolve(inbound)
 
 
 # --- what it says ---------------------------------------------------------------------------------
@@ -120,35 +120,35 @@ def test_a_servers_own_table_holds_in_its_rooms():
 
 
 def test_nothing_is_made_anew_while_nothing_changes():
-    directory = Directory(policy())
-    found = directory.resolve(ADA)
-    directory.read(Books())
-    assert directory.renewed(found) is found
+    resolver = ConversationResolver(policy())
+    found = resolver.resolve(ADA)
+    resolver.read(Books())
+    assert resolver.renewed(found) is found
 
 
 def test_what_it_says_stays_and_the_rest_is_of_another_generation():
-    directory = Directory(policy(agent={"language": "en"}))
-    found = directory.resolve(replace(ADA, text="/help"))
-    directory.configure(policy(SHANGHAI, agent={"language": "zh"}))
-    anew = directory.renewed(found)
+    resolver = ConversationResolver(policy(agent={"language": "en"}))
+    found = resolver.resolve(replace(ADA, text="/help"))
+    resolver.configure(policy(SHANGHAI, agent={"language": "zh"}))
+    anew = resolver.renewed(found)
     assert (found.language, found.zone) == ("en", UTC)
     assert (anew.language, anew.zone, anew.command) == ("zh", SHANGHAI, Parsed("help"))
-    assert anew.generation.version == found.generation.version + 1
+    assert anew.snapshot.version == found.snapshot.version + 1
 
 
 def test_each_change_makes_a_generation_and_leaves_the_one_before_alone():
-    directory = Directory(policy())
+    resolver = ConversationResolver(policy())
     changes = (
-        lambda: directory.linked((LINK,)),
-        lambda: directory.admitted("memory", "default", "ada"),
-        lambda: directory.activated("agent:main:memory:group:den", "always"),
-        lambda: directory.moved(("memory", "default", "new"), "den"),
-        lambda: directory.configure(policy()),
+        lambda: resolver.linked((LINK,)),
+        lambda: resolver.admitted("memory", "default", "ada"),
+        lambda: resolver.activated("agent:main:memory:group:den", "always"),
+        lambda: resolver.moved(("memory", "default", "new"), "den"),
+        lambda: resolver.configure(policy()),
     )
-    seen = [directory.now]
+    seen = [resolver.now]
     for change in changes:
         change()
-        seen.append(directory.now)
+        seen.append(resolver.now)
     assert [each.version for each in seen] == [1, 2, 3, 4, 5, 6]
     assert seen[0].books == Books()
     assert seen[1].books == Books(links=(LINK,))
@@ -171,9 +171,9 @@ def test_each_change_makes_a_generation_and_leaves_the_one_before_alone():
     st.sampled_from([{}, {("memory", "default", "eve"): "den"}]),
 )
 def test_it_is_the_same_for_the_same_values_and_never_private_in_a_room(origin, links, moved):
-    generation = Generation.of(policy(), Books(links=links, moved=moved))
-    found = resolve(generation, origin)
-    assert found == resolve(Generation.of(policy(), Books(links=links, moved=moved)), origin)
+    snapshot = PolicySnapshot.of(policy(), Books(links=links, moved=moved))
+    found = resolve(snapshot, origin)
+    assert found == resolve(PolicySnapshot.of(policy(), Books(links=links, moved=moved)), origin)
     assert found.address == Address(origin.channel, origin.account, origin.chat, origin.thread)
     assert found.place.person == (found.person if found.is_direct else "")
     assert found.is_direct or (not found.view.private and found.view.people == ())

@@ -17,7 +17,7 @@ from bot.errors import StorageFull
 from bot.gateway.admission import Admitted
 from bot.gateway.attempts import MAX_TRIES
 from bot.gateway.lanes import Lanes
-from bot.identity import Directory, Parsed, Policy
+from bot.identity import ConversationResolver, Parsed, Policy
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Transaction
@@ -39,7 +39,9 @@ class Program:
         self.errors: list[Exception] = []
         self.gives_up = False
         self._number = 0
-        self.directory = Directory(Policy.of(make_config(Path("unused"))[0], ZoneInfo("UTC")))
+        self.resolver = ConversationResolver(
+            Policy.of(make_config(Path("unused"))[0], ZoneInfo("UTC"))
+        )
         self.lanes = self.begin(**config)
 
     def begin(self, *, max_turns: int = 4, **config: object) -> Lanes:
@@ -48,7 +50,7 @@ class Program:
                 queue=QueueConfig.model_validate({"debounce": 0, **config}), max_turns=max_turns
             ),
             database=self.database,
-            directory=self.directory,
+            resolver=self.resolver,
             commander=self,
             attempts=self,
             admit=self.admit,
@@ -73,7 +75,7 @@ class Program:
             return row
 
         row = await self.database.write(work)
-        return QueuedMessage(row, key, session, inbound, self.directory.resolve(inbound), tries)
+        return QueuedMessage(row, key, session, inbound, self.resolver.resolve(inbound), tries)
 
     async def say(self, *texts: str, **where: object) -> None:
         for row in [await self.store(text, **where) for text in texts]:
@@ -371,7 +373,7 @@ async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(
     program = Program(database)
     row = await program.store("/help")
     closed, _ = make_config(Path("unused"), channels={"memory": {"dm_policy": "disabled"}})
-    program.directory.configure(Policy.of(closed, ZoneInfo("UTC")))
+    program.resolver.configure(Policy.of(closed, ZoneInfo("UTC")))
     await program.lanes.put(row)
     await program.idle()
     assert program.did == [["/help"]]  # who lets messages on to the model refuses it

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bot import codes
 from bot.channel import Address, Inbound
 from bot.config import Config
-from bot.identity import Books, Directory, Link, Policy, routing
+from bot.identity import Books, ConversationResolver, Link, Policy, routing
 from bot.sessions import links
 from bot.sessions.links import VALID_MS, Offer
 from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
@@ -36,9 +36,9 @@ def link(seat=THERE, root=ADA) -> Link:
     return Link(seat, root, Address(seat[0], "default", f"c{seat[1]}", ""), "zh")
 
 
-def people(*made: Link, **session: object) -> Directory:
+def people(*made: Link, **session: object) -> ConversationResolver:
     config = Config.model_validate({"session": session})
-    return Directory(Policy.of(config, ZoneInfo("UTC")), Books(links=made))
+    return ConversationResolver(Policy.of(config, ZoneInfo("UTC")), Books(links=made))
 
 
 def message(seat: tuple[str, str], chat_type: str = "direct") -> Inbound:

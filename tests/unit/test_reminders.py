@@ -23,7 +23,7 @@ from bot.config import Config
 from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
 from bot.gateway.reminders import BATCH, Reminders
-from bot.identity import Directory, Place, Policy
+from bot.identity import ConversationResolver, Place, Policy
 from bot.identity.view import MemoryView
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, store
@@ -54,10 +54,10 @@ class Desk:
         self.scheduler = Scheduler(self.clock)
         self.scheduler.once = lambda _name, at, _job: self.planned.append(at)  # type: ignore[method-assign]
         config = Config.model_validate({"session": session})
-        self.directory = Directory(Policy.of(config, ZoneInfo("UTC")))
+        self.resolver = ConversationResolver(Policy.of(config, ZoneInfo("UTC")))
         nobody: Any = Nobody()
         self.reminders = Reminders(
-            directory=self.directory,
+            resolver=self.resolver,
             database=self.database,
             committer=Committer(self.database, nobody, nobody, nobody),
             scheduler=self.scheduler,
@@ -78,7 +78,7 @@ class Desk:
             name=name,
             rest=rest,
             inbound=inbound,
-            conversation=replace(self.directory.resolve(inbound), language=language),
+            conversation=replace(self.resolver.resolve(inbound), language=language),
             now=self.clock(),
         )
         apply = await getattr(self.commands, name)(call)

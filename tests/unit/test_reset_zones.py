@@ -9,14 +9,14 @@ import pytest
 
 from bot.channel import Inbound
 from bot.config import Config
-from bot.identity import Directory, Policy
+from bot.identity import ConversationResolver, Policy
 from tests.fakes.config_channels import load, problems
 
 HOME = ZoneInfo("Europe/Berlin")
 
 
-def people(session: dict[str, object]) -> Directory:
-    return Directory(Policy.of(Config.model_validate({"session": session}), HOME))
+def people(session: dict[str, object]) -> ConversationResolver:
+    return ConversationResolver(Policy.of(Config.model_validate({"session": session}), HOME))
 
 
 def message(channel: str, sender: str, chat_type: str = "direct") -> Inbound:

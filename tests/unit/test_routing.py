@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bot.channel import Address
 from bot.config import SessionConfig
-from bot.identity import Books, Generation, Link, MessageOrigin, Place, Policy, resolve, routing
+from bot.identity import Books, Link, MessageOrigin, Place, Policy, PolicySnapshot, resolve, routing
 from bot.identity.routing import OWNER, channels_of, names_of, part
 from bot.settings import config_model
 
@@ -31,7 +31,7 @@ def place_of(
     """The place of something said, by an account that counts as another one's `seat`."""
     policy = Policy.of(EVERYTHING.model_copy(update={"session": config}), ZoneInfo("UTC"))
     links = (Link(origin.seat, seat, Address("", "", ""), ""),) if seat else ()
-    return resolve(Generation.of(policy, Books(links=links)), origin).place
+    return resolve(PolicySnapshot.of(policy, Books(links=links)), origin).place
 
 
 def person_of(config: SessionConfig, channel: str, sender: str) -> str:

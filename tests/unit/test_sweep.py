@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bot.channel import Inbound
 from bot.config import Config, ResetPolicy
 from bot.errors import StorageFull
-from bot.identity import Directory, Policy
+from bot.identity import ConversationResolver, Policy
 from bot.sessions import inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Counted, Session
@@ -83,10 +83,10 @@ class World:
     def __post_init__(self) -> None:
         policy = {**self.policy.model_dump(), "by_type": self.by_type}
         data = {"session": {"reset": policy, "timezones": self.timezones}}
-        self.directory = Directory(Policy.of(Config.model_validate(data), self.zone))
+        self.resolver = ConversationResolver(Policy.of(Config.model_validate(data), self.zone))
         nobody: Any = Nobody()
         self.committer = Committer(self.database, nobody, nobody, nobody)
-        self.sweeper = Sweeper(self.directory, self.database, self.committer, self.on_ended)
+        self.sweeper = Sweeper(self.resolver, self.database, self.committer, self.on_ended)
 
     async def on_ended(self, session: Session) -> None:
         self.ended.append(session)
@@ -101,12 +101,12 @@ class World:
     async def message(self, now: int, sender: str = "ada", **changes: Any) -> Session:
         """A message is received; its answer is still being written."""
         inbound = self.inbound(now, sender, **changes)
-        place = self.directory.resolve(inbound).place
+        place = self.resolver.resolve(inbound).place
 
         def work(unit: UnitOfWork) -> Session:
             row = inbox.store(unit.tx, *inbox.storable(inbound), place.key, now)
             assert row is not None
-            arrived = resets.arrive(unit, self.directory.policy, place, is_command=False)
+            arrived = resets.arrive(unit, self.resolver.policy, place, is_command=False)
             inbox.bind(unit.tx, row, arrived.session.id)
             self.waiting.append((row, arrived.session.id))
             if arrived.session.id not in self.known:
@@ -133,10 +133,10 @@ class World:
         return session
 
     async def command(self, now: int, name: str = "status") -> None:
-        place = self.directory.resolve(self.inbound(now)).place
+        place = self.resolver.resolve(self.inbound(now)).place
 
         def work(unit: UnitOfWork) -> None:
-            resets.arrive(unit, self.directory.policy, place, is_command=True)
+            resets.arrive(unit, self.resolver.policy, place, is_command=True)
             session, _ = unit.current(place)
             if name == "new":
                 unit.start(place, by="new", previous=session, model="")
