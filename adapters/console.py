@@ -70,7 +70,8 @@ class Console(TakesMarkdown):
 
     On a screen replies grow live and `/stop` may be typed meanwhile. Through a pipe only whole
     replies are written, one line waits for the reply to the one before, and the end of the input
-    waits for the last reply: `echo hi | confidant chat` prints it.
+    waits for the last reply: `echo hi | confidant chat` prints it. It has many methods because it
+    is a channel with abilities and a reading thread in one.
     """
 
     name = "console"

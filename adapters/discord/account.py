@@ -67,7 +67,10 @@ class Pace:
 
 
 class Account:
-    """One bot of the channel."""
+    """One bot of the channel.
+
+    It has many methods because a gateway's session begins, goes on and ends in many ways.
+    """
 
     def __init__(
         self, *, name: str, config: DiscordConfig, token: str, engine: Engine, pace: Pace

@@ -40,7 +40,8 @@ class PendingInteractions:
     """The interactions of one account. Tokens live here for 15 minutes and are never stored.
 
     After a restart, or when Discord no longer knows a token, the answer is a plain message; one for
-    a person alone goes to their direct chat (`Sender`).
+    a person alone goes to their direct chat (`Sender`). It has many methods because an interaction
+    opens, is stored, acknowledged, claimed, filled, and ends in several ways.
 
     Args:
         spawn: runs something in a task that ends with the account.

@@ -87,7 +87,10 @@ def place_of(channel: Json, server: str = "") -> Place:
 
 
 class Places:
-    """Kept up to date by the gateway's events; everything else is learnt when it is met."""
+    """Kept up to date by the gateway's events; everything else is learnt when it is met.
+
+    It has many methods because servers, roles, channels and threads come and go each in its way.
+    """
 
     def __init__(self) -> None:
         self.me = ""  # the bot's own id

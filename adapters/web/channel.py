@@ -50,7 +50,8 @@ BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update 
 class Web(TakesMarkdown):
     """Serves the page and its WebSocket; `routes` go behind the dashboard's guard.
 
-    Whoever can open the page is the owner, so there is one chat, "owner".
+    Whoever can open the page is the owner, so there is one chat, "owner". It has many methods: one
+    for each ability, one for each step of a visit.
     """
 
     name = "web"
