@@ -16,12 +16,11 @@ from bot import logs
 from bot.clock import moment
 from bot.config import Config, LogConfig
 from bot.errors import StorageError
+from bot.recovery import DATABASE_NAME
 from bot.settings import Loaded
 from bot.settings import load as load_settings
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
-
-DATABASE_NAME = "confidant.db"
 
 # Everything a text could command a terminal with; newline and tab stay.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
