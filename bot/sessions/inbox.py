@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
 import orjson
-from pydantic import TypeAdapter
 
-from bot.channel import Address, HistoryItem, Inbound
+from bot.channel import Address, Foreign, Heard, HistoryItem, Inbound, Media, ReplyTo
 from bot.clock import DAY_MS
 from bot.identity import Conversation
 from bot.sessions.entries import Entry, parse
@@ -19,7 +18,6 @@ from bot.storage import Row, Transaction
 from bot.unicode import well_formed
 
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
-_INBOUND = TypeAdapter(Inbound)
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
 
 
@@ -279,10 +277,16 @@ def revived(body: str | bytes) -> Inbound:
     it, none of the words count as the sender's.
     """
     data = cast("dict[str, Any]", orjson.loads(body))
+    plain = _known(Inbound, data)
     words = data.get("text", "")
     if "foreign" not in data and "[" in words and not words.startswith("/"):
-        data |= {"text": "", "foreign": [{"kind": "unknown", "text": words}]}
-    return _INBOUND.validate_python(data)
+        plain |= {"text": "", "foreign": [{"kind": "unknown", "text": words}]}
+    reply = plain.get("reply_to")
+    plain["reply_to"] = ReplyTo(**_known(ReplyTo, reply)) if reply else None
+    plain["media"] = tuple(Media(**_known(Media, item)) for item in plain.get("media", ()))
+    plain["foreign"] = tuple(Foreign(**_known(Foreign, p)) for p in plain.get("foreign", ()))
+    plain["heard"] = tuple(Heard(**_known(Heard, item)) for item in plain.get("heard", ()))
+    return Inbound(**plain)
 
 
 def read_back(body: str | bytes) -> Inbound | None:
@@ -291,6 +295,13 @@ def read_back(body: str | bytes) -> Inbound | None:
         return revived(body)
     except (ValueError, TypeError, AttributeError):
         return None
+
+
+def _known(
+    kind: type[Inbound | ReplyTo | Media | Heard | Foreign], data: dict[str, Any]
+) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
 
 
 def _queued(row: Row, resolve: Callable[[Inbound], Conversation]) -> QueuedMessage:
