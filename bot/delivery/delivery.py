@@ -46,7 +46,11 @@ class Parked(Exception):
 
 
 class Delivery:
-    """The one way out: everything the bot says passes here."""
+    """The one way out: everything the bot says passes here.
+
+    It has more than fifteen methods because sending, trying again, parking and moving are steps of
+    one text's way, and each of them may end in any other.
+    """
 
     def __init__(
         self,
