@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from bot import errors
-from bot.channel import Address, Channel, Outbound, Piece
+from bot.channel import Address, Channel, Piece
 from bot.clock import Clock
 from bot.delivery import outbox
 from bot.delivery.outbox import Queue
@@ -267,18 +267,7 @@ async def _rendered(channel: Channel, letter: outbox.Letter) -> Sequence[Piece]:
     Raises:
         SendRefused: nothing of it can be shown, or the channel cannot make pieces of it.
     """
-    able, extra = channel.capabilities, letter.extra
-    outbound = Outbound(
-        id=letter.entry or f"letter-{letter.id}",
-        address=letter.address,
-        text=letter.text,
-        kind=letter.kind,
-        reply_to=letter.reply_to,
-        at=letter.created_at,
-        buttons=extra.buttons if able.buttons else (),
-        attachments=extra.attachments if able.attachments else (),
-        draft=extra.draft,
-    )
+    outbound = letter.outbound(channel.capabilities)
     if not outbound.text.strip() and not outbound.attachments:
         return ()
     try:

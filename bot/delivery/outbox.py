@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from bot.channel import Address, Attachment, Button, OutboundKind
+from bot.channel import Address, Attachment, Button, Capabilities, Outbound, OutboundKind
 from bot.storage import Row, Transaction
 
 _COLUMNS = (
@@ -66,6 +66,20 @@ class Letter:
     def queue(self) -> Queue:
         """Where it waits."""
         return Queue(self.address, self.asker)
+
+    def outbound(self, able: Capabilities) -> Outbound:
+        """What a channel is given of it: only what it can show."""
+        return Outbound(
+            id=self.entry or f"letter-{self.id}",
+            address=self.address,
+            text=self.text,
+            kind=self.kind,
+            reply_to=self.reply_to,
+            at=self.created_at,
+            buttons=self.extra.buttons if able.buttons else (),
+            attachments=self.extra.attachments if able.attachments else (),
+            draft=self.extra.draft,
+        )
 
 
 def add(
