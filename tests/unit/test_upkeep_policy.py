@@ -80,7 +80,7 @@ def told(config: str, chosen: Any, chat_type: str, room: str = "") -> bool:
     policy = SimpleNamespace(config=SimpleNamespace(context=SimpleNamespace(notices=config)))
     conversation: Any = SimpleNamespace(
         settings=SimpleNamespace(notices=room),
-        generation=SimpleNamespace(policy=policy),
+        snapshot=SimpleNamespace(policy=policy),
         is_direct=chat_type == "direct",
     )
     return is_told(conversation, chosen)
