@@ -10,9 +10,9 @@ from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import Answer, TalkApi, Unreachable, escaped
 from bot.channel import Attachment
-from bot.channel.kit.client import TooLarge, failure
+from bot.channel.kit.client import LATER, TooLarge, failure
 from bot.channel.kit.json_access import child, label, mapping, parse_json, text
-from bot.errors import SendRefused, SendTransient
+from bot.errors import SendLater, SendRefused, SendTransient
 
 FOLDER = "Confidant"  # in the API user's files
 TIMEOUT = 90.0  # seconds for one upload
@@ -79,6 +79,8 @@ class Sharer:
         if answer.status in good:
             return True
         status = answer.status
+        if status == 423:  # somebody is writing to it
+            raise SendLater(answer.retry_after or LATER)
         error = failure("Nextcloud", status, answer.retry_after)
         if not isinstance(error, SendRefused):
             raise error

@@ -246,8 +246,9 @@ async def test_a_retry_goes_on_where_it_stopped(fake, channel, part, fault):
     assert [posted.file or posted.text for posted in fake.posted] == ["look", "a_b_ü.png", "file"]
 
 
-async def test_files_wait_when_asked_to(fake, channel):
-    fake.fail_next("/shares", Fault(429))
+@pytest.mark.parametrize("status", [423, 429])
+async def test_files_wait_when_asked_to(fake, channel, status):
+    fake.fail_next("/shares", Fault(status))
     with pytest.raises(SendLater):
         await post(channel, piece("", attachments=FILES[:1]))
     await post(channel, piece("", attachments=FILES[:1]))

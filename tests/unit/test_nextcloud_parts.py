@@ -409,6 +409,7 @@ def test_whatever_the_bot_says_talk_calls_nobody_for_it_and_nothing_else_changes
         (413, SendRefused),
         (301, SendRefused),
         (408, SendTransient),
+        (423, SendRefused),  # only a file is locked for a while; a text must not wait for ever
         (429, SendLater),
         (500, SendTransient),
         (502, SendTransient),

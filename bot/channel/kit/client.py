@@ -83,7 +83,7 @@ def failure(platform: str, status: int, retry_after: float = 0.0) -> ChannelErro
         status: of the answer.
         retry_after: seconds the platform asks to wait, 0 when it does not say.
     """
-    if status in {423, 429} or (status == 503 and retry_after):
+    if status == 429 or (status == 503 and retry_after):
         return SendLater(retry_after or LATER)
     if status >= 500 or status in {408, 425}:
         return SendTransient(f"{platform} failed (HTTP {status})")
