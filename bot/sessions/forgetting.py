@@ -8,10 +8,10 @@ transaction looks only at what came meanwhile.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import orjson
 
@@ -24,6 +24,15 @@ SLICE = 200  # entries that are looked at, or hidden, together
 LONG_SLICE = 10  # prompts, or long results of tools
 
 _WILD = re.compile("[!%_]")
+# The parts of a block that have words; of any other block all but its type may.
+_TOLD: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "facts"),
+    "tool_use": ("input",),
+    "tool_result": ("content", "facts"),
+    "compaction": (),  # its words are the entry's
+}
+# What facts say of words: who said them, or what they are.
+_NOTED = frozenset({"person", "you", "user", "assistant", "said", "introduction", "answer"})
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -199,7 +208,7 @@ def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
         blocks = tuple(
             number
             for number, block in enumerate(entry.content)
-            if number not in hidden and any(wanted in fulltext.folded(t) for t in _strings(block))
+            if number not in hidden and any(wanted in fulltext.folded(t) for t in _told(block))
         )
         if says or blocks:
             found.append(Mention(seq, session_id, blocks, says=says))
@@ -244,8 +253,21 @@ def _like(wanted: str) -> str:
     return f"%{word}%"
 
 
+def _told(block: Mapping[str, Any]) -> Iterator[str]:
+    """Every text of a block that somebody said or a tool gave, and that hiding it takes away.
+
+    What the program notes beside it is none: its origin, say, or "person" would hold "son".
+    """
+    parts = _TOLD.get(str(block.get("type")))
+    if parts is None:
+        parts = tuple(name for name in block if name != "type")
+    for name in parts:
+        noted = _NOTED if name == "facts" else ()
+        yield from (told for told in _strings(block.get(name)) if told not in noted)
+
+
 def _strings(value: object) -> Iterator[str]:
-    """Every text within a block."""
+    """Every text within a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

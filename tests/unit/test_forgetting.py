@@ -55,6 +55,34 @@ async def test_words_are_found_as_they_stand(tmp_path: Path, said: str, words: s
     await database.close()
 
 
+@pytest.mark.parametrize("words", ["son", "tex", "memory", "ool", "answer", "Use", "42"])
+async def test_what_is_only_noted_beside_words_is_not_what_was_said(tmp_path: Path, words: str):
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    quotes = [{"where": ["2026-07-01"], "text": "tea", "by": "user", "turns": [["person", "tea"]]}]
+    blocks = (
+        {"type": "text", "text": "tea", "origin": "person"},
+        {"type": "text", "text": "tea", "origin": "", "facts": {"kind": "answer"}},
+        {"type": "tool_use", "id": "toolu_42", "name": "memory_search", "input": {"query": "tea"}},
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_42",
+            "content": "tea",
+            "origin": "memory",
+            "facts": {"quotes": quotes},
+            "kept": "a42",
+        },
+    )
+
+    def add(tx: Transaction) -> None:
+        store.append(tx, begin(tx), [NewEntry("message", "user", "tea", blocks)], 1)
+
+    await database.write(add)
+    assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
+    (found,) = await database.read(lambda tx: forgetting.mentions(tx, VIEW, "tea"))
+    assert (found.says, found.blocks) == (True, (0, 1, 2, 3))
+    await database.close()
+
+
 @pytest.mark.parametrize("words", ["", "  ", "nowhere", "%", "_"])
 async def test_words_that_are_nowhere_are_not_found(tmp_path: Path, words: str):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
