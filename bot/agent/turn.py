@@ -126,9 +126,9 @@ class Turn:
             async with asyncio.timeout_at(self._deadline) as self._limit:
                 stop = await self._steps()
         except TimeoutError:
-            if self._stopped:
-                return self._result(stopped=True)
-            return self._result(error=ModelTimeout())
+            if not self._stopped:
+                return self._result(error=ModelTimeout())
+            stop = "end"
         except ModelError as exc:
             return self._result(error=exc)
         except Exception:
@@ -137,6 +137,8 @@ class Turn:
             return self._result(error=ModelError())
         finally:
             self._limit = None
+        if self._stopped:  # perhaps it was over before its limit could stop it
+            return self._result(stopped=True)
         failure = _FAILURES.get(stop)
         return self._result(stop=stop) if failure is None else self._result(error=failure())
 

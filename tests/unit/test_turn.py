@@ -59,6 +59,17 @@ async def test_stopping_more_than_once_and_afterwards_is_harmless():
     found.stop()
 
 
+async def test_a_turn_stopped_while_its_last_words_come_is_stopped():
+    model = ScriptedModel(script=lambda _: "one two", gate=asyncio.Event())
+    found = turn(model)
+    task = asyncio.create_task(found.run())
+    await model.started.wait()
+    model.gate.set()
+    found.stop()
+    result = await asyncio.wait_for(task, 5)
+    assert (result.stopped, result.reply) == (True, "one two")
+
+
 async def test_a_turn_that_is_cancelled_from_outside_has_no_result():
     model = ScriptedModel(gate=asyncio.Event())
     task = asyncio.create_task(turn(model).run())
