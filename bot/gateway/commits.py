@@ -91,8 +91,8 @@ class TurnRecorder:
         news += _replies(spoken[len(rows) :], answer)
         if answer.notice:
             news.append(NewEntry("notice", "assistant", answer.notice))
-        due = self._upkeep.due(prepared.active, used)
-        notice = self._notice(prepared, due.notice, used, spoken) if due.notice else None
+        level = self._upkeep.due(prepared.active, used).notice
+        notice = self._notice(prepared, level, used, spoken) if level else None
         language = prepared.request.language
         below = footer(language, usage, used, limits) if cached.session.usage else ""
 
@@ -143,7 +143,8 @@ class TurnRecorder:
         is_same = prepared.version == cached.history.version
         cached.history.extend(lines, reported if is_same else 0)
         self._upkeep.sessions.cache.settle(cached)
-        self._upkeep.begin_due(prepared.active, due)
+        # By the row as it is now: what was taken back meanwhile must not be done again.
+        self._upkeep.begin_due(prepared.active, self._upkeep.due(prepared.active, used))
 
     def _notice(
         self, prepared: PreparedRequest, level: int, used: int, said: Sequence[Message]
