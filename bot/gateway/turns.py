@@ -141,11 +141,13 @@ class ReplyPreview:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._draft_task is not None:
-            await asyncio.sleep(0)  # what a fast model has said is shown as well
         tasks = [task for task in (self._typing_task, self._draft_task) if task is not None]
-        for task in tasks:
-            task.cancel()
+        try:
+            if self._draft_task is not None:
+                await asyncio.sleep(0)  # what a fast model has said is shown as well
+        finally:  # also when the lane is cancelled just now
+            for task in tasks:
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if kind is not None and issubclass(kind, Exception):
             await self.clear()  # no reply will come of this try
