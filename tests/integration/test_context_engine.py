@@ -16,9 +16,11 @@ from bot.agent.models.anthropic import AnthropicModel
 from bot.channel import Capabilities, Piece
 from bot.config import AnthropicConfig
 from bot.errors import ModelContextFull, ModelOverloaded, ModelTooLarge
+from bot.gateway.commits import TurnRecorder
 from bot.identity.view import folder_name
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import InMemoryChannel, ScriptedModel
+from bot.unit_of_work import Committer
 from tests.fakes import messages_api as api
 from tests.fakes.brain import LONG, SUMMARY, Brain, Reply, current, query, says, settled, writing
 from tests.fakes.text_store import TextStoreInMemory
@@ -716,6 +718,32 @@ async def test_an_undo_within_a_turn_counts_for_it(tmp_path: Path):
         await ask(engine, f"after: {LONG}")
         assert words_of(brain.asked("chat")[-1])[0] == "turn 0"
         assert "during" in words_of(brain.asked("chat")[-1])
+
+
+async def test_an_undo_while_a_turn_is_stored_counts_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    commit, reached, stored = Committer.commit, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: Committer, now: int, work: Any, **options: Any) -> Any:
+        if work.__qualname__.startswith(TurnRecorder.__qualname__) and not reached.is_set():
+            reached.set()
+            await stored.wait()
+        return await commit(self, now, work, **options)
+
+    brain = Brain()
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 4)
+        await reaching(engine, FULL + 1)
+        brain.used = FULL + 1
+        monkeypatch.setattr(Committer, "commit", slow)
+        await engine.say(f"during: {LONG}")
+        await reached.wait()
+        assert "taken back" in await engine.ask("/undo")
+        stored.set()
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "All right.")
+        await settled()
+        assert len(brain.asked("summary")) == 1  # and not another one at once
 
 
 async def test_a_later_summary_carries_the_one_before_and_undo_goes_back_one_by_one(tmp_path: Path):
