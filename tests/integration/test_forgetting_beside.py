@@ -13,6 +13,7 @@ from bot.storage import fulltext
 from tests.support import Engine, running
 
 READER = "confidant-reader"
+BUSY = {"MainThread", "confidant-writer"}  # the loop's, and the one that stores messages
 
 
 class Held:
@@ -32,6 +33,10 @@ class Held:
             return real(text)
 
         patch.setattr(fulltext, "folded", folded)
+
+    def looks_beside(self) -> bool:
+        """Whether readers looked, and nobody who has others to serve; the index has its own."""
+        return any(READER in name for name in self.looks) and not BUSY & {*self.looks}
 
     async def begun(self) -> None:
         assert await asyncio.to_thread(self.began.wait, 30)
@@ -61,7 +66,7 @@ async def test_a_look_through_history_holds_up_nobodys_message(
         assert not looking.done()
         held.go_on.set()
         assert "and 2 messages of conversations" in await looking
-    assert {name.rpartition("_")[0] for name in held.looks} == {READER}
+    assert held.looks_beside()
 
 
 async def test_a_confirmed_forgetting_looks_through_history_beside_the_writer(
@@ -81,4 +86,4 @@ async def test_a_confirmed_forgetting_looks_through_history_beside_the_writer(
         held.go_on.set()
         assert "conversations: 2 messages" in await confirmed
         assert "Neither" in await engine.ask("/whosees harbour code", sender="ada")
-    assert {name.rpartition("_")[0] for name in held.looks} == {READER}
+    assert held.looks_beside()
