@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +19,11 @@ BEFORE = "the conversation before, until "  # and a date: where a recap is quote
 END = "its end"
 
 Speaker = Literal["person", "you"]
+Author = Literal["", "user", "assistant", "said"]
+CannedKind = Literal["introduction", "answer"]
+
+# What stands in the JSON of a value and is nobody's words.
+LABELS: Final = frozenset[str]((*get_args(Speaker), *get_args(Author), *get_args(CannedKind)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Quote:
     text: str
     path: str = ""
     line: int = 0
-    by: Literal["", "user", "assistant", "said"] = ""
+    by: Author = ""
     match: float | None = None
     until: str = ""
     turns: tuple[tuple[Speaker, str], ...] = ()
@@ -111,7 +116,7 @@ class Canned:
     An `introduction` says what the bot is and what it can do.
     """
 
-    kind: Literal["introduction", "answer"]
+    kind: CannedKind
 
 
 ToolValue = Quoted | Stored | Scheduled | Refused | Canned

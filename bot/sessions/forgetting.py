@@ -19,6 +19,7 @@ from bot.identity.view import MemoryView
 from bot.sessions import artifacts, entries, journal_records, search, snapshots
 from bot.sessions.snapshots import Name
 from bot.storage import Database, Transaction, fulltext, insist
+from bot.tool_results import LABELS
 
 SLICE = 200  # entries that are looked at, or hidden, together
 LONG_SLICE = 10  # prompts, or long results of tools
@@ -31,8 +32,6 @@ _TOLD: Mapping[str, tuple[str, ...]] = {
     "tool_result": ("content", "facts"),
     "compaction": (),  # its words are the entry's
 }
-# What facts say of words: who said them, or what they are.
-_NOTED = frozenset({"person", "you", "user", "assistant", "said", "introduction", "answer"})
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -262,7 +261,7 @@ def _told(block: Mapping[str, Any]) -> Iterator[str]:
     if parts is None:
         parts = tuple(name for name in block if name != "type")
     for name in parts:
-        noted = _NOTED if name == "facts" else ()
+        noted = LABELS if name == "facts" else ()
         yield from (told for told in _strings(block.get(name)) if told not in noted)
 
 
