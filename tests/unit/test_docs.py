@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = re.compile(
-    r"`((?:bot|adapters|tests|scripts|bench|docs|config)?/?[\w./-]*\.(?:py|md|toml))`"
-)
+FILE = re.compile(r"`((?:bot|adapters|docs)/[\w./-]*\.(?:py|md|toml))`")
+MODULE = re.compile(r"`(bot(?:\.[a-z_]+)+)`")
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)")
 PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
 
@@ -16,7 +15,9 @@ PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
 @pytest.mark.parametrize("name", ["architecture.md", "proofs.md", "writing-a-channel.md"])
 def test_every_file_that_is_named_exists(name):
     page = (ROOT / "docs" / name).read_text("utf-8")
-    named = {path for path in FILE.findall(page) if path.startswith(("bot/", "adapters/", "docs/"))}
+    modules = (name.replace(".", "/") for name in MODULE.findall(page))
+    named = {*FILE.findall(page), *(m if (ROOT / m).is_dir() else f"{m}.py" for m in modules)}
+    assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
