@@ -186,8 +186,13 @@ def dropped(tx: Transaction, what: Literal["artifact", "prompt"], id_: str) -> N
 
 
 def went_back(tx: Transaction, key: str, session_id: str, now: int) -> None:
-    """Note that a key's next message belongs to an older session again."""
-    row = {"key": key, "session": session_id, "at": now}
+    """Note that a key's next message belongs to an older session again.
+
+    It is dated no earlier than the key's newest session, also when the clock was set back: reading
+    back takes a session that began after this for a newer conversation.
+    """
+    newest = tx.execute("SELECT max(started_at) FROM sessions WHERE key = ?", (key,))[0][0]
+    row = {"key": key, "session": session_id, "at": max(now, newest or 0)}
     tx.note(_line({"type": "current", "row": row}))
 
 
