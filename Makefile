@@ -78,7 +78,10 @@ stats: $(RUN_READY)
 
 lock: $(TEST_READY)
 	$(LOCK) --group build --output-file requirements.lock
-	$(LOCK) --group dev --constraints requirements.lock --output-file requirements-dev.lock
+	$(LOCK) --group build --extra cluster --constraints requirements.lock \
+		--output-file requirements-cluster.lock
+	$(LOCK) --group dev --extra cluster --constraints requirements-cluster.lock \
+		--output-file requirements-dev.lock
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache mutants

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -45,3 +45,21 @@ def pytest_make_collect_report() -> CollectReports:
         report.outcome = "failed"
         report.longrepr = f"skipped as a whole, which CI does not accept: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session")
+def postgres_admin_url() -> Iterator[str]:
+    """A PostgreSQL server where databases can be made; it starts with the first test that asks."""
+    from tests.fakes import postgres
+
+    with postgres.a_server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_admin_url: str) -> Iterator[str]:
+    """An empty PostgreSQL database of the test's own."""
+    from tests.fakes import postgres
+
+    with postgres.a_database(postgres_admin_url) as url:
+        yield url

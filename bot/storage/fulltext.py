@@ -81,6 +81,12 @@ def match_query(query: str) -> str:
     return " OR ".join((content or unique)[:MAX_QUERY_TERMS])
 
 
+def tsquery(query: str) -> str:
+    """The same query as PostgreSQL spells it."""
+    terms = match_query(query).replace('"', "").split(" OR ")
+    return " | ".join(f"({' <-> '.join(term.split())})" for term in terms if term)
+
+
 def score(bm25: float) -> float:
     """FTS5's bm25 (negative, lower is better) as a score from 0 to 1, higher is better."""
     strength = abs(bm25)

@@ -1,14 +1,9 @@
-"""The SQLite engine: one file, one writer thread with group commit, readers beside it.
-
-Everything that waits for the writer is committed together, each in a savepoint of its own, so a
-hundred messages cost one flush to disk and a failing one takes none of the others with it.
-"""
+"""The SQLite engine: one file, one writer thread with group commit, readers beside it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,11 +15,11 @@ import structlog
 
 from bot import errors
 from bot.storage import Row, Transaction, Value, files, fulltext, journal, schema
+from bot.storage.writing import Outcome, Work, Writer, attempt
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_MS = 10_000  # another process (the command line) may hold the write lock this long
-MAX_BATCH = 512  # pieces of work in one commit
 READERS = 2
 
 # More is not faster: the system keeps the file in memory.
@@ -45,18 +40,23 @@ _FULLTEXT = """CREATE VIRTUAL TABLE IF NOT EXISTS entries_text USING fts5(
 
 log = structlog.get_logger(__name__)
 
-_Job = tuple[Callable[[Transaction], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
-_Outcome = tuple[Any, BaseException | None]  # what the work returned, or why it failed
+# After one of these SQLite may have rolled back the whole transaction, so the group fails as one.
+_FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
 
 
 class SqliteTransaction:
     """`bot.storage.Transaction` over one connection."""
 
     __slots__ = ("connection", "has_noted")
+    failures = _FATAL
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self.has_noted = False
+
+    def mapped(self, error: Exception) -> Exception:
+        """Our error for one of SQLite's; any other as it is."""
+        return mapped(error) if isinstance(error, apsw.Error) else error
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         """Run one statement and return all its rows; apsw raises what goes wrong."""
@@ -106,16 +106,13 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, connection: apsw.Connection) -> None:
         self.path = path
-        self._writer = SqliteTransaction(connection)
-        self._jobs: deque[_Job] = deque()
-        self._wake = threading.Condition()
+        self._tx = SqliteTransaction(connection)
         self._closing = False
-        self._data_version = _data_version(self._writer)
-        self._thread = threading.Thread(target=self._run, name="confidant-writer", daemon=True)
+        self._data_version = _data_version(self._tx)
+        self._writer = Writer(self._commit)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
         self._local = threading.local()
         self._connections = [connection]  # with those of the readers
-        self._thread.start()
 
     @classmethod
     async def open(cls, path: Path) -> SqliteDatabase:
@@ -130,14 +127,7 @@ class SqliteDatabase:
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on the writer and return once it is on disk."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        with self._wake:
-            if self._closing:
-                raise errors.StorageClosed
-            self._jobs.append((work, future, loop))
-            self._wake.notify()
-        return await future
+        return await self._writer.write(work)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on a snapshot of what is committed, beside the writer."""
@@ -155,58 +145,39 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Commit what is queued, then release the file. Closing twice is harmless."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self._closing = True
+        self._writer.stop()
         await asyncio.to_thread(self._finish)
 
     # --- the writer's thread ---------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._jobs and not self._closing:
-                    self._wake.wait()
-                if not self._jobs:
-                    return
-                batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), MAX_BATCH))]
-            try:
-                outcomes = self._commit(batch)
-            except Exception as exc:
-                # Whatever happens here, nobody may wait for an answer that never comes.
-                log.exception("storage.writer_failed")
-                with suppress(apsw.Error):
-                    self._roll_back()
-                error = mapped(exc) if isinstance(exc, apsw.Error) else errors.StorageError()
-                outcomes = [(None, error)] * len(batch)
-            try:
-                batch[0][2].call_soon_threadsafe(_settle, batch, outcomes)
-            except RuntimeError:  # the loop is gone; what was committed stays committed
-                log.warning("storage.caller_gone", works=len(batch))
-
-    def _commit(self, batch: list[_Job]) -> list[_Outcome]:
-        writer = self._writer
-        writer.has_noted = False
+    def _commit(self, works: Sequence[Work]) -> Sequence[Outcome]:
+        tx = self._tx
+        tx.has_noted = False
         try:
-            writer.execute("BEGIN IMMEDIATE")
-            outcomes = [_attempt(writer, work) for work, _, _ in batch]
-            writer.execute("COMMIT")
+            tx.execute("BEGIN IMMEDIATE")
+            outcomes = [attempt(tx, work) for work in works]
+            tx.execute("COMMIT")
         except apsw.Error as exc:
             self._roll_back()
-            log.warning("storage.write_failed", error=type(exc).__name__, works=len(batch))
-            return [(None, mapped(exc))] * len(batch)
-        if writer.has_noted:
+            log.warning("storage.write_failed", error=type(exc).__name__, works=len(works))
+            raise mapped(exc) from exc
+        except BaseException:
+            self._roll_back()
+            raise
+        if tx.has_noted:
             self._follow_journal()
         return outcomes
 
     def _roll_back(self) -> None:
-        if self._writer.connection.in_transaction:
-            self._writer.execute("ROLLBACK")
+        with suppress(apsw.Error):
+            if self._tx.connection.in_transaction:
+                self._tx.execute("ROLLBACK")
 
     def _follow_journal(self) -> None:
         """Bring the journal's file up to what is committed, before anybody is told of it."""
         try:
-            journal.follow(self._writer, journal.file_of(self.path))
+            journal.follow(self._tx, journal.file_of(self.path))
         except (OSError, apsw.Error) as exc:  # the table has it; the next line or start adds it
             log.warning("journal.write_failed", error=type(exc).__name__)
 
@@ -228,7 +199,7 @@ class SqliteDatabase:
             raise mapped(exc) from exc
 
     def _finish(self) -> None:
-        self._thread.join()
+        self._writer.join()
         self._readers.shutdown(wait=True)
         for connection in reversed(self._connections):  # the writer's last: it tidies up
             try:
@@ -254,36 +225,6 @@ def mapped(exc: apsw.Error) -> errors.StorageError:
     if isinstance(exc, apsw.BusyError | apsw.LockedError):
         return errors.StorageError("Another process kept the database locked for too long.")
     return errors.StorageError(f"The database refused: {type(exc).__name__}.")
-
-
-# After one of these SQLite may have rolled back the whole transaction, so the batch fails as one.
-_BATCH_FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
-
-
-def _attempt(writer: SqliteTransaction, work: Callable[[Transaction], Any]) -> _Outcome:
-    writer.execute("SAVEPOINT work")
-    try:
-        result = work(writer)
-    except _BATCH_FATAL:
-        raise
-    except Exception as exc:  # noqa: BLE001 - it goes to whoever asked, the batch goes on
-        writer.execute("ROLLBACK TO work")
-        writer.execute("RELEASE work")
-        if isinstance(exc, StopIteration):  # no future takes one
-            return None, RuntimeError("the work raised StopIteration")
-        return None, mapped(exc) if isinstance(exc, apsw.Error) else exc
-    writer.execute("RELEASE work")
-    return result, None
-
-
-def _settle(batch: Sequence[_Job], outcomes: Sequence[_Outcome]) -> None:
-    for (_, future, _), (result, error) in zip(batch, outcomes, strict=True):
-        if future.done():  # its caller was cancelled; the work itself is committed
-            continue
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
 
 
 def _connect(path: Path, flags: int) -> SqliteTransaction:

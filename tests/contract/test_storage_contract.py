@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 
 from bot.errors import StorageClosed, StorageError
 from bot.storage import Database, Transaction
+from bot.storage.postgres import PostgresDatabase
 from bot.storage.sqlite import SqliteDatabase
 
 Look = Callable[[str], list[tuple[object, ...]]]
@@ -31,9 +33,20 @@ class Bench:
         return [str(row[0]) for row in rows]
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    assert request.param == "sqlite"
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres_url")
+        database = await PostgresDatabase.open(url)
+
+        def look(sql: str) -> list[tuple[object, ...]]:
+            with psycopg.connect(url, autocommit=True) as connection:
+                cursor = connection.execute(sql)  # pyright: ignore[reportArgumentType]
+                return cursor.fetchall() if cursor.description else []
+
+        yield Bench(database, look, look)
+        await database.close()
+        return
     path = tmp_path / "confidant.db"
     database = await SqliteDatabase.open(path)
 

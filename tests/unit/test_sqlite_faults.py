@@ -156,7 +156,7 @@ async def test_insisting_tries_only_what_storage_may_do_better(tmp_path):
 async def test_waiting_writes_share_their_commits(tmp_path):
     database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
     commits: list[int] = []
-    database._writer.connection.set_commit_hook(lambda: commits.append(1) or False)
+    database._tx.connection.set_commit_hook(lambda: commits.append(1) or False)
     await asyncio.gather(*(database.write(put(f"k{n}")) for n in range(1000)))
     assert len(commits) < 100
     await database.close()
