@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import structlog
 import tzlocal
 
-from bot import housekeeping, id_migration, recovery
+from bot import housekeeping, recovery
 from bot.agent.limits import LimitsResolver
 from bot.agent.models import Model, Models
 from bot.agent.models.anthropic import AnthropicModel
@@ -27,6 +27,7 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
+from bot.backend import Backend, open_backend
 from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
 from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.commander import Commander, handlers
@@ -40,6 +41,7 @@ from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.config import Config
 from bot.context import tokens
+from bot.coordination import Event
 from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
@@ -60,14 +62,11 @@ from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.memory.transcripts import TranscriptFeed
 from bot.metrics import Metrics
-from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
 from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
-from bot.sessions.mirror import Mirror
 from bot.sessions.search import TranscriptIndex
 from bot.storage import Database
-from bot.storage.files import DataDirLock
 from bot.storage.meta import MetaStore
 from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
@@ -110,11 +109,13 @@ class App:
         self._config = config
         self._plugins = plugins
         self._parts = parts or Parts()
+        self._clock = self._parts.clock
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics()
         self._scheduler = Scheduler(
-            self._parts.clock, lambda job: self.metrics.job_errors.labels(job).inc()
+            lambda: self._clock(),  # noqa: PLW0108 - it is another one once the database is open
+            lambda job: self.metrics.job_errors.labels(job).inc(),
         )
         self.address: Listening | None = None
         self.channels: dict[str, Channel] = {}
@@ -131,15 +132,10 @@ class App:
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        config, clock = self._config, self._parts.clock
-        folder = config.storage.folder
-        self._stack.enter_context(DataDirLock(folder))
-        database = await open_database(folder, clock)
-        self._stack.push_async_callback(database.close)
-        await id_migration.lengthen(database, config.workspace, config.session)
-        mirror = Mirror(database, folder / TRANSCRIPTS)
-        await mirror.start()
-        self._stack.push_async_callback(mirror.stop)
+        config = self._config
+        backend = await open_backend(config, self._parts.clock, self._stack)
+        database, clock = backend.database, backend.clock
+        self._clock = clock
         kept = MetaStore(database, clock)
         models = self._models(kept)
         self._stack.push_async_callback(models.close)
@@ -150,7 +146,7 @@ class App:
         await limits.load()
         self._stack.push_async_callback(limits.save)
         self.channels = dict(self._make_channels())
-        connections = Connections(self.metrics)
+        connections = Connections(self.metrics, backend.coordination, self.channels)
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
         await memory.open(config.workspace)
@@ -160,10 +156,12 @@ class App:
             await chat_moved(database, resolver, clock(), address, chat)
 
         delivery = Delivery(database, self.channels, clock, self.metrics, moved)
+        backend.coordination.on("books", partial(self._read_books, database))
+        backend.coordination.on("outbox", lambda _event: delivery.look())
         gateway, lanes = await self._gateway(
             resolver=resolver,
             database=database,
-            mirror=mirror,
+            backend=backend,
             models=models,
             limits=limits,
             delivery=delivery,
@@ -191,7 +189,7 @@ class App:
             resolver=resolver,
             database=database,
             delivery=delivery,
-            mirror=mirror,
+            backend=backend,
             models=models,
             memory=memory,
         )
@@ -201,17 +199,17 @@ class App:
         *,
         resolver: ConversationResolver,
         database: Database,
-        mirror: Mirror,
+        backend: Backend,
         models: Models,
         limits: LimitsResolver,
         delivery: Delivery,
         connections: Connections,
         memory: Memory,
     ) -> tuple[Gateway, Lanes]:
-        config, clock = self._config, self._parts.clock
+        config, clock = self._config, self._clock
         running = RunningTurns()
         cache = SessionCache(database, limits.count)
-        committer = Committer(database, delivery, mirror, cache)
+        committer = Committer(database, delivery, backend.mirrored, cache)
         active = ActiveSessions(cache, limits, resolver)
         artifacts = ArtifactStore(database, clock)
         pictures = Pictures(MetaStore(database, clock), clock)
@@ -330,7 +328,7 @@ class App:
         return gateway, lanes
 
     def _upkeep(self, active: ActiveSessions, committer: Committer, memory: Memory) -> Upkeep:
-        config, clock = self._config, self._parts.clock
+        config, clock = self._config, self._clock
         flushes = FlushService(
             config=config.context,
             sessions=active,
@@ -354,10 +352,14 @@ class App:
 
     async def _read_resolver(self, database: Database) -> ConversationResolver:
         """The configuration, and what people chose before the program was started."""
-        now = self._parts.clock()
+        now = self._clock()
         await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
         policy = Policy.of(self._config, local_zone(self._config), KNOWN)
         return ConversationResolver(policy, await database.read(read_books))
+
+    async def _read_books(self, database: Database, _event: Event) -> None:
+        # Where writes are made, so that it comes after every link made here before.
+        self.resolver.read(await database.write(read_books))
 
     def _models(self, store: MetaStore) -> Models:
         anthropic = self._config.models.anthropic
@@ -396,7 +398,7 @@ class App:
         pages = [channel for channel in self.channels.values() if isinstance(channel, HttpRoutes)]
 
         async def readiness() -> Readiness:
-            return await housekeeping.readiness(database, connections, memory, self._parts.clock)
+            return await housekeeping.readiness(database, connections, memory, self._clock)
 
         return DashboardServer(
             self._config.dashboard,
@@ -411,16 +413,13 @@ class App:
         resolver: ConversationResolver,
         database: Database,
         delivery: Delivery,
-        mirror: Mirror,
+        backend: Backend,
         models: Models,
         memory: Memory,
     ) -> None:
-        config, clock = self._config, self._parts.clock
-        path = config.storage.folder / DATABASE_NAME
-        self._spawn(housekeeping.mend_modes(config.storage.folder))
-        self._spawn(housekeeping.repair_mirror(mirror))
-        self._spawn(housekeeping.look_outside(database, delivery, resolver))
-        self._spawn(housekeeping.keep_backups(config.storage, path, database, clock))
+        config, clock = self._config, self._clock
+        for work in backend.housework:
+            self._spawn(work())
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
         self._spawn(feed.run())

@@ -379,6 +379,10 @@ class StorageConfig(Section):
     dir: Path = Field(
         default=Path("~/.confidant"), description="Folder of the database and transcripts."
     )
+    url: SecretStr | None = Field(
+        default=None,
+        description="A PostgreSQL that many nodes share, instead of the folder: postgresql://…",
+    )
     backup_hours: float = Field(
         default=24.0, ge=0, description="Hours between verified backups; 0 makes none."
     )

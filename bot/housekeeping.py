@@ -13,11 +13,8 @@ from bot.clock import DAY_MS, Clock
 from bot.config import StorageConfig
 from bot.dashboard.api import Check, Readiness
 from bot.delivery import outbox
-from bot.delivery.delivery import Delivery
 from bot.errors import StorageClosed, StorageError
-from bot.gateway.admission import read_books
 from bot.gateway.gateway import Connections
-from bot.identity import ConversationResolver
 from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.metrics import Metrics
 from bot.recovery import TRANSCRIPTS
@@ -26,7 +23,6 @@ from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
 
-LOOK_SECONDS = 2.0  # how soon an approval given on the command line is noticed
 LAG_SECONDS = 5.0
 FIRST_BACKUP_SECONDS = 30.0  # a start has better things to do
 RETRY_SECONDS = 600.0  # after a backup that failed
@@ -53,24 +49,18 @@ async def repair_mirror(mirror: Mirror) -> None:
         log.warning("mirror.repair_failed", error=type(exc).__name__)
 
 
-async def look_outside(
-    database: Database, delivery: Delivery, resolver: ConversationResolver
-) -> None:
-    """Take up what another process wrote: who was let in or joined, and what is to be sent."""
-    changed = False
+async def prune_regularly(database: Database, clock: Clock) -> None:
+    """Drop what is no longer needed, once a day."""
+    await asyncio.sleep(FIRST_BACKUP_SECONDS)
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
         try:
-            changed = await database.changed_outside() or changed
-            if changed:
-                # Where writes are made, so that it comes after every link made here before.
-                resolver.read(await database.write(read_books))
-                await delivery.look()
-                changed = False
+            await _prune(database, clock)
+            await asyncio.sleep(PRUNE_SECONDS)
         except StorageClosed:
             return
         except StorageError as exc:
-            log.warning("storage.look_failed", error=type(exc).__name__)
+            log.warning("storage.prune_failed", error=type(exc).__name__)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def keep_backups(config: StorageConfig, path: Path, database: Database, clock: Clock) -> None:
@@ -86,8 +76,7 @@ async def keep_backups(config: StorageConfig, path: Path, database: Database, cl
             # Bounded both ways: a clock that jumped must not put it off for years.
             await asyncio.sleep(min(max(wait, 0), config.backup_hours * 3600))
         try:
-            before = clock() - KEPT_MS
-            await database.write(lambda tx, t=before: (inbox.prune(tx, t), outbox.prune(tx, t)))
+            await _prune(database, clock)
             if config.backup_hours > 0:
                 await asyncio.to_thread(backup.make, path, config.backups_kept, clock())
             else:
@@ -106,6 +95,11 @@ async def watch_loop(metrics: Metrics) -> None:
         due = loop.time() + LAG_SECONDS
         await asyncio.sleep(LAG_SECONDS)
         metrics.loop_lag.set(max(0.0, loop.time() - due))
+
+
+async def _prune(database: Database, clock: Clock) -> None:
+    before = clock() - KEPT_MS
+    await database.write(lambda tx: (inbox.prune(tx, before), outbox.prune(tx, before)))
 
 
 def _newest_ms(path: Path, now: int) -> float:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -40,7 +41,8 @@ from bot.storage import fulltext
 class RecordingEngine:
     """An engine that keeps what a channel gives it; `failures` makes `receive` fail so often.
 
-    `drops` counts what the channel left out, by reason; `notes` is what it keeps.
+    `drops` counts what the channel left out, by reason; `notes` is what it keeps; `owned` has an
+    event for each account that listens, `shown` what was broadcast.
     """
 
     received: list[Inbound] = field(default_factory=list)
@@ -51,6 +53,8 @@ class RecordingEngine:
     notes: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
     failures: int = 0
     attempts: int = 0
+    owned: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
+    shown: list[tuple[str, str]] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def receive(self, inbound: Inbound) -> None:
@@ -112,6 +116,19 @@ class RecordingEngine:
     def dropped(self, channel: str, reason: str) -> None:
         """Count it by its reason."""
         self.drops[reason] += 1
+
+    @asynccontextmanager
+    async def owning(self, channel: str, account: str) -> AsyncGenerator[asyncio.Event]:
+        """As on one machine: nobody else wants it."""
+        lost = self.owned[channel, account] = asyncio.Event()
+        try:
+            yield lost
+        finally:
+            del self.owned[channel, account]
+
+    async def broadcast(self, channel: str, body: str) -> None:
+        """Keep it; the channel hears nothing unless the test tells it."""
+        self.shown.append((channel, body))
 
     async def wait_until(self, ready: Callable[[RecordingEngine], bool]) -> None:
         """Return once something received makes `ready` true."""

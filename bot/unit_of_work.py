@@ -19,7 +19,6 @@ from bot.delivery.outbox import Extra
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
-from bot.sessions.mirror import Mirror
 from bot.sessions.store import Counted, Place, Session, StartedBy
 from bot.storage import Database, Transaction, insist
 
@@ -137,11 +136,16 @@ class Committer:
     """Commits units of work, and hands on what they came to."""
 
     def __init__(
-        self, database: Database, delivery: Delivery, mirror: Mirror, live: SessionCache
+        self,
+        database: Database,
+        delivery: Delivery,
+        mirrored: Callable[[Sequence[store.Appended]], object],
+        live: SessionCache,
     ) -> None:
+        """`mirrored` takes the lines for the transcript files, where there are any."""
         self._database = database
         self._delivery = delivery
-        self._mirror = mirror
+        self._mirrored = mirrored
         self._live = live
 
     async def commit(
@@ -162,7 +166,7 @@ class Committer:
 
         write = insist(self._database, run) if until_stored else self._database.write(run)
         result, unit = await write
-        self._mirror.add(unit.mirror)
+        self._mirrored(unit.mirror)
         self._delivery.post(unit.letters)
         for session in unit.sessions.values():
             self._live.note(session)

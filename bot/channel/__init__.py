@@ -27,6 +27,7 @@ from bot.channel.config import (
 from bot.channel.protocols import (
     Activities,
     Admins,
+    Broadcasts,
     Channel,
     CommandMenu,
     Doctor,
@@ -70,6 +71,7 @@ __all__ = [
     "Address",
     "Admins",
     "Attachment",
+    "Broadcasts",
     "Button",
     "Capabilities",
     "Channel",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -76,6 +78,21 @@ class Engine(Protocol):
         """Count an update that is nothing for the engine; `reason` is one word.
 
         It becomes the name of a metric: a word of the channel's own, never one somebody wrote.
+        """
+        ...
+
+    def owning(self, channel: str, account: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """Be the only program that listens for an account, where many nodes run.
+
+        Entering waits for as long as another node does. The event is set when it is lost: what
+        listens must end then, and enter again.
+        """
+        ...
+
+    async def broadcast(self, channel: str, body: str) -> None:
+        """Have this channel's `heard` called with `body` on every node, this one first.
+
+        What other nodes miss is not repeated. Never raises.
         """
         ...
 
@@ -225,6 +242,15 @@ class CommandMenu(Protocol):
 
     async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
         """Register the commands, by language tag; the key "" is the default."""
+        ...
+
+
+@runtime_checkable
+class Broadcasts(Protocol):
+    """A channel that people watch from every node, such as a page (`Engine.broadcast`)."""
+
+    async def heard(self, body: str) -> None:
+        """Show what a node said to all of them; `body` is the channel's own. Never raises."""
         ...
 
 

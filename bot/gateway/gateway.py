@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import structlog
 
 from bot import codes
-from bot.channel import Address, Command, Health, HistoryItem, Inbound
+from bot.channel import Address, Broadcasts, Channel, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.commander import Commander
 from bot.commands.menu import menu
+from bot.coordination import Coordination, Event, account_name
 from bot.errors import StorageError
 from bot.gateway import pairing
 from bot.gateway.admission import Admission, void_codes
@@ -44,10 +46,15 @@ log = structlog.get_logger(__name__)
 
 
 class Connections:
-    """What channels tell of themselves: how each connection is doing, and what they left out."""
+    """The connections to platforms: whose they are, how they are doing, what they left out."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(
+        self, metrics: Metrics, coordination: Coordination, channels: Mapping[str, Channel]
+    ) -> None:
         self._metrics = metrics
+        self._coordination = coordination
+        self._channels = channels
+        coordination.on("show", lambda event: self._heard(event.name, event.body))
         self._latest: dict[tuple[str, str], tuple[Health, str]] = {}
         self._reasons: dict[
             str, set[str]
@@ -79,6 +86,23 @@ class Connections:
         elif word != OTHER:
             known.add(word)
         self._metrics.received.labels(channel, f"dropped_{word}").inc()
+
+    def owning(self, channel: str, account: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """Be the only program that listens for an account; see `bot.channel.Engine.owning`."""
+        return self._coordination.owning(account_name(channel, account))
+
+    async def broadcast(self, channel: str, body: str) -> None:
+        """Have a channel show something on every node; see `bot.channel.Engine.broadcast`."""
+        await self._heard(channel, body)
+        try:
+            await self._coordination.publish(Event("show", channel, body))
+        except StorageError as error:
+            log.warning("channel.not_shown", channel=channel, error=type(error).__name__)
+
+    async def _heard(self, name: str, body: str) -> None:
+        channel = self._channels.get(name)
+        if isinstance(channel, Broadcasts):
+            await channel.heard(body)
 
 
 class Gateway:
@@ -208,6 +232,14 @@ class Gateway:
     def dropped(self, channel: str, reason: str) -> None:
         """Count an update that is nothing for the engine; `reason` is one word."""
         self._connections.dropped(channel, reason)
+
+    def owning(self, channel: str, account: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """Be the only program that listens for an account, where many nodes run."""
+        return self._connections.owning(channel, account)
+
+    async def broadcast(self, channel: str, body: str) -> None:
+        """Have a channel show something on every node, this one first. Never raises."""
+        await self._connections.broadcast(channel, body)
 
 
 def _store(

