@@ -167,6 +167,11 @@ def hide(tx: Transaction, seq: int, blocks: Iterable[int], now: int, *, says: bo
     answer, what was recalled for it) had to go; and by number, so that nowhere is written what it
     was. The transcript keeps all of it.
     """
+    tx.execute(
+        "UPDATE sessions SET version = version + 1 "
+        "WHERE id = (SELECT session_id FROM entries WHERE seq = ?)",
+        (seq,),
+    )
     for block in blocks:
         tx.execute(
             "INSERT INTO hidden(seq, block, at) VALUES (?, ?, ?) "
@@ -293,8 +298,8 @@ def _put(tx: Transaction, record: Record) -> bool:
     if record.kind == "sessions":
         others = [name for name in table.columns if name not in table.key]
         rows = tx.execute(
-            f"UPDATE sessions SET {', '.join(f'{name} = ?' for name in others)} "
-            f"WHERE {_where(table)} RETURNING id",
+            f"UPDATE sessions SET {', '.join(f'{name} = ?' for name in others)}, "
+            f"version = version + 1 WHERE {_where(table)} RETURNING id",
             (*(record.data[name] for name in others), *key),
         )
         return bool(rows)

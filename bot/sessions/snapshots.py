@@ -72,11 +72,15 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
     for name in names:
         tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", name)
     for session_id in dict.fromkeys(session_id for session_id, _ in names):
+        tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
         journal_records.dropped(tx, "prompt", session_id)
 
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:
-    """Keep the first snapshot of a session and view; a later one changes nothing."""
+    """Keep the first snapshot of a session and view; a later one changes nothing.
+
+    Together with the first turn that saw it, which changes the session's version.
+    """
     sizes = _SIZES.dump_json((snapshot.own, snapshot.remembered)).decode()
     tx.execute(
         "INSERT INTO snapshots(session_id, view, system, tools, sizes, made_at) "

@@ -49,6 +49,9 @@ class Session:
     those of the last message that was answered; `sender` is `MANY` when several people wrote.
     `parent` is the chat a thread hangs below and `server` the place of both, as that message had
     them. `cached_tokens` is what its model read from its cache: `input_tokens` does not count it.
+    `version` grows with every change of the row, of its transcript and of what the model sees of
+    it, so that what a program keeps of it in memory can be told to be out of date. Only
+    `last_user_at` moves without it: a message alone must not have its conversation read again.
     """
 
     id: str
@@ -89,6 +92,7 @@ class Session:
     cached_tokens: int = 0
     parent: str = ""
     server: str = ""
+    version: int = 0
 
     @property
     def origin(self) -> MessageOrigin:
@@ -113,7 +117,10 @@ class Session:
 
 _NAMES = tuple(field.name for field in fields(Session))  # the table's columns have these names
 _COLUMNS = ", ".join(_NAMES)
-_CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) | {"context_tokens", "model"}
+_CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) - {"version"} | {
+    "context_tokens",
+    "model",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,12 @@ def get(tx: Transaction, session_id: str) -> Session | None:
     """A session by its id."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions WHERE id = ?", (session_id,))
     return Session(*rows[0]) if rows else None
+
+
+def version(tx: Transaction, session_id: str) -> int | None:
+    """The `Session.version` of a session, or None when it is not there."""
+    rows = tx.execute("SELECT version FROM sessions WHERE id = ?", (session_id,))
+    return int(rows[0][0]) if rows else None
 
 
 def is_untouched(tx: Transaction, session: Session) -> bool:
@@ -230,11 +243,16 @@ def header_of(session: Session) -> str:
 def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
     """Let a key's next message belong to this session: it is open, the one before it is not."""
     tx.execute(
-        "UPDATE sessions SET ended_by = 'left', ended_at = ? WHERE ended_by = '' AND id <> ? "
+        "UPDATE sessions SET ended_by = 'left', ended_at = ?, version = version + 1 "
+        "WHERE ended_by = '' AND id <> ? "
         "AND id = (SELECT session_id FROM conversations WHERE key = ?)",
         (now, session_id, key),
     )
-    tx.execute("UPDATE sessions SET ended_by = '', ended_at = 0 WHERE id = ?", (session_id,))
+    tx.execute(
+        "UPDATE sessions SET ended_by = '', ended_at = 0, version = version + 1 "
+        "WHERE id = ? AND (ended_by <> '' OR ended_at <> 0)",
+        (session_id,),
+    )
     row = {"key": key, "session_id": session_id, "updated_at": now}
     upsert(tx, "conversations", ("key",), row)
 
@@ -333,8 +351,8 @@ def append(
         "last_user_at = CASE WHEN ? > last_user_at THEN ? ELSE last_user_at END, "
         "input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?, "
         "output_tokens = output_tokens + ?, "
-        "context_tokens = CASE WHEN ? > 0 THEN ? ELSE context_tokens END, turns = turns + ? "
-        "WHERE id = ?",
+        "context_tokens = CASE WHEN ? > 0 THEN ? ELSE context_tokens END, turns = turns + ?, "
+        "version = version + 1 WHERE id = ?",
         (
             parent,
             count,
@@ -366,7 +384,10 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Non
         if name in journal_records.CHOICES and (name != "sender" or value == MANY)
     }
     is_other = bool(lasts) and journal_records.differs(tx, session_id, lasts)
-    tx.execute(f"UPDATE sessions SET {names} WHERE id = ?", (*columns.values(), session_id))
+    tx.execute(
+        f"UPDATE sessions SET {names}, version = version + 1 WHERE id = ?",
+        (*columns.values(), session_id),
+    )
     if is_other:
         journal_records.keep(tx, "sessions", session_id)
 
@@ -461,7 +482,8 @@ def rekey(tx: Transaction, session: Session) -> None:
         return
     added = len(header_of(session).encode()) - len(header_of(before).encode())
     tx.execute(
-        "UPDATE sessions SET key = ?, previous = ?, mirror_bytes = mirror_bytes + ? WHERE id = ?",
+        "UPDATE sessions SET key = ?, previous = ?, mirror_bytes = mirror_bytes + ?, "
+        "version = version + 1 WHERE id = ?",
         (session.key, session.previous, added, session.id),
     )
 

@@ -71,10 +71,6 @@ class Database(Protocol):
         """Run `work` on a snapshot of what is committed."""
         ...
 
-    async def changed_outside(self) -> bool:
-        """Whether another process has written since this was last asked, or since the opening."""
-        ...
-
     async def close(self) -> None:
         """Finish what is queued, then release the files."""
         ...

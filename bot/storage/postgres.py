@@ -134,8 +134,6 @@ class PostgresDatabase:
         )
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
         self._closing = False
-        self._written = 0  # transactions of this node since it was last asked for others'
-        self._seen = 0  # the server's next transaction then
         self._writer = Writer(self._commit)
 
     @classmethod
@@ -150,7 +148,6 @@ class PostgresDatabase:
         try:
             await database.write(_migrate)
             await asyncio.to_thread(database._readers.open)
-            await database.changed_outside()
         except BaseException:
             await database.close()
             raise
@@ -165,16 +162,6 @@ class PostgresDatabase:
         if self._closing:
             raise errors.StorageClosed
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
-
-    async def changed_outside(self) -> bool:
-        """Whether another process may have written since this was last asked.
-
-        Every transaction of the server counts, so there may be nothing new for this program.
-        """
-        following = await self.write(_next_transaction)
-        changed = following - self._seen != self._written
-        self._seen, self._written = following, 0
-        return changed
 
     async def close(self) -> None:
         """Commit what is queued, then release the connections. Closing twice is harmless."""
@@ -198,7 +185,6 @@ class PostgresDatabase:
             try:
                 tx = PostgresTransaction(self._connected())
                 number = _begin(tx.connection)
-                self._written += 1
                 outcomes = [attempt(tx, work) for work in works]
                 tx.connection.execute("COMMIT")
             except psycopg.Error as exc:
@@ -295,10 +281,6 @@ def _begin(connection: Connection) -> str:
     cursor.nextset()
     (number,) = cursor.fetchone() or ("",)
     return str(number)
-
-
-def _next_transaction(tx: Transaction) -> int:
-    return int(tx.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")[0][0])
 
 
 def _migrate(tx: Transaction) -> None:

@@ -175,6 +175,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # How many tokens the files in a prompt are: the bot's own, and those about people.
         "ALTER TABLE snapshots ADD COLUMN sizes TEXT NOT NULL DEFAULT '[[],[]]'",
     ),
+    (
+        # It grows with each change of what is kept of a session in memory.
+        "ALTER TABLE sessions ADD COLUMN version BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -142,10 +142,9 @@ def _closed_if_over(
     if reason is None:
         return session, None
     store.change(unit.tx, session.id, ended_by=reason, ended_at=unit.now)
-    closed = replace(session, ended_by=reason, ended_at=unit.now)
-    unit.sessions[session.id] = closed
+    unit.refresh(session.id)
     log.info("session.ended", reason=reason, channel=session.channel, session=session.id)
-    return closed, reason
+    return unit.sessions[session.id], reason
 
 
 def _reason(policy: Policy, session: Session | Silent, taken_up_at: int, now: int) -> Reason | None:

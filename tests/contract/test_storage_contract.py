@@ -26,7 +26,6 @@ class Bench:
 
     database: Database
     look: Look
-    elsewhere: Callable[[str], None]
 
     def stored(self) -> list[str]:
         rows = self.look("SELECT key FROM meta ORDER BY updated_at")
@@ -44,7 +43,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 cursor = connection.execute(sql)  # pyright: ignore[reportArgumentType]
                 return cursor.fetchall() if cursor.description else []
 
-        yield Bench(database, look, look)
+        yield Bench(database, look)
         await database.close()
         return
     path = tmp_path / "confidant.db"
@@ -58,10 +57,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         finally:
             connection.close()
 
-    def elsewhere(sql: str) -> None:
-        once(sql)
-
-    yield Bench(database, once, elsewhere)
+    yield Bench(database, once)
     await database.close()
 
 
@@ -308,20 +304,6 @@ async def test_close_waits_for_a_read_that_is_running(bench):
     go.set()
     assert await reading == [(1,)]
     await closing
-
-
-async def test_only_the_writes_of_others_count_as_changed_outside(bench):
-    assert not await bench.database.changed_outside()
-    await bench.database.write(put("own"))
-    assert not await bench.database.changed_outside()
-    bench.elsewhere("INSERT INTO meta VALUES ('theirs', '', 1)")
-    assert await bench.database.changed_outside()
-    assert not await bench.database.changed_outside()
-
-
-async def test_a_change_before_the_first_question_is_noticed(bench):
-    bench.elsewhere("INSERT INTO meta VALUES ('theirs', '', 1)")
-    assert await bench.database.changed_outside()
 
 
 async def test_text_comes_back_as_it_was(bench):

@@ -153,9 +153,8 @@ SECRET = "4711:s3cr3t-t0ken"
             "letters, digits, - and _",
         ),
         (
-            "[storage]\nurl = 'postgresql://localhost'",
-            'confidant.toml:2: unknown option "url" in [storage]; there is "backup_hours", '
-            '"backups_kept", "dir"',
+            "[storage]\nuri = 'postgresql://localhost'",
+            'confidant.toml:2: unknown option "uri" in [storage]; did you mean "url"?',
         ),
         (
             "[storage]\ndir = '~nobody-here/x'",

@@ -165,7 +165,7 @@ async def test_waiting_writes_share_their_commits(tmp_path):
 async def test_a_writer_that_fails_in_an_unforeseen_way_hangs_nobody(tmp_path, monkeypatch):
     database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
     with monkeypatch.context() as patch:
-        patch.setattr("bot.storage.sqlite._attempt", lambda *_: 1 / 0)
+        patch.setattr("bot.storage.sqlite.attempt", lambda *_: 1 / 0)
         with pytest.raises(StorageError):
             await asyncio.wait_for(database.write(put("a")), 10)
     await database.write(put("b"))
@@ -430,6 +430,31 @@ def test_what_stands_in_a_free_lock_does_not_matter(tmp_path, stale):
         assert (tmp_path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
     with DataDirLock(tmp_path):
         pass
+
+
+async def outside(path: Path) -> None:
+    """What the command line does beside the program."""
+    other = await SqliteDatabase.open(path)
+    await other.write(put("theirs"))
+    await other.close()
+
+
+async def test_only_the_writes_of_others_count_as_changed_outside(tmp_path):
+    database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
+    assert not await database.changed_outside()
+    await database.write(put("own"))
+    assert not await database.changed_outside()
+    await outside(tmp_path / DATABASE_NAME)
+    assert await database.changed_outside()
+    assert not await database.changed_outside()
+    await database.close()
+
+
+async def test_a_change_before_the_first_question_is_noticed(tmp_path):
+    database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
+    await outside(tmp_path / DATABASE_NAME)
+    assert await database.changed_outside()
+    await database.close()
 
 
 # --- backups -------------------------------------------------------------------------------------
