@@ -48,6 +48,10 @@ class StorageClosed(StorageError):
     """The database is closed."""
 
 
+class FenceLost(StorageError):
+    """Another node has taken this over; nothing was changed."""
+
+
 # --- channels ------------------------------------------------------------------------------------
 
 

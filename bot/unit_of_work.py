@@ -125,6 +125,11 @@ class UnitOfWork:
         )
         self.letters.append(letter)
 
+    def queue(self, message: QueuedMessage) -> None:
+        """Have a stored message answered in the lane of its key."""
+        self.due.append(message)
+        self.tx.wake(message.key)
+
     def refresh(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""
         session = store.get(self.tx, session_id)

@@ -14,7 +14,10 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
+from bot import fencing
 from bot.backoff import Backoff
+from bot.errors import FenceLost
+from bot.fencing import Fence
 
 
 class Numbered(Protocol):
@@ -61,10 +64,20 @@ class Workers(Generic[K, R]):
         handle: Callable[[K, Backlog[R]], Awaitable[None]],
         load: Callable[[K, int], Awaitable[Sequence[R]]],
         window: int,
+        *,
+        fence_of: Callable[[K], Fence | None] = lambda _key: None,
+        rereads: bool = False,
     ) -> None:
+        """Each key's work is done behind `fence_of` it, and ends when that is lost.
+
+        With `rereads` a key's table is looked into until it has nothing more: rows may be stored
+        by other nodes, which put none here.
+        """
         self._handle = handle
         self._load = load
         self._window = window
+        self._fence_of = fence_of
+        self._rereads = rereads
         self._backlogs: dict[K, Backlog[R]] = {}
         self._tasks: dict[K, asyncio.Task[None]] = {}
         self._stopping = False
@@ -85,6 +98,25 @@ class Workers(Generic[K, R]):
     def look(self, key: K) -> None:
         """Let the key's worker look into the table, as at a start."""
         self._backlog(key).more = True
+
+    async def run(self, key: K) -> None:
+        """Work for a key until its table has nothing more; cancelled, its worker is as well."""
+        self.look(key)
+        task = self._tasks.get(key)
+        if task is not None:
+            await task
+
+    async def end(self, keys: Callable[[K], bool]) -> None:
+        """End the workers of some keys at once; what they had waits in its table."""
+        ending = [task for key, task in self._tasks.items() if keys(key)]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def reload(self, key: K, backlog: Backlog[R]) -> None:
+        """Read a key's rows again, while its `handle` runs, where others may store some."""
+        if self._rereads:
+            await self._refill(key, backlog)
 
     def waiting(self, key: K) -> int:
         """How many rows wait in memory for a key."""
@@ -123,16 +155,21 @@ class Workers(Generic[K, R]):
 
     async def _work(self, key: K, backlog: Backlog[R]) -> None:
         backoff = Backoff(RETRY_DELAY, LAST_DELAY)
+        fencing.put(self._fence_of(key))  # not that of whoever put the first row here
         try:
             while not self._stopping:
                 try:
                     if backlog.rows:
                         await self._handle(key, backlog)
                         backoff.reset()
+                        backlog.more = backlog.more or self._rereads
                     elif backlog.more:
                         await self._refill(key, backlog)
                     else:
                         return
+                except FenceLost:
+                    log.warning("worker.fenced")
+                    return
                 except Exception:
                     # What was taken is still waiting in its table: begin again from there.
                     log.exception("worker.failed")

@@ -160,5 +160,5 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
     parsed = parse(message.text)
     command = command_of(message, parsed) if parsed is not None else None
     conversation = replace(waiting.conversation, command=command)
-    unit.due.append(QueuedMessage(waiting.id, waiting.key, after.id, message, conversation))
+    unit.queue(QueuedMessage(waiting.id, waiting.key, after.id, message, conversation))
     return answer

@@ -195,7 +195,7 @@ class Admission:
         def work(unit: UnitOfWork) -> None:
             session, _ = unit.current(place)
             inbox.rehome(unit.tx, row.id, place.key, session.id)
-            unit.due.append(replace(row, key=place.key, session_id=session.id))
+            unit.queue(replace(row, key=place.key, session_id=session.id))
 
         return (await self._committer.commit(self._clock(), work, until_stored=True)).due
 

@@ -278,7 +278,11 @@ def _store(
     if arrived.reset is not None:
         _tell_of_reset(unit, session, inbound, language, arrived.reset)
     inbox.bind(unit.tx, row, session.id)
-    unit.due.append(QueuedMessage(row, place.key, session.id, inbound, conversation))
+    queued = QueuedMessage(row, place.key, session.id, inbound, conversation)
+    if is_command:  # it is answered at once, where it came in
+        unit.due.append(queued)
+    else:
+        unit.queue(queued)
     return "queued"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from bot.backoff import Backoff
-from bot.errors import StorageClosed, StorageError
+from bot.errors import FenceLost, StorageClosed, StorageError
 
 FIRST_RETRY = 0.5  # seconds; doubles with each try
 LAST_RETRY = 15.0  # seconds
@@ -50,7 +50,26 @@ class Transaction(Protocol):
         ...
 
     def note(self, line: str) -> None:
-        """Add a line to the journal, which outlives the database; see `journal_records`."""
+        """Add a line to the journal, which outlives the database; see `journal_records`.
+
+        Other nodes hear that who is linked, paired or moved may have changed.
+        """
+        ...
+
+    @property
+    def node(self) -> str:
+        """The node that writes; empty where there is but one."""
+        ...
+
+    def wake(self, key: str) -> None:
+        """Have a node take up the lane of a session key, once this is committed.
+
+        Where there is but one node the caller does that itself.
+        """
+        ...
+
+    def publish(self, topic: str, name: str = "", body: str = "") -> None:
+        """Tell the other nodes something, once this is committed; see `bot.coordination`."""
         ...
 
 
@@ -93,12 +112,13 @@ async def insist(database: Database, work: Callable[[Transaction], T]) -> T:
 
     Raises:
         StorageClosed: the database was closed meanwhile.
+        FenceLost: another node has taken over what this is about.
     """
     backoff = Backoff(FIRST_RETRY, LAST_RETRY)
     while True:
         try:
             return await database.write(work)
-        except StorageClosed:
+        except (StorageClosed, FenceLost):
             raise
         except StorageError as exc:
             delay = backoff.next()

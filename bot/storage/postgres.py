@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -24,13 +24,15 @@ from psycopg.types.numeric import IntDumper
 from psycopg.types.string import TextLoader
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from bot import errors
+from bot import errors, fencing
 from bot.backoff import Backoff
+from bot.fencing import Fence
 from bot.storage import Row, Transaction, Value, fulltext, schema
 from bot.storage.writing import Outcome, Work, Writer, attempt
 
 T = TypeVar("T")
 
+APPLICATION = "confidant"  # what the server calls our connections
 OLDEST = 150_000  # PostgreSQL 15
 READERS = 4  # connections of a node that read; one more writes
 PATIENCE = 15.0  # seconds a piece of work waits for a server that went away
@@ -64,14 +66,36 @@ class _Text(TextLoader):
         return text.replace(NUL, "\0") if isinstance(text, str) else text
 
 
+class Signals:
+    """What the writer's transactions tell other nodes; this one has none, see `bot.cluster`.
+
+    `begin` and `finish` are called in each try of a transaction, `finish` right before its COMMIT.
+    """
+
+    node = ""
+
+    def begin(self) -> None:
+        """A transaction begins; nothing was told in it."""
+
+    def wake(self, tx: PostgresTransaction, key: str) -> None:
+        """See `Transaction.wake`."""
+
+    def publish(self, tx: PostgresTransaction, topic: str, name: str, body: str) -> None:
+        """See `Transaction.publish`."""
+
+    def finish(self, tx: PostgresTransaction) -> None:
+        """All works are done; what is told goes out with the COMMIT."""
+
+
 class PostgresTransaction:
     """`bot.storage.Transaction` over one connection."""
 
-    __slots__ = ("connection",)
+    __slots__ = ("connection", "signals")
     failures = (*_COLLISION, *_AWAY, psycopg.errors.DiskFull)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, signals: Signals) -> None:
         self.connection = connection
+        self.signals = signals
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         """Run one statement and return all its rows."""
@@ -110,7 +134,21 @@ class PostgresTransaction:
         )
 
     def note(self, line: str) -> None:
-        """Nothing: here the database and its backups outlive everything."""
+        """No journal: here the database and its backups outlive everything."""
+        self.signals.publish(self, "books", "", "")
+
+    @property
+    def node(self) -> str:
+        """The node that writes."""
+        return self.signals.node
+
+    def wake(self, key: str) -> None:
+        """Have a node take up the lane of a session key, once this is committed."""
+        self.signals.wake(self, key)
+
+    def publish(self, topic: str, name: str = "", body: str = "") -> None:
+        """Tell the other nodes something, once this is committed."""
+        self.signals.publish(self, topic, name, body)
 
     def mapped(self, error: Exception) -> Exception:
         """Our error for one of PostgreSQL's; any other as it is."""
@@ -120,14 +158,19 @@ class PostgresTransaction:
 class PostgresDatabase:
     """`bot.storage.Database` in a PostgreSQL server. Make it with `open`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(
+        self, url: str, signals: Signals | None = None, *, name: str = APPLICATION
+    ) -> None:
+        """`name` is what the server calls the connections of this program."""
         self._url = url
+        self._signals = signals or Signals()
+        self._options: dict[str, Any] = {**_OPTIONS, "application_name": name}
         self._connection: Connection | None = None  # the writer's
         self._readers: ConnectionPool[Connection] = ConnectionPool(
             url,
             min_size=1,
             max_size=READERS,
-            kwargs=_OPTIONS,
+            kwargs=self._options,
             configure=_configure,
             open=False,
             name="confidant",
@@ -137,16 +180,29 @@ class PostgresDatabase:
         self._writer = Writer(self._commit)
 
     @classmethod
-    async def open(cls, url: str) -> PostgresDatabase:
-        """Connect, and make or migrate the tables.
+    async def open(
+        cls,
+        url: str,
+        signals: Signals | None = None,
+        *,
+        name: str = APPLICATION,
+        prepare: Callable[[PostgresTransaction], None] = lambda _tx: None,
+    ) -> PostgresDatabase:
+        """Connect, and make or migrate the tables; `prepare` makes what else is needed there.
 
         Raises:
             StorageError: the server cannot be reached, is too old, refuses what is needed, or a
                 newer version of the program made the tables.
         """
-        database = cls(url)
+        database = cls(url, signals, name=name)
+
+        def migrate(tx: Transaction) -> None:
+            _migrate(tx)
+            if isinstance(tx, PostgresTransaction):
+                prepare(tx)
+
         try:
-            await database.write(_migrate)
+            await database.write(migrate)
             await asyncio.to_thread(database._readers.open)
         except BaseException:
             await database.close()
@@ -154,8 +210,15 @@ class PostgresDatabase:
         return database
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on this node's writer and return once it is on the server's disk."""
-        return await self._writer.write(work)
+        """Run `work` on this node's writer and return once it is on the server's disk.
+
+        It may be run more than once, and has no effect outside of the transaction but its result.
+
+        Raises:
+            FenceLost: another node has taken over what this task was to do.
+        """
+        fence = fencing.current()
+        return await self._writer.write(work if fence is None else partial(_fenced, fence, work))
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on a snapshot of what is committed."""
@@ -183,9 +246,11 @@ class PostgresDatabase:
         while True:
             number, outcomes = "", None
             try:
-                tx = PostgresTransaction(self._connected())
+                tx = PostgresTransaction(self._connected(), self._signals)
                 number = _begin(tx.connection)
+                self._signals.begin()
                 outcomes = [attempt(tx, work) for work in works]
+                self._signals.finish(tx)
                 tx.connection.execute("COMMIT")
             except psycopg.Error as exc:
                 lost = self._is_lost()
@@ -206,7 +271,7 @@ class PostgresDatabase:
 
     def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._url, **_OPTIONS)
+            self._connection = psycopg.connect(self._url, **self._options)
             _configure(self._connection)
         return self._connection
 
@@ -256,7 +321,7 @@ class PostgresDatabase:
             with self._readers.connection(timeout=PATIENCE) as connection:
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
-                    return work(PostgresTransaction(connection))
+                    return work(PostgresTransaction(connection, self._signals))
                 finally:
                     with suppress(psycopg.Error):
                         connection.execute("ROLLBACK")
@@ -265,6 +330,18 @@ class PostgresDatabase:
 
 
 _OPTIONS: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
+
+
+def _fenced(fence: Fence, work: Callable[[Transaction], T], tx: Transaction) -> T:
+    """Do some work if its fence still counts; whoever takes it over waits until that is committed.
+
+    Raises:
+        FenceLost: it does not.
+    """
+    row = (fence.name, fence.epoch)
+    if not tx.execute("SELECT 1 FROM fences WHERE name = ? AND epoch = ? FOR SHARE", row):
+        raise errors.FenceLost
+    return work(tx)
 
 
 def _configure(connection: Connection) -> None:

@@ -96,6 +96,17 @@ class SqliteTransaction:
         journal.add(self, line)
         self.has_noted = True
 
+    @property
+    def node(self) -> str:
+        """There is but one."""
+        return ""
+
+    def wake(self, key: str) -> None:
+        """The caller does that."""
+
+    def publish(self, topic: str, name: str = "", body: str = "") -> None:
+        """Nobody else is there to hear it."""
+
 
 def _marks(values: Sequence[str]) -> str:
     return ",".join("?" * len(values))

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import structlog
 
+from bot import fencing
 from bot.config import ContextConfig
 from bot.identity import Conversation
 from bot.sessions.store import Session
@@ -147,6 +148,7 @@ class Upkeep:
         return task
 
     async def _bounded(self, kind: Kind, work: Coroutine[Any, Any, Any]) -> Any:
+        fencing.put(None)  # it outlives the turn that began it
         try:
             async with self._slots[kind]:
                 return await work
