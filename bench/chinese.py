@@ -20,6 +20,7 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
 from bot.memory.embed.local import LocalEmbedder
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 
 FIRST_DAY = date(2024, 1, 1)
@@ -142,7 +143,9 @@ async def ask(
     """The reciprocal rank of every question's note, by kind and for all."""
     config = MemoryConfig.model_validate({"watch": False, "max_results": 10, **options})
     embedder = LocalEmbedder()
-    index = MemoryIndex(config, folder / "workspace", folder / "index", embedder, system_clock)
+    index = MemoryIndex(
+        config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+    )
     ranks: dict[str, list[float]] = {"all": []}
     try:
         await index.sync("bench")

@@ -26,6 +26,7 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
 from bot.memory.embed.local import LocalEmbedder
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
 
 TOP = 6
@@ -132,7 +133,9 @@ async def ask(
     """Ask every question of an index of the notes; a tally for each conversation and for all."""
     config = MemoryConfig.model_validate({"max_results": TOP, "watch": False, **options})
     embedder = LocalEmbedder()
-    index = MemoryIndex(config, folder / "workspace", folder / "index", embedder, system_clock)
+    index = MemoryIndex(
+        config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+    )
     tallies: dict[str, Tally] = {"all": Tally()}
     try:
         await index.sync("bench")

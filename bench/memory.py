@@ -24,6 +24,7 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
 from bot.memory.embed.local import LocalEmbedder
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 
 SIZES = (6_000, 100_000)
@@ -72,7 +73,9 @@ async def measure(chunks: int) -> list[tuple[str, float, float, str, bool]]:
         questions = write_notes(folder / "workspace", chunks, random.Random(chunks))  # noqa: S311
         embedder = LocalEmbedder()
         config = MemoryConfig(watch=False)
-        index = MemoryIndex(config, folder / "workspace", folder / "index", embedder, system_clock)
+        index = MemoryIndex(
+            config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+        )
         try:
             started = time.perf_counter()
             await index.sync("bench")

@@ -149,7 +149,7 @@ class App:
         connections = Connections(self.metrics, backend.coordination, self.channels)
         memory = Memory.of(config, clock, self._parts.searcher)
         self._stack.push_async_callback(memory.close)
-        await memory.open(config.workspace)
+        await memory.open()
         resolver = self.resolver = await self._read_resolver(database)
 
         async def moved(address: Address, chat: str) -> None:

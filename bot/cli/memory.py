@@ -175,7 +175,7 @@ def _with_memory(loaded: Loaded, work: Callable[[Memory], Awaitable[T]]) -> T:
 
     async def once() -> T:
         memory = Memory.of(config, system_clock)
-        await memory.open(config.workspace)
+        await memory.open()
         try:
             await memory.index.sync("command line")
             return await work(memory)

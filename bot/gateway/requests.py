@@ -21,7 +21,7 @@ from bot.gateway import media
 from bot.gateway.attempts import is_plain
 from bot.gateway.media import MediaReader
 from bot.identity import MANY
-from bot.memory.notes import Watch
+from bot.memory.note_store import Watch
 from bot.messages import Message, Text, Whose
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget

@@ -1,8 +1,8 @@
 """Files below the workspace, reached one component at a time and never through a symlink.
 
 No name and no race leads out of a folder that was opened. What is changed is written beside,
-flushed, and swapped in only while the file is still the one that was read. All that is done with
-notes goes through `walk`, `read`, `append` and `rewrite`.
+flushed, and swapped in only while the file is still the one that was read. `FolderNotes` is what
+the rest of memory sees of it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from bot.errors import NotVisible, ToolError
 from bot.memory.layout import is_plain
+from bot.memory.note_store import KEEPS_CHANGING, MAX_WRITE, TRIES, Seen
+from bot.memory.note_store import must_fit as _must_fit
 
-MAX_WRITE = 1_000_000  # bytes of a file that is written to
 SETTLING = 0.03  # seconds an editor that opened a file may take until it has written to it
-TRIES = 8  # an editor may save the file just while it is being written
-KEEPS_CHANGING = "another program keeps changing this file; nothing was written"
 
 # What an open says about links, pipes and missing files; none of it may be told apart.
 HIDDEN_ERRORS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENOENT})
@@ -44,18 +42,6 @@ class Version:
 
     data: bytes
     mode: int
-
-
-class Seen(NamedTuple):
-    """A file that was come across: its path below the root, and (mtime in ns, size, inode)."""
-
-    path: str
-    look: tuple[int, int, int]
-
-    @property
-    def size(self) -> int:
-        """How long it is, in bytes."""
-        return self.look[1]
 
 
 @contextmanager
@@ -143,7 +129,7 @@ def _name(entry: os.DirEntry[str]) -> str:
 
 def reason(error: OSError) -> str:
     """Why a file cannot be read, in words."""
-    return os.strerror(error.errno) if error.errno else type(error).__name__
+    return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
 
 
 @contextmanager
@@ -361,8 +347,3 @@ def _is_still(file: int, parent: int, name: str) -> bool:
 def _must_be_plain(file: int) -> None:
     if not stat.S_ISREG(os.fstat(file).st_mode):
         raise NotVisible
-
-
-def _must_fit(size: int) -> None:
-    if size > MAX_WRITE:
-        raise ToolError(f"this file is full: at most {MAX_WRITE // 1000} kB; use another one")

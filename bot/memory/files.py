@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import disk, layout, markdown
 from bot.memory.layout import Target
+from bot.memory.note_store import NoteStore, NotesUnreachable
 
 MAX_LINES = 120  # of one excerpt
 MAX_CHARACTERS = 12_000  # of one excerpt
@@ -58,10 +58,10 @@ class Bootstrap:
 
 
 class SpaceFiles:
-    """The files of every space under one workspace, each reader seeing its own view of them."""
+    """The files of every space, each reader seeing its own view of them."""
 
-    def __init__(self, workspace: Path) -> None:
-        self._workspace = workspace
+    def __init__(self, notes: NoteStore) -> None:
+        self._notes = notes
 
     async def read(
         self,
@@ -136,7 +136,7 @@ class SpaceFiles:
 
     def _read(self, target: Target, first: int, lines: int, characters: int) -> Excerpt:
         try:
-            data, look = disk.read(self._workspace, target.folders, target.name, MAX_READ)
+            data, seen = self._notes.read(target.folders, target.name, MAX_READ)
         except OSError as error:
             raise unreadable(error) from error
         raw, last, more = _pick(data, first, lines)
@@ -151,9 +151,9 @@ class SpaceFiles:
             text, more = text[:characters], True
             last = first + text.count("\n")
             notes.append(f"cut at {characters} characters, in line {last}")
-        if look.st_size > MAX_READ:
+        if seen.size > MAX_READ:
             more = True
-            size, most = look.st_size // 1_000_000, MAX_READ // 1_000_000
+            size, most = seen.size // 1_000_000, MAX_READ // 1_000_000
             notes.append(f"the file has {size} MB; {most} MB are read")
         return Excerpt(target.path, first, last, text, more, tuple(notes))
 
@@ -176,7 +176,7 @@ class SpaceFiles:
     def _whole(self, target: Target) -> str:
         """A file's text as far as it is read at all; empty when it cannot be."""
         try:
-            data, _ = disk.read(self._workspace, target.folders, target.name, MAX_READ)
+            data, _ = self._notes.read(target.folders, target.name, MAX_READ)
         except (OSError, NotVisible):
             return ""
         return data.decode("utf-8", "replace")
@@ -199,7 +199,7 @@ class SpaceFiles:
     ) -> Iterator[Listed]:
         """The files below some folders, called without the first `above` of these."""
         with suppress(OSError):
-            for seen in disk.walk(self._workspace, folders, wanted, depth):
+            for seen in self._notes.walk(folders, wanted, depth):
                 yield Listed(seen.path.split("/", above)[above], seen.size)
 
 
@@ -214,7 +214,9 @@ def _end_of(text: str, characters: int) -> str:
 
 def unreadable(error: OSError) -> ToolError:
     """What is said of a file that could not be opened: links and missing files look the same."""
-    if error.errno in disk.HIDDEN_ERRORS or error.errno is None:
+    if error.errno in disk.HIDDEN_ERRORS or (
+        error.errno is None and not isinstance(error, NotesUnreachable)
+    ):
         return NotVisible()
     return ToolError(f"this file cannot be read: {disk.reason(error)}")
 

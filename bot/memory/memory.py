@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
@@ -14,10 +13,12 @@ from bot.config import Config
 from bot.errors import StorageError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
-from bot.memory import embed, folders, markdown
+from bot.memory import embed, markdown
 from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
+from bot.memory.note_store import NoteStore
 from bot.memory.notes import Notes
 from bot.memory.search import Findings, Searcher
 
@@ -78,6 +79,7 @@ class Overview:
 class Memory:
     """The notes and their index; `searcher` is the index, but in some tests."""
 
+    store: NoteStore
     files: SpaceFiles
     notes: Notes
     index: MemoryIndex
@@ -89,13 +91,14 @@ class Memory:
         """The memory of a configuration; nothing is opened yet."""
         embedder = embed.make(config.memory.embedder)
         folder = config.storage.folder / INDEX_FOLDER
-        index = MemoryIndex(config.memory, config.workspace, folder, embedder, clock)
-        files, notes = SpaceFiles(config.workspace), Notes(config.workspace, index.noticed)
-        return cls(files, notes, index, searcher or index, embedder)
+        store = FolderNotes(config.workspace)
+        index = MemoryIndex(config.memory, store, folder, embedder, clock)
+        notes = Notes(store, index.noticed)
+        return cls(store, SpaceFiles(store), notes, index, searcher or index, embedder)
 
-    async def open(self, workspace: Path) -> None:
+    async def open(self) -> None:
         """Prepare the workspace, and keep the index up with it from now on."""
-        await asyncio.to_thread(folders.prepare, workspace)
+        await asyncio.to_thread(self.store.prepare)
         await self.index.start()
 
     async def close(self) -> None:

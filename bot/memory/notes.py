@@ -7,13 +7,11 @@ stood there before moves to the day's note. Names are those of `bot.memory.layou
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
-from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -22,6 +20,7 @@ from bot.identity.view import MemoryView
 from bot.memory import disk, layout, markdown
 from bot.memory.layout import NOTES_FOLDER, Target
 from bot.memory.markdown import Changed, Provenance
+from bot.memory.note_store import FORGOTTEN, NoteStore, Watch
 
 T = TypeVar("T")
 
@@ -60,24 +59,17 @@ class Replaced:
     old: Place | None = None
 
 
-@dataclass(eq=False, slots=True)
-class Watch:
-    """What was forgotten in a space since somebody began to read it; nothing so far when empty."""
-
-    words: list[str] = field(default_factory=list[str])
-
-
 class Notes:
-    """The notes of every space under one workspace.
+    """The notes of every space, to write.
 
     A turn or a flush reads first and writes later, perhaps much later. So it watches the space of
     what it read: forgetting tells everybody who watches, and what they write with their `watch` is
     refused, as it may be made of those words. Whoever comes while it lasts waits until it is over.
     """
 
-    def __init__(self, workspace: Path, written: Callable[[], object] = lambda: None) -> None:
-        """Write below `workspace`; `written` is called after each change, to have it indexed."""
-        self._workspace = workspace
+    def __init__(self, store: NoteStore, written: Callable[[], object] = lambda: None) -> None:
+        """Write to `store`; `written` is called after each change, to have it indexed."""
+        self._store = store
         self._written = written
         self._lock = threading.Lock()  # one write at a time, in whatever thread
         self._watches: dict[str, list[Watch]] = {}  # by space
@@ -87,17 +79,18 @@ class Notes:
         """Whether the view has a space, and its folder, or the one it would be made in, is open."""
         if not view.space:
             return False
-        folder = self._workspace.joinpath(*layout.space_folders(view), NOTES_FOLDER)
-        return await asyncio.to_thread(_is_open, folder)
+        folders = (*layout.space_folders(view), NOTES_FOLDER)
+        return await asyncio.to_thread(self._store.can_write, folders)
 
     @asynccontextmanager
     async def watching(self, view: MemoryView) -> AsyncGenerator[Watch]:
         """Hear of what is forgotten in a view's space; begin before anything of it is read."""
-        watch = Watch()
+        watch = Watch(view.space)
         async with self._forgetting.setdefault(view.space, asyncio.Lock()):
             watches = self._watches.setdefault(view.space, [])
             watches.append(watch)
         try:
+            await self._store.begin_watch(watch)
             yield watch
         finally:
             watches.remove(watch)
@@ -116,7 +109,10 @@ class Notes:
             for watch in self._watches.get(view.space, ()):
                 watch.words.append(words)
             await asyncio.to_thread(let_through)
+            await self._store.forgot(view.space, words)
             yield
+            # Who began to read elsewhere in between may have read the words still.
+            await self._store.forgot(view.space, words)
 
     async def remember(
         self,
@@ -172,7 +168,7 @@ class Notes:
             ToolError: the disk did not take it.
         """
         target = layout.resolve(view, path, writing=True)
-        return await self._write(lambda: self._append(target, lines, heading), watch)
+        return await self._write(lambda: self._append(target, lines, heading, watch), watch)
 
     async def supersede(
         self,
@@ -241,7 +237,7 @@ class Notes:
             gone[:] = [match.text for match in markdown.holding(before, words)]
             return markdown.without_words(before, words).encode()
 
-        await self._write(lambda: self._rewrite(target, edit))
+        await self._write(lambda: self._store.rewrite(target.folders, target.name, edit))
         return tuple(gone)
 
     async def _replace(
@@ -264,11 +260,11 @@ class Notes:
                 # First a copy, then the change: a crash in between repeats words, it loses none.
                 if changed.old.strip() and changed.old not in kept:
                     lines = _outdated(changed.old, path, now)
-                    kept[changed.old] = self._append(note, lines, _heading(now))
+                    kept[changed.old] = self._append(note, lines, _heading(now), watch)
                 made.append(changed)
                 return changed.text.encode("utf-8", "replace")
 
-            self._rewrite(target, edit)
+            self._store.rewrite(target.folders, target.name, edit, watch)
             done = made[-1]
             return Replaced(Place(path, done.line), kept.get(done.old))
 
@@ -281,34 +277,21 @@ class Notes:
             try:
                 with self._lock:
                     if watch is not None and watch.words:
-                        raise ToolError(
-                            "the person has just had something forgotten, so nothing was written "
-                            "that may come from before that"
-                        )
+                        raise ToolError(FORGOTTEN)
                     return work()
             except OSError as error:
                 if error.errno in disk.HIDDEN_ERRORS:
                     raise NotVisible from error
-                reason = os.strerror(error.errno) if error.errno else "unknown"
+                reason = disk.reason(error)
                 raise ToolError(f"the note could not be written: {reason}") from error
 
         done = await asyncio.to_thread(run)
         self._written()
         return done
 
-    def _append(self, target: Target, lines: str, heading: str) -> Place:
-        with disk.folder(self._workspace, target.folders, create=True) as parent:
-            return Place(target.path, disk.append(parent, target.name, lines, heading))
-
-    def _rewrite(self, target: Target, edit: Callable[[bytes], bytes]) -> None:
-        with disk.folder(self._workspace, target.folders, create=True) as parent:
-            disk.rewrite(parent, target.name, edit)
-
-
-def _is_open(folder: Path) -> bool:
-    """Whether something can be put into a folder, or into the nearest one there is above it."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    return os.access(there, os.W_OK | os.X_OK)
+    def _append(self, target: Target, lines: str, heading: str, watch: Watch | None) -> Place:
+        line = self._store.append(target.folders, target.name, lines, heading, watch)
+        return Place(target.path, line)
 
 
 def day_note(day: date) -> str:

@@ -31,7 +31,8 @@ from bot.i18n import text
 from bot.identity import MANY
 from bot.memory import layout
 from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes, Place, Watch, day_note, listed
+from bot.memory.note_store import Watch
+from bot.memory.notes import Notes, Place, day_note, listed
 from bot.messages import Message, Text, ToolResult
 from bot.metrics import Metrics
 from bot.sessions import store

@@ -64,7 +64,7 @@ async def index(folder: Path, **sections: Any) -> None:
     """Let the index know every file before the program starts."""
     config, _ = make_config(folder, **sections)
     memory = Memory.of(config, FakeClock())
-    await memory.open(config.workspace)
+    await memory.open()
     await memory.index.sync("test")
     await memory.close()
 

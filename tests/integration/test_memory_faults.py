@@ -18,6 +18,7 @@ from bot.config import MemoryConfig
 from bot.errors import StorageError
 from bot.identity.view import folder_name
 from bot.memory.embed import Embedder
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex, note_files
 from bot.memory.index.schema import load_vec
 from bot.memory.index.store import Store
@@ -68,7 +69,7 @@ class Folder:
     ) -> AsyncIterator[MemoryIndex]:
         index = MemoryIndex(
             MemoryConfig.model_validate({"watch": False, **config}),
-            self.workspace,
+            FolderNotes(self.workspace),
             self.files,
             embedder or HashEmbedder(),
             FakeClock(),
@@ -424,7 +425,11 @@ async def test_closing_does_not_wait_for_an_embedder_and_loses_nothing(folder):
     folder.write("memory/a.md", "peanuts are out")
     embedder = HashEmbedder(gate=asyncio.Event())
     index = MemoryIndex(
-        MemoryConfig(watch=False), folder.workspace, folder.files, embedder, FakeClock()
+        MemoryConfig(watch=False),
+        FolderNotes(folder.workspace),
+        folder.files,
+        embedder,
+        FakeClock(),
     )
     await index.start()
     waiting = asyncio.create_task(index.sync("test"))

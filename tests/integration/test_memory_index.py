@@ -15,6 +15,7 @@ from bot.memory.embed import NoEmbedder
 from bot.memory.embed.glosses import Glosses
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from tests.fakes import embeddings_api
 from tests.support import FakeClock
@@ -49,7 +50,7 @@ async def index_of(tmp_path, embedder=None, **config):
     options = {"watch": False, **config}
     memory = MemoryIndex(
         MemoryConfig.model_validate(options),
-        tmp_path / "workspace",
+        FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
         embedder or NoEmbedder(),
         FakeClock(),
@@ -185,7 +186,7 @@ async def test_without_sqlite_vec_vectors_are_compared_in_memory(tmp_path, note,
 
     memory = MemoryIndex(
         MemoryConfig(watch=False),
-        tmp_path / "workspace",
+        FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
         LocalEmbedder(),
         FakeClock(),
@@ -235,7 +236,7 @@ async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_p
 
     memory = MemoryIndex(
         MemoryConfig(watch=False, text_weight=0.0),
-        tmp_path / "workspace",
+        FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
         LocalEmbedder(),
         FakeClock(),

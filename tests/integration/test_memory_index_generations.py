@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from bot.config import MemoryConfig
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import live
 from bot.memory.ranking import Request
@@ -30,7 +31,9 @@ async def index_in(
     folder: Path, embedder: HashEmbedder, *, is_started: bool = True
 ) -> AsyncIterator[MemoryIndex]:
     config = MemoryConfig(watch=False)
-    index = MemoryIndex(config, folder / "workspace", folder / "index", embedder, FakeClock())
+    index = MemoryIndex(
+        config, FolderNotes(folder / "workspace"), folder / "index", embedder, FakeClock()
+    )
     if is_started:
         await index.start()
     try:

@@ -25,6 +25,7 @@ from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.notes import Notes
 from bot.memory.transcripts import TranscriptFeed
@@ -287,14 +288,14 @@ async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(tmp_path: Pa
     messages = conversation()
     assert len(messages) == MESSAGES
     workspace = tmp_path / "workspace"
-    life = Life(Notes(workspace), SpaceFiles(workspace))
+    life = Life(Notes(FolderNotes(workspace)), SpaceFiles(FolderNotes(workspace)))
     for message in messages:
         await life.add(message)
     await life.flush()
     await life.compact()
     config = MemoryConfig(watch=False)
     embedder = LocalEmbedder()
-    index = MemoryIndex(config, workspace, tmp_path / "index", embedder, FakeClock())
+    index = MemoryIndex(config, FolderNotes(workspace), tmp_path / "index", embedder, FakeClock())
     await index.start()
     await index.sync("test")
     try:

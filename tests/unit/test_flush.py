@@ -22,6 +22,7 @@ from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.testing import ScriptedModel, calls, says
@@ -61,7 +62,9 @@ class Memory:
 
     def __init__(self, folder: Path, **wishes: str) -> None:
         self.folder = folder
-        self.flusher = Flusher(Notes(folder), SpaceFiles(folder), FlushConfig(**wishes))
+        self.flusher = Flusher(
+            Notes(FolderNotes(folder)), SpaceFiles(FolderNotes(folder)), FlushConfig(**wishes)
+        )
 
     async def flush(self, model: Any, *messages: Message, view: MemoryView = VIEW, **changes: Any):
         context = ToolContext(view, "s1", NOW, window=120_000)

@@ -14,7 +14,9 @@ import pytest
 from bot.errors import ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
-from bot.memory.notes import Notes, Watch
+from bot.memory.folder_notes import FolderNotes
+from bot.memory.note_store import Watch
+from bot.memory.notes import Notes
 from tests.support import until
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
@@ -50,7 +52,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 async def test_what_was_read_before_is_not_written_after(workspace: Path, write: Write):
-    notes = Notes(workspace)
+    notes = Notes(FolderNotes(workspace))
     before = files(workspace)
     async with notes.watching(MAIN) as watch:
         async with notes.forgetting(MAIN, "coffee"):
@@ -67,7 +69,7 @@ async def test_what_was_read_before_is_not_written_after(workspace: Path, write:
 
 
 async def test_other_spaces_and_what_a_person_writes_by_command_go_on(workspace: Path):
-    notes = Notes(workspace)
+    notes = Notes(FolderNotes(workspace))
     async with notes.watching(ADA) as watch, notes.forgetting(MAIN, "coffee"):
         await notes.remember(ADA, "Ada likes coffee.", NOW, watch=watch)
         await notes.remember(MAIN, "By hand.", NOW)
@@ -75,7 +77,7 @@ async def test_other_spaces_and_what_a_person_writes_by_command_go_on(workspace:
 
 
 async def test_who_comes_while_it_lasts_waits_and_hears_nothing_of_it(workspace: Path):
-    notes = Notes(workspace)
+    notes = Notes(FolderNotes(workspace))
     heard: list[list[str]] = []
 
     async def come() -> None:
@@ -95,7 +97,7 @@ async def test_who_comes_while_it_lasts_waits_and_hears_nothing_of_it(workspace:
 async def test_a_write_that_was_let_through_is_on_disk_when_words_are_removed(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    notes = Notes(workspace)
+    notes = Notes(FolderNotes(workspace))
     writing, gate = threading.Event(), threading.Event()
     append = disk.append
 

@@ -13,6 +13,7 @@ from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import files as memory_files
 from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import (
     Target,
     curated_files,
@@ -104,7 +105,7 @@ def with_canaries(root: Path) -> Path:
 
 @pytest.fixture
 def files(workspace: Path) -> SpaceFiles:
-    return SpaceFiles(workspace)
+    return SpaceFiles(FolderNotes(workspace))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ PARTS = st.sampled_from(
 
 @pytest.fixture(scope="module")
 def canaries(tmp_path_factory: pytest.TempPathFactory) -> SpaceFiles:
-    return SpaceFiles(with_canaries(tmp_path_factory.mktemp("canaries")))
+    return SpaceFiles(FolderNotes(with_canaries(tmp_path_factory.mktemp("canaries"))))
 
 
 @given(path=st.lists(PARTS, max_size=7).map("/".join), view=st.sampled_from(VIEWS))
@@ -361,7 +362,7 @@ async def test_every_file_is_known_however_many_there_are(tmp_path):
     folder.mkdir()
     for number in range(2_001):
         (folder / f"{number:04}.md").touch()
-    assert len(await SpaceFiles(tmp_path).names(MAIN)) == 2_001
+    assert len(await SpaceFiles(FolderNotes(tmp_path)).names(MAIN)) == 2_001
 
 
 DEEP = "memory/" + "f/" * 6 + "a.md"  # seven folders and a file

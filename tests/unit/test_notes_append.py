@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import resolve, space_folders
 from bot.memory.markdown import bullet
 from bot.memory.notes import Notes, Place, listed
@@ -37,7 +38,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def notes(workspace: Path) -> Notes:
-    return Notes(workspace)
+    return Notes(FolderNotes(workspace))
 
 
 @pytest.mark.parametrize(
@@ -296,14 +297,14 @@ async def test_a_link_in_the_place_of_a_space_is_refused(notes: Notes, workspace
 async def test_the_workspace_itself_may_be_behind_a_link(tmp_path: Path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
-    await Notes(tmp_path / "link").remember(MAIN, "x", NOW)
+    await Notes(FolderNotes(tmp_path / "link")).remember(MAIN, "x", NOW)
     assert (tmp_path / "disk/memory/2026-07-01.md").is_file()
 
 
 async def test_a_workspace_that_cannot_be_is_an_error_with_its_reason(tmp_path: Path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ToolError):
-        await Notes(tmp_path / "file/workspace").remember(MAIN, "x", NOW)
+        await Notes(FolderNotes(tmp_path / "file/workspace")).remember(MAIN, "x", NOW)
 
 
 @given(st.text())
@@ -339,7 +340,7 @@ def test_a_bullet_is_one_bullet_whatever_is_in_it(text: str):
 
 async def test_each_change_is_told_once_and_a_failed_one_is_not(workspace: Path):
     told: list[None] = []
-    notes = Notes(workspace, lambda: told.append(None))
+    notes = Notes(FolderNotes(workspace), lambda: told.append(None))
     await notes.remember(MAIN, "x", NOW)
     await notes.add(MAIN, "MEMORY.md", "y", NOW.date())
     assert len(told) == 2

@@ -17,6 +17,7 @@ import pytest
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes, Place, Replaced
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -34,7 +35,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def notes(workspace: Path) -> Notes:
-    return Notes(workspace)
+    return Notes(FolderNotes(workspace))
 
 
 async def move(
@@ -143,7 +144,7 @@ async def test_an_editor_that_saves_at_any_moment_loses_nothing(
     save: Callable[[Path, str], None],
     moment: tuple[str, int],
 ):
-    notes, (call, nth) = Notes(workspace), moment
+    notes, (call, nth) = Notes(FolderNotes(workspace)), moment
     file, calls, real = workspace / "MEMORY.md", [0], getattr(os, call)
     await notes.remember(MAIN, "warm up", NOW)  # so that calls are those of the rewrite
 

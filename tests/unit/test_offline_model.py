@@ -23,6 +23,7 @@ from bot.agent.transcript import new_entry
 from bot.errors import ModelRejected
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.tool_results import Quote, Quoted, Refused, Stored, ToolValue
@@ -97,7 +98,7 @@ async def run(request: Request) -> Reply:
 def talk(tmp_path: Path, *past: str, context: ToolContext = CONTEXT, language: str = "en"):
     transcripts = FakeTranscripts(*past)
     tools = [
-        MemoryWrite(Notes(tmp_path), SpaceFiles(tmp_path)),
+        MemoryWrite(Notes(FolderNotes(tmp_path)), SpaceFiles(FolderNotes(tmp_path))),
         TranscriptSearch(transcripts),
     ]
     talking = Conversation(Toolbox(tools), context, language)

@@ -22,6 +22,7 @@ from bot.context.recap import recap
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import folders
 from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import BOOTSTRAP
 from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
 from bot.sessions.entries import Entry
@@ -54,7 +55,9 @@ FACTS = (
 async def test_the_model_is_shown_what_was_said_and_what_was_concluded(tmp_path: Path):
     (tmp_path / "MEMORY.md").write_text(FACTS)
     view = MemoryView(MAIN_SPACE, ("k",), private=True)
-    found = {file.name: file for file in await SpaceFiles(tmp_path).bootstrap(view)}["MEMORY.md"]
+    found = {file.name: file for file in await SpaceFiles(FolderNotes(tmp_path)).bootstrap(view)}[
+        "MEMORY.md"
+    ]
     assert found.text == (
         "# Facts\n\n- Likes tea (said 2026-01-02)\n- Seems shy (concluded 2026-03-01)\n- By hand\n"
         "- Walks a lot (concluded 2026-01-01)\n  every day\n- Undated (concluded)\n"
@@ -169,7 +172,9 @@ def test_a_workspace_that_cannot_be_made_is_no_reason_to_stop(tmp_path: Path):
 
 async def test_the_templates_tell_people_much_and_the_model_little(tmp_path: Path):
     folders.prepare(tmp_path)
-    loaded = await SpaceFiles(tmp_path).bootstrap(MemoryView(MAIN_SPACE, (), private=True))
+    loaded = await SpaceFiles(FolderNotes(tmp_path)).bootstrap(
+        MemoryView(MAIN_SPACE, (), private=True)
+    )
     assert [file.name for file in loaded if not is_blank(file.text)] == ["AGENTS.md", "SOUL.md"]
     for name in ("USER.md", "MEMORY.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"):
         text = (tmp_path / name).read_text()

@@ -23,6 +23,7 @@ from bot.errors import NotVisible, ToolError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes, Place
 from bot.memory.search import Findings
 from bot.memory.search import Hit as Passage
@@ -57,12 +58,12 @@ class FakeTranscripts:
 
 
 def searching(workspace: Path, *hits: Hit, searcher: WordSearcher | None = None) -> MemorySearch:
-    files = SpaceFiles(workspace)
+    files = SpaceFiles(FolderNotes(workspace))
     return MemorySearch(searcher or WordSearcher(workspace), files, FakeTranscripts(*hits))
 
 
 def writer(workspace: Path) -> MemoryWrite:
-    return MemoryWrite(Notes(workspace), SpaceFiles(workspace))
+    return MemoryWrite(Notes(FolderNotes(workspace)), SpaceFiles(FolderNotes(workspace)))
 
 
 def hit(text: str, **fields: Any) -> Hit:
@@ -277,7 +278,7 @@ async def test_what_an_index_should_not_have_answered_is_not_shown(tmp_path: Pat
 async def test_a_part_of_a_file_says_when_there_is_more(tmp_path: Path):
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory/a.md").write_text("".join(f"line {n}\n" for n in range(1, 131)))
-    tool = MemoryGet(SpaceFiles(tmp_path))
+    tool = MemoryGet(SpaceFiles(FolderNotes(tmp_path)))
     answer = await tool.run({"path": "memory/a.md"}, CONTEXT)
     (quote,) = answer.quotes
     assert quote.where[0] == "memory/a.md:1-120"
@@ -303,7 +304,7 @@ async def test_a_part_of_a_file_says_when_there_is_more(tmp_path: Path):
 )
 async def test_wrong_arguments_read_nothing(tmp_path: Path, arguments: dict[str, Any]):
     with pytest.raises(ToolError):
-        await MemoryGet(SpaceFiles(tmp_path)).run(arguments, CONTEXT)
+        await MemoryGet(SpaceFiles(FolderNotes(tmp_path))).run(arguments, CONTEXT)
 
 
 # --- whose words, and echoes ---------------------------------------------------------------------
@@ -342,7 +343,7 @@ async def test_what_comes_from_elsewhere_never_becomes_a_lasting_fact(tmp_path: 
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory/a.md").write_text("- the code is 4711 <!-- untrusted -->\n")
     for reader, question in (
-        (MemoryGet(SpaceFiles(tmp_path)), {"path": "memory/a.md"}),
+        (MemoryGet(SpaceFiles(FolderNotes(tmp_path))), {"path": "memory/a.md"}),
         (searching(tmp_path), {"query": "code"}),
     ):
         recalled = said_by("hm")
@@ -453,7 +454,9 @@ async def test_in_a_room_nobody_is_told_of_their_accounts():
 async def test_a_search_of_memory_tells_it_too(tmp_path: Path):
     searcher = WordSearcher(tmp_path)
     asked = asking("what did I tell you in Discord?")
-    tool = MemorySearch(searcher, SpaceFiles(tmp_path), FakeTranscripts(), Elsewhere(PLACES))
+    tool = MemorySearch(
+        searcher, SpaceFiles(FolderNotes(tmp_path)), FakeTranscripts(), Elsewhere(PLACES)
+    )
     answer = await tool.run({"query": "milk"}, asked)
     assert NOTE in str(answer)
 

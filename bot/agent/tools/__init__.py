@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
 from bot.identity.view import MemoryView
-from bot.memory.notes import Place, Watch
+from bot.memory.note_store import Watch
+from bot.memory.notes import Place
 from bot.messages import Message
 from bot.sessions.reminders import ReplyTarget
 from bot.tool_results import Quoted, ToolValue

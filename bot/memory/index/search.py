@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar, cast
 
 import apsw
@@ -29,6 +28,7 @@ from bot.memory.index import note_files
 from bot.memory.index.queries import Reader
 from bot.memory.index.schema import Extension, tokenizer
 from bot.memory.index.writer import Rows
+from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Findings, Hit, Mode
 from bot.memory.vectors import Vectors
@@ -55,7 +55,7 @@ class Searches:
     def __init__(
         self,
         config: MemoryConfig,
-        workspace: Path,
+        notes: NoteStore,
         embedder: Embedder,
         clock: Clock,
         rows: Rows,
@@ -64,7 +64,7 @@ class Searches:
     ) -> None:
         self.query_failure = ""  # why the last query got no vector
         self._config = config
-        self._workspace = workspace
+        self._notes = notes
         self._embedder = embedder
         self._clock = clock
         self._rows = rows
@@ -187,7 +187,7 @@ class Searches:
         with closing(apsw.Connection(":memory:")) as connection:
             tokenize = tokenizer(connection)
             query = words.parse(request.query, tokenize)
-            items, late = _read(self._workspace, request)
+            items, late = _read(self._notes, request)
             found = Candidates(query, items, late=late)
             hits = ranking.answer(found, request, self._config, tokenize)
         return _findings(hits, "keyword", found, degraded)
@@ -219,14 +219,14 @@ def _findings(
     return Findings(hits, mode, (*degraded, *late))
 
 
-def _read(workspace: Path, request: Request) -> tuple[list[Candidate], bool]:
+def _read(notes: NoteStore, request: Request) -> tuple[list[Candidate], bool]:
     """The passages of the notes in some partitions, and whether there was no time for more."""
     now = time.monotonic()
     until = now + (request.deadline - now) * READING_SHARE
     found: list[Candidate] = []
     left = MAX_BYTES
     try:
-        for seen in note_files.files(workspace):
+        for seen in note_files.files(notes):
             note = note_files.note(seen)
             if note is None or note.located.partition not in request.partitions:
                 continue
@@ -234,7 +234,7 @@ def _read(workspace: Path, request: Request) -> tuple[list[Candidate], bool]:
                 return found, True
             left -= seen.size
             try:
-                text = note_files.read(workspace, note).text
+                text = note_files.read(notes, note).text
             except (OSError, note_files.Changed):
                 continue
             located = note.located

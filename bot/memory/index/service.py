@@ -17,11 +17,11 @@ from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import EmbeddingCache, digest
-from bot.memory.index.note_files import watch
 from bot.memory.index.schema import EXTENSION_ERRORS, Extension, load_vec, run
 from bot.memory.index.search import Searches
 from bot.memory.index.store import SourceRow, Store
 from bot.memory.index.writer import Writer
+from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
 
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one sync
@@ -39,7 +39,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
     def __init__(
         self,
         config: MemoryConfig,
-        workspace: Path,
+        notes: NoteStore,
         folder: Path,
         embedder: Embedder,
         clock: Clock,
@@ -47,12 +47,12 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         extension: Extension = load_vec,
     ) -> None:
         self._config = config
-        self._workspace = workspace
+        self._notes = notes
         self._embedder = embedder
         self._extension = extension
-        self._writer = Writer(workspace, folder, embedder, clock, extension)
+        self._writer = Writer(notes, folder, embedder, clock, extension)
         self._searches = Searches(
-            config, workspace, embedder, clock, self._writer.rows, extension=extension
+            config, notes, embedder, clock, self._writer.rows, extension=extension
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -69,7 +69,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._spawn(self._every(self._config.sync_minutes * 60))
         if self._config.watch:
             self._spawn(self._debounced())
-            self._spawn(watch(self._workspace, self._edited.set, self._watch_state, self._stop))
+            self._spawn(self._notes.watch(self._edited.set, self._watch_state, self._stop))
         else:
             self._watching = "off"
 

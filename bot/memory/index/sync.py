@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar
 
 import structlog
@@ -22,6 +21,7 @@ from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.store import Packed, SourceRow, Store
+from bot.memory.note_store import NoteStore
 
 T = TypeVar("T")
 
@@ -53,13 +53,13 @@ class Builder:
 
     def __init__(
         self,
-        workspace: Path,
+        notes: NoteStore,
         embedder: Embedder,
         cache: EmbeddingCache,
         clock: Clock,
         thread: ThreadPoolExecutor,
     ) -> None:
-        self._workspace = workspace
+        self._notes = notes
         self._embedder = embedder
         self._cache = cache
         self._clock = clock
@@ -104,7 +104,7 @@ class Builder:
         """The notes that are new or look different, and the sources whose note is gone."""
         known = {name: each for (_, name), each in store.sources("memory").items()}
         changed: list[note_files.Note] = []
-        for seen in note_files.files(self._workspace, refused):
+        for seen in note_files.files(self._notes, refused):
             row = known.pop(seen.path, None)
             if row is not None and row.look == seen.look:
                 continue
@@ -117,7 +117,7 @@ class Builder:
     def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
         for note in notes:
             try:
-                content = note_files.read(self._workspace, note)
+                content = note_files.read(self._notes, note)
             except note_files.Changed:
                 outcome.again = True
                 continue

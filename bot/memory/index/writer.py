@@ -22,6 +22,7 @@ from bot.memory.index.cache import EmbeddingCache
 from bot.memory.index.schema import Extension, Generation, IndexFile
 from bot.memory.index.store import DimsChanged, SourceRow, Store
 from bot.memory.index.sync import Builder, Outcome
+from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Writer:
 
     def __init__(
         self,
-        workspace: Path,
+        notes: NoteStore,
         folder: Path,
         embedder: Embedder,
         clock: Clock,
@@ -59,8 +60,8 @@ class Writer:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
         self._cache = EmbeddingCache(folder / CACHE)
-        self.rows = Rows(workspace, folder, embedder, extension)
-        self._builder = Builder(workspace, embedder, self._cache, clock, self._thread)
+        self.rows = Rows(notes, folder, embedder, extension)
+        self._builder = Builder(notes, embedder, self._cache, clock, self._thread)
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None  # a sync that has not begun yet
         self._syncs: set[asyncio.Task[None]] = set()
@@ -231,12 +232,12 @@ class Rows:  # one file and its generations, as they come and go: they share wha
     """
 
     def __init__(
-        self, workspace: Path, folder: Path, embedder: Embedder, extension: Extension
+        self, notes: NoteStore, folder: Path, embedder: Embedder, extension: Extension
     ) -> None:
         self.path = folder / schema.NAME
         self.broken = False
         self.generation = ""  # another one after each rebuild, by whatever program
-        self._workspace = workspace
+        self._notes = notes
         self._embedder = embedder
         self._extension = extension
         self._file: IndexFile | None = None
@@ -358,8 +359,8 @@ class Rows:  # one file and its generations, as they come and go: they share wha
         elif known is None and self.broken:
             schema.remove(self.path)
         if self._file is None:
-            for folder in (self.path.parent, self._workspace):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._notes.make()
             self._file = IndexFile(self.path, self._extension)
             self._opened += 1
             self._at_work = 0
