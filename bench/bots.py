@@ -59,6 +59,10 @@ class Running:
         times = self._process.cpu_times()
         return times.user + times.system
 
+    def kill(self) -> None:
+        """End it as hard as can be."""
+        self._process.kill()
+
     def resident(self) -> float:
         """Megabytes (10^6 bytes) of memory."""
         return self._process.memory_info().rss / 1e6
@@ -86,10 +90,10 @@ async def running(
 
 
 @asynccontextmanager
-async def server(module: str) -> AsyncGenerator[tuple[str, Running]]:
+async def server(module: str, *arguments: str) -> AsyncGenerator[tuple[str, Running]]:
     """Start a fake server; the line it says where it is with, and its costs."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module),
+        *(sys.executable, "-m", module, *arguments),
         cwd=ROOT,
         env=_environment({}),
         stdin=asyncio.subprocess.DEVNULL,

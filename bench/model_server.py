@@ -2,7 +2,8 @@
 
 It ends each reply with the mark of the message it answers, so that every reply can be told from
 every other; aimock, which is fast enough too (1,450 requests a second beside 1,900), has no way to
-do that. Run it with `python -m bench.model_server`; it prints its address.
+do that. Run it with `python -m bench.model_server`; it prints its address. With an argument it
+thinks for so many seconds first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 import contextlib
 import json
 import re
+import sys
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -71,11 +74,13 @@ MODEL = {
 }
 
 
-async def answer(request: web.BaseRequest) -> web.StreamResponse:
+async def answer(request: web.BaseRequest, thinks: float = 0.0) -> web.StreamResponse:
     """Answer a message, with the mark of the newest one in it; or describe the model."""
     if request.method == "GET":
         return web.json_response(MODEL)
     marks = _MARK.findall(await request.read())
+    if thinks:
+        await asyncio.sleep(thinks)
     response = web.StreamResponse(headers=HEADERS)
     response.enable_chunked_encoding()
     await response.prepare(request)
@@ -88,9 +93,10 @@ async def answer(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-async def serve() -> None:
+async def serve(thinks: float) -> None:
     """Serve on a free port of this machine until the process is ended."""
-    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    handle = partial(answer, thinks=thinks)
+    runner = web.ServerRunner(web.Server(handle, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
     host, port = runner.addresses[0][:2]
@@ -100,4 +106,4 @@ async def serve() -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(serve())
+        uvloop.run(serve(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0))

@@ -111,7 +111,7 @@ def markdown(results: Mapping[str, Measured], engine: str) -> str:
         for title, measured in results.items()
         if title != engine
     ]
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def goals_markdown(checked: Sequence[Goal]) -> str:
@@ -125,7 +125,7 @@ def goals_markdown(checked: Sequence[Goal]) -> str:
         )
         for goal in checked
     ]
-    return _table(("goal", "measured", "promised", "met"), rows)
+    return table(("goal", "measured", "promised", "met"), rows)
 
 
 def busy_note(results: Mapping[str, Measured]) -> str:
@@ -138,6 +138,7 @@ def busy_note(results: Mapping[str, Measured]) -> str:
     return note
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown: words in the first column, figures in the others."""
     lines = [header, ("---", *("---:" for _ in header[1:])), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

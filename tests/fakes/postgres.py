@@ -58,6 +58,11 @@ class PostgresServer:
         """The URL of a database."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
+    @property
+    def pid(self) -> int:
+        """The process whose children serve the connections; 0 while it does not run."""
+        return self._process.pid if self._process is not None else 0
+
     def start(self) -> None:
         """Start it, also after `kill`; returns when it takes connections."""
         options = [part for option in self._options for part in ("-c", option)]

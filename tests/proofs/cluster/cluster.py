@@ -21,8 +21,8 @@ from tests.fakes import postgres
 from tests.fakes.nextcloud import free_port
 from tests.fakes.postgres import PostgresServer
 from tests.fakes.tcp_proxy import TcpProxy
+from tests.fakes.telegram_nodes import NodesTelegram
 from tests.proofs.cluster.model import Model, a_model
-from tests.proofs.cluster.telegram import WatchedTelegram
 from tests.proofs.cluster.zygote import LOG
 
 NODE_TIMEOUT = 2.0  # seconds of silence after which a node is taken for dead
@@ -89,7 +89,7 @@ class Cluster:
     def __init__(
         self, folder: Path, nodes: int = 3, *, seed: int = 1, options: Sequence[str] = ()
     ) -> None:
-        self.telegram = WatchedTelegram()
+        self.telegram = NodesTelegram()
         self.model: Model
         self.database_url = ""
         self.server = PostgresServer(options=tuple(options))
@@ -171,7 +171,9 @@ class Cluster:
             "CONFIDANT_STORAGE__DIR": str(node.folder / "data"),
             "CONFIDANT_STORAGE__URL": node.database.url(self.database_url),
             "CONFIDANT_DASHBOARD__PORT": str(node.port),
-            "CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": node.telegram.url(self.telegram.url),
+            "CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": node.telegram.url(
+                self.telegram.url_of(node.number)
+            ),
             "CONFIDANT_MODELS__ANTHROPIC__BASE_URL": node.model.url(self.model.url),
             **more,
         }
@@ -216,8 +218,8 @@ class Cluster:
 
     def owner(self) -> Node | None:
         """The node that polled Telegram last."""
-        port = self.telegram.owner()
-        return next((node for node in self.nodes if node.telegram.port == port), None)
+        number = self.telegram.owner
+        return next((node for node in self.nodes if node.number == number), None)
 
     def asking(self, port: int) -> Node:
         """The node whose proxy to the model is at a port."""

@@ -144,13 +144,13 @@ class Rounds:
         telegram = self.cluster.telegram
 
         def taken() -> bool:
-            return any(call.port != node.telegram.port for call in telegram.polls(since))
+            return any(call.node != node.number for call in telegram.polls(since))
 
         try:
             await telegram.wait_for(taken, TAKEOVER)
         except TimeoutError:
             raise AssertionError(f"nobody took over within {TAKEOVER:g} s") from None
-        first = next(call for call in telegram.polls(since) if call.port != node.telegram.port)
+        first = next(call for call in telegram.polls(since) if call.node != node.number)
         self.takeovers.append(first.at - since)
 
     def _owner(self) -> Node:
