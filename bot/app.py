@@ -147,7 +147,7 @@ class App:
         self._stack.push_async_callback(limits.save)
         self.channels = dict(self._make_channels())
         connections = Connections(self.metrics, backend.coordination, self.channels)
-        memory = Memory.of(config, clock, self._parts.searcher)
+        memory = Memory.of(config, clock, self._parts.searcher, backend.shared)
         self._stack.push_async_callback(memory.close)
         await memory.open()
         resolver = self.resolver = await self._read_resolver(database)

@@ -13,6 +13,7 @@ from bot.clock import Clock
 from bot.config import Config
 from bot.coordination import Alone, Coordination
 from bot.errors import ConfigError
+from bot.memory.memory import Shared
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Appended
@@ -37,6 +38,7 @@ class Backend:
         mirrored: takes the lines that transactions added to transcripts.
         clock: the time that counts, in ms since the epoch; the same one for all nodes.
         housework: what it needs done while the program runs.
+        shared: where notes are rows, what memory stands on; None where they are files.
     """
 
     database: Database
@@ -44,6 +46,7 @@ class Backend:
     mirrored: Callable[[Iterable[Appended]], object]
     clock: Clock
     housework: Sequence[Work]
+    shared: Shared | None = None
 
 
 async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
@@ -95,4 +98,5 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         lambda _lines: None,
         node.clock,
         (lambda: housekeeping.prune_regularly(node.database, node.clock), node.run),
+        Shared(node.database, node),
     )

@@ -21,6 +21,7 @@ from bot.errors import ModelError
 from bot.gateway import media
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
+from bot.memory import forgettings
 from bot.messages import Message
 from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
@@ -204,9 +205,12 @@ def _forget_again(
     unit: UnitOfWork, session: Session, context: ToolContext, ids: Sequence[str]
 ) -> None:
     """Hide what was forgotten while a turn ran in what the turn says too."""
-    for words in context.watch.words:
-        forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)
-        artifacts.drop(unit.tx, (session.key,), words)
+    for words in forgettings.heard(unit.tx, context.watch):
+        if words:
+            forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)
+            artifacts.drop(unit.tx, (session.key,), words)
+        else:  # another node forgot something so long ago that nobody knows what it was
+            forgetting.forget_all(unit.tx, ids, unit.now)
         unit.stale.add(session.id)
 
 

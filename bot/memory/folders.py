@@ -35,6 +35,12 @@ def source() -> Traversable:
     return Path(__file__).parents[2] / "config" / "workspace"
 
 
+def templates() -> dict[str, str]:
+    """What a new workspace begins with: texts by name, in the order of the names."""
+    found = sorted(source().iterdir(), key=lambda file: file.name)
+    return {file.name: file.read_text("utf-8") for file in found if file.name in BOOTSTRAP}
+
+
 def prepare(workspace: Path) -> int:
     """Copy the templates into a workspace that has none of these files yet; how many were copied.
 
@@ -48,13 +54,10 @@ def prepare(workspace: Path) -> int:
         if any((workspace / name).exists() for name in BOOTSTRAP):
             return 0
         copied = 0
-        for template in sorted(source().iterdir(), key=lambda file: file.name):
-            if template.name not in BOOTSTRAP:
-                continue
+        for name, text in templates().items():
             # "x": should another process be quicker, its file stays.
-            path = workspace / template.name
-            with open(path, "x", encoding="utf-8", opener=files.opener) as file:
-                file.write(template.read_text("utf-8"))
+            with open(workspace / name, "x", encoding="utf-8", opener=files.opener) as file:
+                file.write(text)
             copied += 1
     except OSError as error:
         log.warning("workspace.not_prepared", error=type(error).__name__)

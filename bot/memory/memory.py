@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
 from bot.clock import Clock
 from bot.config import Config
+from bot.coordination import Coordination
 from bot.errors import StorageError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
@@ -18,9 +20,12 @@ from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
+from bot.memory.layout import SUFFIX
 from bot.memory.note_store import NoteStore
 from bot.memory.notes import Notes
+from bot.memory.row_notes import RowNotes
 from bot.memory.search import Findings, Searcher
+from bot.storage import SharedDatabase
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 MAX_SPOTS = 200  # places of one answer
@@ -76,6 +81,14 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """What memory stands on where many nodes have one."""
+
+    database: SharedDatabase
+    coordination: Coordination
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """The notes and their index; `searcher` is the index, but in some tests."""
 
@@ -87,11 +100,23 @@ class Memory:
     embedder: Embedder
 
     @classmethod
-    def of(cls, config: Config, clock: Clock, searcher: Searcher | None = None) -> Memory:
-        """The memory of a configuration; nothing is opened yet."""
+    def of(
+        cls,
+        config: Config,
+        clock: Clock,
+        searcher: Searcher | None = None,
+        shared: Shared | None = None,
+    ) -> Memory:
+        """The memory of a configuration; nothing is opened yet.
+
+        Notes are files below the workspace, or rows of the database that nodes share.
+        """
         embedder = embed.make(config.memory.embedder)
         folder = config.storage.folder / INDEX_FOLDER
-        store = FolderNotes(config.workspace)
+        store: NoteStore = FolderNotes(config.workspace)
+        if shared is not None:
+            _warn_of(config.workspace)
+            store = RowNotes(shared.database, shared.coordination, clock)
         index = MemoryIndex(config.memory, store, folder, embedder, clock)
         notes = Notes(store, index.noticed)
         return cls(store, SpaceFiles(store), notes, index, searcher or index, embedder)
@@ -168,6 +193,17 @@ class Memory:
         for listed in await self.files.names(view):
             if matches := await self.files.holding(view, listed.path, words, MAX_SPOTS):
                 yield listed.path, matches
+
+
+def _warn_of(workspace: Path) -> None:
+    """Say that the notes of a folder are not read, if it has some."""
+    if next(workspace.rglob(f"*{SUFFIX}"), None) is not None:
+        log.warning(
+            "workspace.not_read",
+            folder=str(workspace),
+            why="[storage] url is set: notes are rows of the database",
+            do="`confidant move` copies what the folder holds there",
+        )
 
 
 def _below(view: MemoryView, path: str) -> str:

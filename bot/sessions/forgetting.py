@@ -234,6 +234,20 @@ def forget_in(
     return held
 
 
+def forget_all(tx: Transaction, ids: Sequence[str], now: int) -> None:
+    """Let no search find these entries and no request show them; the transcripts stay."""
+    rows = tx.execute(
+        "SELECT seq, session_id, line FROM entries "
+        f"WHERE id IN ({','.join('?' * len(ids))}) AND kind IN ('message', 'compaction')",
+        tuple(ids),
+    )
+    held = [
+        Mention(seq, session_id, tuple(range(len(entries.parse(line).content))), says=True)
+        for seq, session_id, line in rows
+    ]
+    _hide(tx, held, now)
+
+
 def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     for mention in mentions:
         journal_records.hide(tx, mention.seq, mention.blocks, now, says=mention.says)

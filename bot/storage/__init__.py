@@ -95,6 +95,29 @@ class Database(Protocol):
         ...
 
 
+class SharedDatabase(Database, Protocol):
+    """A database that many nodes share; threads may use it too."""
+
+    def write_now(self, work: Callable[[Transaction], T]) -> T:
+        """`write` for a thread, which waits; never call it on an event loop.
+
+        Raises:
+            StorageError: see `write`.
+        """
+        ...
+
+    def read_now(self, work: Callable[[Transaction], T]) -> T:
+        """`read` for a thread, which waits; never call it on an event loop."""
+        ...
+
+    def beside(self) -> SharedDatabase:
+        """Another writer on the same tables, for work that must not hold up this one's.
+
+        It connects when it is first used, and tells other nodes nothing. The caller closes it.
+        """
+        ...
+
+
 def upsert(tx: Transaction, table: str, key: Sequence[str], row: Mapping[str, Value]) -> None:
     """Store a row; one that has the same `key` (names of columns) gets its other values."""
     changes = ", ".join(f"{name} = excluded.{name}" for name in row if name not in key)

@@ -27,7 +27,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from bot import errors, fencing
 from bot.backoff import Backoff
 from bot.fencing import Fence
-from bot.storage import Row, Transaction, Value, fulltext, schema
+from bot.storage import Row, Transaction, Value, fulltext, memory_tables, schema
 from bot.storage.writing import Outcome, Work, Writer, attempt
 
 T = TypeVar("T")
@@ -220,6 +220,24 @@ class PostgresDatabase:
         fence = fencing.current()
         return await self._writer.write(work if fence is None else partial(_fenced, fence, work))
 
+    def write_now(self, work: Callable[[Transaction], T]) -> T:
+        """`write` for a thread, which waits; never call it on an event loop."""
+        fence = fencing.current()
+        return self._writer.write_now(work if fence is None else partial(_fenced, fence, work))
+
+    def read_now(self, work: Callable[[Transaction], T]) -> T:
+        """`read` for a thread, which waits; never call it on an event loop."""
+        if self._closing:
+            raise errors.StorageClosed
+        return self._read(work)
+
+    def beside(self) -> PostgresDatabase:
+        """Another writer on the same tables, for work that must not hold up this one's.
+
+        It connects when it is first used, and tells other nodes nothing. The caller closes it.
+        """
+        return PostgresDatabase(self._url, name=str(self._options["application_name"]))
+
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on a snapshot of what is committed."""
         if self._closing:
@@ -389,6 +407,8 @@ def _migrate(tx: Transaction) -> None:
         tx.execute("INSERT INTO schema_versions VALUES (?, now()::text)", (version,))
     for statement in _FULLTEXT:
         tx.execute(statement)
+    for statement in memory_tables.STATEMENTS:
+        tx.execute(_spelled(statement))
 
 
 def _spelled(statement: str) -> str:

@@ -7,6 +7,7 @@ with it. Both engines write this way; `commit` is theirs.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,7 +26,12 @@ MAX_BATCH = 512  # pieces of work in one commit
 
 log = structlog.get_logger(__name__)
 
-_Job = tuple[Work, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+# Who waits is a task of a loop, or a thread.
+_Job = tuple[
+    Work,
+    "asyncio.Future[Any] | concurrent.futures.Future[Any]",
+    asyncio.AbstractEventLoop | None,
+]
 
 
 class Savepoints(Transaction, Protocol):
@@ -67,6 +73,20 @@ class Writer:
             self._wake.notify()
         return await future
 
+    def write_now(self, work: Callable[[Transaction], T]) -> T:
+        """`write` for a thread, which waits; never call it on an event loop.
+
+        Raises:
+            StorageClosed: nothing is taken any more.
+        """
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        with self._wake:
+            if self._closing:
+                raise errors.StorageClosed
+            self._jobs.append((work, future, None))
+            self._wake.notify()
+        return future.result()
+
     def stop(self) -> None:
         """Take nothing any more; what is queued is still committed."""
         with self._wake:
@@ -93,10 +113,15 @@ class Writer:
                 # Whatever happens here, nobody may wait for an answer that never comes.
                 log.exception("storage.writer_failed")
                 outcomes = [(None, errors.StorageError())] * len(batch)
-            try:
-                batch[0][2].call_soon_threadsafe(_settle, batch, outcomes)
-            except RuntimeError:  # the loop is gone; what was committed stays committed
-                log.warning("storage.caller_gone", works=len(batch))
+            done = list(zip(batch, outcomes, strict=True))
+            _settle([each for each in done if each[0][2] is None])
+            waiting = [each for each in done if each[0][2] is not None]
+            loop = next((job[2] for job, _ in waiting), None)
+            if loop is not None:
+                try:
+                    loop.call_soon_threadsafe(_settle, waiting)
+                except RuntimeError:  # the loop is gone; what was committed stays committed
+                    log.warning("storage.caller_gone", works=len(waiting))
 
 
 def attempt(tx: Savepoints, work: Work) -> Outcome:
@@ -116,8 +141,8 @@ def attempt(tx: Savepoints, work: Work) -> Outcome:
     return result, None
 
 
-def _settle(batch: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:
-    for (_, future, _), (result, error) in zip(batch, outcomes, strict=True):
+def _settle(done: Sequence[tuple[_Job, Outcome]]) -> None:
+    for (_, future, _), (result, error) in done:
         if future.done():  # its caller was cancelled; the work itself is committed
             continue
         if error is not None:
