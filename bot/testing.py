@@ -41,8 +41,9 @@ from bot.storage import fulltext
 class RecordingEngine:
     """An engine that keeps what a channel gives it; `failures` makes `receive` fail so often.
 
-    `drops` counts what the channel left out, by reason; `notes` is what it keeps; `owned` has an
-    event for each account that listens, `shown` what was broadcast.
+    `drops` counts what the channel left out, by reason; `notes` is what it keeps; `shown` is what
+    was broadcast. `owned` has an event for each account this node has: `take_away` sets them all,
+    and until `free` is set again another node has them.
     """
 
     received: list[Inbound] = field(default_factory=list)
@@ -54,8 +55,19 @@ class RecordingEngine:
     failures: int = 0
     attempts: int = 0
     owned: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
+    free: asyncio.Event = field(default_factory=asyncio.Event)
     shown: list[tuple[str, str]] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def __post_init__(self) -> None:
+        """As on one machine: nobody else wants an account."""
+        self.free.set()
+
+    def take_away(self) -> None:
+        """Another node has every account now."""
+        self.free.clear()
+        for lost in self.owned.values():
+            lost.set()
 
     async def receive(self, inbound: Inbound) -> None:
         """Keep it, or fail like a full disk."""
@@ -119,7 +131,8 @@ class RecordingEngine:
 
     @asynccontextmanager
     async def owning(self, channel: str, account: str) -> AsyncGenerator[asyncio.Event]:
-        """As on one machine: nobody else wants it."""
+        """Wait while another node has it."""
+        await self.free.wait()
         lost = self.owned[channel, account] = asyncio.Event()
         try:
             yield lost

@@ -27,7 +27,7 @@ from adapters.discord.send import Sender
 from bot.channel import Address, Command, Engine, Health
 from bot.channel.kit.intake import Intake
 from bot.channel.kit.json_access import Json, child, label, mapping, text
-from bot.channel.kit.supervisor import Backoff, Supervisor
+from bot.channel.kit.supervisor import Backoff, Stopped, Supervisor
 from bot.errors import StorageError
 
 READY, RESUMED = "READY", "RESUMED"
@@ -123,12 +123,11 @@ class Account:
         self._since = 0  # the message id after which chats never heard before are looked through
         self._published = True
         self._is_connected = False  # since it last was, nothing failed
-        self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin in a task of its own."""
         self.supervisor.trouble("receiving", Health.STARTING)
-        self._runner = asyncio.get_running_loop().create_task(self._run())
+        self.supervisor.spawn(self._run())
 
     async def stop(self) -> None:
         """Leave the gateway, wait for what is being stored, release the connections."""
@@ -136,9 +135,6 @@ class Account:
         self.supervisor.close()
         self.drafts.close()
         self.pending.close()
-        if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
         await self.supervisor.stop()
         if is_even:
             await self._heard(moment - SKEW)
@@ -153,10 +149,13 @@ class Account:
 
     async def is_admin(self, address: Address, sender: str) -> bool:
         """Whether a person may manage the server a room belongs to."""
-        place = self.places.place(address.chat)
-        if place is None or not place.server:
-            return False
+        places = self.places
         try:
+            if places.place(address.chat) is None:
+                places = await self._asked(address.chat)
+            place = places.place(address.chat)
+            if place is None or not place.server:
+                return False
             found = await self.rest.call(
                 "GET",
                 "/guilds/{guild_id}/members/{user_id}",
@@ -166,8 +165,18 @@ class Account:
         except discord.DiscordException as error:
             _log.info("discord.member.unknown", account=self.name, error=reason(error))
             return False
-        powers = self.places.powers(place.server, sender, ids(mapping(found), "roles"))
+        powers = places.powers(place.server, sender, ids(mapping(found), "roles"))
         return bool(powers & (ADMINISTRATOR | MANAGE_GUILD))
+
+    async def _asked(self, chat: str) -> Places:
+        """A chat and its server as they are now, for a node that is not told of changes."""
+        asked = Places()
+        channel = mapping(await self.rest.call("GET", "/channels/{channel_id}", channel_id=chat))
+        server = asked.learn({**channel, "id": chat}).server
+        if server:
+            guild = await self.rest.call("GET", "/guilds/{guild_id}", guild_id=server)
+            asked.hear("GUILD_UPDATE", {**mapping(guild), "id": server})
+        return asked
 
     # --- the connection --------------------------------------------------------------------------
 
@@ -178,12 +187,23 @@ class Account:
         async def serve() -> None:
             nonlocal began
             began = loop.time()
-            await connection.serve()
+            try:
+                await self.supervisor.unless_stopped(connection.serve())
+            except Stopped:
+                self.places.forget()
+                raise
 
         async with self._connection as connection:
-            await self.supervisor.supervise(
-                serve, lambda error: self._failed(error, loop.time() - began)
+            await self.supervisor.listen(
+                serve, lambda error: self._failed(error, loop.time() - began), self._anew
             )
+
+    async def _anew(self) -> None:
+        """Know nothing of before: another node may have listened meanwhile."""
+        self._since, self._application = 0, ""
+        self.intake.hold()
+        self.drafts.clear()
+        self.pending.close()
 
     def _failed(self, error: Exception, lasted: float) -> float | None:
         """The connection ended after some seconds; how many to wait before the next one."""

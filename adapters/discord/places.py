@@ -106,6 +106,12 @@ class Places:
         self.described.clear()
         self._know("")
 
+    def forget(self) -> None:
+        """Know nothing: from now on nobody tells what changes."""
+        self._guilds.clear()
+        self._servers.clear()
+        self._unlisted.clear()
+
     def hear(self, event: str, data: Json) -> None:
         """One of `EVENTS`."""
         server = identity(data, "guild_id") or identity(data, "id")

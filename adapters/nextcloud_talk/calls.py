@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import structlog
@@ -88,12 +89,14 @@ class Calls:
         self._present: LRUCache[str, bool] = LRUCache(REMEMBERED)
         self._moderators: LRUCache[tuple[str, str], bool] = LRUCache(REMEMBERED)
         self._is_recalled = False
+        self._has_account = False  # whether this node sends, and reads back
 
     async def start(self) -> None:
         """Begin to look for what was missed."""
         await self._recall()
         if self._history is not None:
-            self._supervisor.spawn(self._begin())
+            supervisor = self._supervisor
+            supervisor.spawn(supervisor.alone(self._begin, self._leave))
 
     def is_here(self, chat: str) -> bool:
         """True when a chat is one of this account's server."""
@@ -141,6 +144,8 @@ class Calls:
 
     def _is_echo(self, inbound: Inbound) -> bool:
         """Whether this is a file we showed ourselves, as the API user."""
+        if not self._has_account and inbound.media:
+            return _user(self._seat, inbound) == self._seat.api_user  # another node shows files
         return any(self._sharer.is_own(file_ref(media.ref)[0]) for media in inbound.media)
 
     async def _arrived(self, inbound: Inbound, *, is_moderator: bool | None) -> None:
@@ -180,7 +185,17 @@ class Calls:
     # --- what was missed -------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Read every known room back, from the newest message seen in it."""
+        """Read every known room back, from the newest message seen in it; one node does."""
+        self._has_account = True
+        try:
+            self._intake.hold()
+            self._intake.release(await self._left_off())
+            await self._supervisor.stopping.wait()
+        finally:
+            self._has_account = False
+
+    async def _left_off(self) -> dict[str, int]:
+        """The rooms to read back, with the newest message seen in each."""
         account = self._seat.account
         seen = await self._supervisor.insist(
             "last_seen.failed", lambda: self._engine.last_seen(CHANNEL, account)
@@ -191,7 +206,11 @@ class Calls:
         found = newest_chats(here)
         if len(found) < len(here):
             _log.warning("nextcloud_talk.history.rooms_cut", account=account, rooms=len(here))
-        self._intake.release(found)
+        return found
+
+    def _leave(self) -> None:
+        """Another node reads back: let messages in."""
+        self._intake.release({})
 
     async def _read_back(self, room: str, after: int) -> Collection[int]:
         """Store what was said in a room after a message."""
@@ -255,19 +274,26 @@ class Calls:
         Raises:
             StorageError: its id is known, but not after a restart.
         """
-        self._present[change.room] = change.joined
-        self._rooms.forget(change.room)
         # Without the room's token: whoever knows that of a public room may come in.
         event = "nextcloud_talk.room.joined" if change.joined else "nextcloud_talk.room.left"
         _log.info(event, account=self._seat.account)
         actor, account = change.actor, self._seat.account
+        self.heard(change)
+        told = {"account": account, **asdict(change)}
+        await self._engine.broadcast(CHANNEL, json.dumps(told))
         if actor.startswith("bots/"):
-            self.me = replace(self.me, actor=actor)
             await _briefly(
                 self._supervisor,
                 self._pace,
                 lambda: self._engine.keep(CHANNEL, account, ACTOR, actor),
             )
+
+    def heard(self, change: Membership) -> None:
+        """One of the nodes was told that the bot came into a room or left it."""
+        self._present[change.room] = change.joined
+        self._rooms.forget(change.room)
+        if change.actor.startswith("bots/"):
+            self.me = replace(self.me, actor=change.actor)
 
 
 async def _briefly(supervisor: Supervisor, pace: Pace, work: Callable[[], Awaitable[None]]) -> None:

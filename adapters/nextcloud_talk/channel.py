@@ -11,10 +11,11 @@ from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.calls import Pace
 from adapters.nextcloud_talk.doctor import examine
-from adapters.nextcloud_talk.inbound import CHANNEL
+from adapters.nextcloud_talk.inbound import CHANNEL, Membership
 from adapters.nextcloud_talk.send import LIMIT, messages
 from adapters.nextcloud_talk.webhook import TalkWebhook
 from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound, Piece
+from bot.channel.kit.json_access import mapping, parse_json, text
 from bot.channel.kit.supervisor import Accounts
 
 
@@ -77,6 +78,14 @@ class NextcloudTalk:
         """Whether a person looks after a room; Talk tells with what they write."""
         account = self._accounts.get(address.account)
         return account is not None and account.calls.is_admin(address, sender)
+
+    async def heard(self, body: str) -> None:
+        """A node was told that a bot came into a room or left it; see `Broadcasts.heard`."""
+        told = mapping(parse_json(body))
+        account = self._accounts.get(text(told, "account"))
+        if account is not None:
+            room, actor = text(told, "room"), text(told, "actor")
+            account.calls.heard(Membership(told.get("joined") is True, room, actor))
 
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with the set-up of every account."""

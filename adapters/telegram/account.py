@@ -112,7 +112,7 @@ class Account(ABC):
     def start(self) -> None:
         """Begin in a task of its own."""
         self.supervisor.trouble("receiving", Health.STARTING)
-        self.supervisor.spawn(self.supervisor.supervise(self._serve, self._failed))
+        self.supervisor.spawn(self.run())
 
     async def stop(self) -> None:
         """Give up what waits for Telegram, and wait for what is being stored."""
@@ -128,6 +128,10 @@ class Account(ABC):
             self.supervisor.spawn(self._publish())
 
     # --- for the two ways of receiving -----------------------------------------------------------
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Have `serve` connect and receive until the channel stops."""
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -148,7 +152,8 @@ class Account(ABC):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    async def _serve(self) -> None:
+    async def serve(self) -> None:
+        """Connect once, and receive until that ends."""
         await self.supervisor.unless_stopped(self.prepare())
         me = await self.supervisor.unless_stopped(self.bot.get_me())
         self.updates.me = Identity(me.id, me.username or "")
@@ -161,13 +166,20 @@ class Account(ABC):
             self.supervisor.trouble("rights", Health.UP, PRIVACY)
         else:
             self.supervisor.well("rights")
+        await self.receive_updates()
+
+    async def begin_receiving(self) -> None:
+        """This node speaks for the bot now: go on with what is held, and register the commands.
+
+        Raises:
+            StorageError: what is held cannot be read.
+        """
         await self.updates.resume()
         self._online = True
         if not self._published:
             self.supervisor.spawn(self._publish())
-        await self.receive_updates()
 
-    def _failed(self, error: Exception) -> float | None:
+    def failed(self, error: Exception) -> float | None:
         """Log and report what failed; how long to wait, in seconds."""
         if not isinstance(error, TelegramError | StorageError):
             return None
@@ -250,12 +262,24 @@ class PollingAccount(Account):
     _held = 0.0  # seconds until messages that wait for further parts may be whole
     _probing = False  # whether the last poll failed
 
+    async def run(self) -> None:
+        """Poll on one node at a time."""
+        await self.supervisor.listen(self.serve, self.failed, self._begin)
+
+    async def _begin(self) -> None:
+        """Know nothing of before: another node may have listened meanwhile."""
+        self._offset, self._held, self._probing = 0, 0.0, False
+        self.updates.begin()
+        self.drafts.clear()
+        await self.drafts.recall()
+
     async def prepare(self) -> None:
         """Take away a webhook of an earlier run: Telegram refuses polls while there is one."""
         await self.bot.delete_webhook()
 
     async def receive_updates(self) -> None:
         """Poll until the channel stops."""
+        await self.begin_receiving()
         if not self._probing:
             self.supervisor.well("receiving")
         while True:

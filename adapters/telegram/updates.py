@@ -79,6 +79,11 @@ class Updates:
         self._seen: dict[int, float] = {}
         self._held = Reassembly[Press | Moved](supervisor, self._perform, patience)
 
+    def begin(self) -> None:
+        """Know nothing of what came before."""
+        self._done.clear()
+        self._seen.clear()
+
     async def offer(self, update: object) -> None:
         """Take one update that was brought; when this returns its words are on disk.
 

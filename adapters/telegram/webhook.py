@@ -27,21 +27,33 @@ class WebhookAccount(Account):
 
     ready = False  # whether the bot knows who it is, so updates can be read
 
+    async def run(self) -> None:
+        """Take calls on every node."""
+        await self.supervisor.supervise(self.serve, self.failed)
+
     async def prepare(self) -> None:
-        """Tell Telegram where to bring updates, once somebody is there to take them."""
+        """Wait until there is somebody to take what Telegram brings."""
         await self.listening.wait()
+
+    async def receive_updates(self) -> None:
+        """Let updates in until the channel stops."""
+        await self.supervisor.alone(self._register, self._admit)
+
+    async def _register(self) -> None:
+        """Tell Telegram where to bring updates, which one node does for all."""
         await self.bot.set_webhook(
             webhook_url(self.config, self.name),
             allowed_updates=ALLOWED_UPDATES,
             secret_token=reveal(self.config.webhook_secret),
         )
+        await self.begin_receiving()
+        self._admit()
+        await self.supervisor.stopping.wait()
 
-    async def receive_updates(self) -> None:
-        """Let updates in until the channel stops."""
+    def _admit(self) -> None:
         self.ready = True
         self.backoff.reset()
         self.supervisor.well("receiving")
-        await self.supervisor.stopping.wait()
 
     def knows(self, secret: str) -> bool:
         """True when a call with this secret is Telegram's."""

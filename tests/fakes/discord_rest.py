@@ -94,6 +94,7 @@ class Chats:
             ("DELETE", rf"{channel}{number}/reactions/([^/]+)/@me", self._delete_reaction),
             ("GET", rf"/applications/{APPLICATION_ID}/commands", lambda **_: self.commands),
             ("PUT", rf"/applications/{APPLICATION_ID}/commands", self._put_commands),
+            ("GET", r"/guilds/(\d+)", self._guild),
             ("GET", r"/guilds/(\d+)/members/(\d+)", self._member),
             ("POST", r"/interactions/(\d+)/([^/]+)/callback", self._callback),
             ("PATCH", rf"{hook}/messages/@original", self._edit_original),
@@ -222,6 +223,12 @@ class Chats:
             for at, command in enumerate(body)
         ]
         return self.commands
+
+    def _guild(self, guild: str, **_: Any) -> Json:
+        if guild not in self.guilds:
+            raise ApiError(404, 10004, "Unknown Guild")
+        told = {"id", "name", "owner_id", "roles"}
+        return {key: value for key, value in self.guilds[guild].items() if key in told}
 
     def _member(self, server: str, person: str, **_: Any) -> Json:
         if server != GUILD_ID:

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bot.channel import Health, Inbound
-from bot.channel.kit.supervisor import MAX_FAULTS, Backoff, Stopped, Supervisor
+from bot.channel.kit.supervisor import ELSEWHERE, MAX_FAULTS, Backoff, Stopped, Supervisor
 from bot.errors import StorageError
 from bot.testing import RecordingEngine
+from tests.support import until
 
 SAID = Inbound("pigeon", "default", "7", "direct", "7", "1", "hello", 5)
 KEY = ("pigeon", "default")
@@ -248,6 +249,135 @@ async def test_a_connection_is_not_made_again_after_the_stop(supervisor: Supervi
 
     await supervisor.supervise(serve, lambda _error: 0.0)
     assert tries == [1]
+
+
+# --- one node of many ----------------------------------------------------------------------------
+
+
+class Listening:
+    """A connection that stands until it is broken off, and counts itself."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self.seen: list[str] = []
+        self.up = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Count it."""
+        self.seen.append("begin")
+
+    async def serve(self) -> None:
+        """Stand until the account is lost."""
+        self.seen.append("serve")
+        self._supervisor.well("receiving")
+        self.up.set()
+        await self._supervisor.happened(asyncio.Event())
+
+
+async def test_an_account_is_listened_to_again_each_time_it_is_this_nodes(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    listening = Listening(supervisor)
+    supervisor.spawn(supervisor.listen(listening.serve, begin=listening.begin))
+    beside = supervisor.spawn(supervisor.happened(asyncio.Event()))
+    await listening.up.wait()
+    listening.up.clear()
+    engine.take_away()
+    await until(lambda: engine.health[KEY] == (Health.UP, ELSEWHERE))
+    assert beside.done()
+    assert not engine.owned
+    engine.free.set()
+    await listening.up.wait()
+    assert listening.seen == ["begin", "serve"] * 2
+    assert engine.reports == [
+        (Health.UP, ""),
+        (Health.UP, ELSEWHERE),
+        (Health.STARTING, ""),
+        (Health.UP, ""),
+    ]
+
+
+async def test_what_is_being_stored_is_stored_before_another_node_listens(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    begun, may = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        begun.set()
+        await may.wait()
+        await engine.receive(SAID)
+
+    supervisor.spawn(supervisor.listen(lambda: supervisor.happened(asyncio.Event())))
+    supervisor.spawn(slow())
+    await begun.wait()
+    engine.take_away()
+    await until(supervisor.stopping.is_set)
+    assert engine.owned
+    may.set()
+    await until(lambda: not engine.owned)
+    assert engine.received == [SAID]
+
+
+async def test_who_waits_for_an_account_says_so_and_can_stop(
+    engine: Watched, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
+    engine.take_away()
+    listening = Listening(supervisor)
+    task = supervisor.spawn(supervisor.listen(listening.serve))
+    await until(lambda: engine.health.get(KEY) == (Health.UP, ELSEWHERE))
+    await supervisor.stop()
+    assert task.done()
+    assert listening.seen == []
+
+
+async def test_an_account_that_stops_while_it_is_lost_does_not_come_back(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    listening = Listening(supervisor)
+    task = supervisor.spawn(supervisor.listen(listening.serve))
+    await listening.up.wait()
+    next(iter(engine.owned.values())).set()
+    await supervisor.stop()
+    assert task.done()
+    assert listening.seen == ["serve"]
+    assert supervisor.stopping.is_set()
+
+
+async def test_a_work_of_one_node_is_begun_anew_and_ends_nothing_else(
+    engine: Watched, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
+    seen, beside = list[str](), supervisor.spawn(supervisor.happened(asyncio.Event()))
+
+    async def work() -> None:
+        seen.append("work")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("end")
+
+    engine.take_away()
+    supervisor.spawn(supervisor.alone(work, lambda: seen.append("elsewhere")))
+    await until(lambda: seen == ["elsewhere"])
+    engine.free.set()
+    await until(lambda: seen[-1] == "work")
+    engine.take_away()
+    await until(lambda: seen[-1] == "end")
+    engine.free.set()
+    await until(lambda: seen[-1] == "work")
+    assert not beside.done()
+
+
+async def test_what_a_work_of_one_node_fails_with_is_told(
+    engine: Watched, supervisor: Supervisor
+) -> None:
+    async def work() -> None:
+        raise OSError("down")
+
+    with pytest.raises(OSError, match="down"):
+        await supervisor.alone(work)
+    assert not engine.owned
 
 
 # --- health --------------------------------------------------------------------------------------

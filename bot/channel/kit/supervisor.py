@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import UserDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack
 from typing import Any, Literal, TypeVar, get_args
 
 import structlog
@@ -15,6 +16,10 @@ from bot.errors import SendRefused, SendTransient, StorageError
 
 FIRST, LONGEST = 2.0, 30.0  # seconds between tries: doubled after each further failure
 GRACE = 5.0  # seconds for what is being stored or sent when an account stops
+ELSEWHERE_AFTER = (
+    1.0  # seconds of waiting for an account after which another node is said to have it
+)
+ELSEWHERE = "Another node listens."
 # Tries of a message that fails for another reason than storage: a fault of ours must not block
 # the chat for ever.
 MAX_FAULTS = 5
@@ -28,7 +33,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """What waits is given up: its account stops."""
+    """What waits is given up: its account stops, or another node has it now."""
 
 
 async def pause(seconds: float, event: asyncio.Event) -> bool:
@@ -46,6 +51,7 @@ class Lifetime:
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
+        self._is_over = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._waited_for: set[asyncio.Future[Any]] = set()
 
@@ -105,15 +111,29 @@ class Lifetime:
 
     def close(self) -> None:
         """Let every wait end; what is being stored goes on."""
-        self.stopping.set()
-        for task in tuple(self._waited_for):
-            task.cancel()
+        self._is_over = True
+        self._give_up()
 
     async def stop(self) -> None:
         """End every task, after what is being stored; at the latest after `GRACE`."""
         self.close()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=GRACE)
+        await self._ended()
+
+    async def interrupt(self) -> None:
+        """End every task but the caller's, as a stop does; then others may begin."""
+        self._give_up()
+        await self._ended()
+        if not self._is_over:
+            self.stopping.clear()
+
+    def _give_up(self) -> None:
+        self.stopping.set()
+        for task in tuple(self._waited_for):
+            task.cancel()
+
+    async def _ended(self) -> None:
+        if tasks := self._tasks - {asyncio.current_task()}:
+            _, late = await asyncio.wait(tasks, timeout=GRACE)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -181,6 +201,107 @@ class Supervisor(Lifetime):
                 return
             if await pause(delay, self.stopping):
                 return
+
+    async def listen(
+        self,
+        serve: Callable[[], Awaitable[None]],
+        failed: Callable[[Exception], float | None] = lambda _error: None,
+        begin: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Do as `supervise` does, on one node at a time: where many run, the others wait.
+
+        When another node gets the account, everything that was spawned ends as at a stop.
+
+        Args:
+            serve: see `supervise`.
+            failed: see `supervise`.
+            begin: is done first, each time the account is this node's.
+        """
+        loop = asyncio.get_running_loop()
+        elsewhere = loop.call_later(ELSEWHERE_AFTER, self._elsewhere)
+        is_begun = False
+
+        async def work() -> None:
+            nonlocal is_begun
+            if begin is not None and not is_begun:
+                await begin()
+            is_begun = True
+            await serve()
+
+        while True:
+            async with AsyncExitStack() as stack:
+                try:
+                    lost = await self._given(stack)
+                finally:
+                    elsewhere.cancel()
+                if self._troubles.get("receiving") == (Health.UP, ELSEWHERE):
+                    self.trouble("receiving", Health.STARTING)
+                is_begun = False
+                if await _ended_first(self.spawn(self.supervise(work, failed)), lost):
+                    return
+                _log.warning(f"{self.channel}.account.lost", account=self.account)
+                await self.interrupt()
+            if self.stopping.is_set():
+                return
+            self._troubles.clear()
+            self._elsewhere()
+
+    async def alone(
+        self,
+        work: Callable[[], Awaitable[None]],
+        elsewhere: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Do something that only one node may do; it begins anew each time that is this one.
+
+        Nothing else ends when another node gets the account: this is for one that is brought its
+        messages on every node.
+
+        Args:
+            work: is cancelled when another node gets the account.
+            elsewhere: is called once another node seems to have it.
+
+        Raises:
+            Stopped: the account stops.
+            Exception: what `work` raised.
+        """
+        timer = asyncio.get_running_loop().call_later(ELSEWHERE_AFTER, elsewhere)
+        while True:
+            async with AsyncExitStack() as stack:
+                try:
+                    lost = await self._given(stack)
+                finally:
+                    timer.cancel()
+                task = asyncio.ensure_future(work())
+                try:
+                    if await _ended_first(task, lost):
+                        return await task
+                finally:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+
+    async def _given(self, stack: AsyncExitStack) -> asyncio.Event:
+        """Wait until the account is this node's; the event says that it no longer is.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        # Not in a task of its own: what was entered is known to the tasks begun after it.
+        task = asyncio.current_task()
+        if self.stopping.is_set() or task is None:
+            raise Stopped
+        self._waited_for.add(task)
+        try:
+            return await stack.enter_async_context(self.engine.owning(self.channel, self.account))
+        except asyncio.CancelledError:
+            if self.stopping.is_set():
+                raise Stopped from None
+            raise
+        finally:
+            self._waited_for.discard(task)
+
+    def _elsewhere(self) -> None:
+        """Say that nothing is wrong with an account this node does not have."""
+        self.trouble("receiving", Health.UP, ELSEWHERE)
 
     def _broken(self, error: Exception, delay: float) -> None:
         """Say that a connection ended in a way the channel knows nothing of."""
@@ -288,6 +409,16 @@ class Supervisor(Lifetime):
         if health != self._health:
             self._health = health
             self.engine.report(self.channel, self.account, *health)
+
+
+async def _ended_first(task: asyncio.Future[None], lost: asyncio.Event) -> bool:
+    """True when a task ended before its account was lost."""
+    gone = asyncio.ensure_future(lost.wait())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+    return not lost.is_set()
 
 
 class Accounts(UserDict[str, A]):
