@@ -155,7 +155,14 @@ class App:
         async def moved(address: Address, chat: str) -> None:
             await chat_moved(database, resolver, clock(), address, chat)
 
-        delivery = Delivery(database, self.channels, clock, self.metrics, moved)
+        delivery = Delivery(
+            database,
+            self.channels,
+            clock,
+            self.metrics,
+            coordination=backend.coordination,
+            on_moved=moved,
+        )
         backend.coordination.on("books", partial(self._read_books, database))
         backend.coordination.on("outbox", lambda _event: delivery.look())
         gateway, lanes = await self._gateway(
@@ -180,12 +187,15 @@ class App:
             self.address = await server.start()
         self._stack.push_async_callback(delivery.stop, SEND_GRACE)
         self._stack.push_async_callback(lanes.stop, STOP_GRACE)
+        if backend.turns is not None:
+            self._stack.callback(backend.turns.stop)
         await self._start_channels(gateway, pages=False)
         await lanes.recover()
         delivery.open()
         self._stack.push_async_callback(self._scheduler.close)
         self._stack.push_async_callback(self._stop_tasks)
         self._background(
+            lanes=lanes,
             resolver=resolver,
             database=database,
             delivery=delivery,
@@ -208,7 +218,7 @@ class App:
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._clock
         running = RunningTurns()
-        cache = SessionCache(database, limits.count)
+        cache = SessionCache(database, limits.count, is_shared=backend.coordination.is_shared)
         committer = Committer(database, delivery, backend.mirrored, cache)
         active = ActiveSessions(cache, limits, resolver)
         artifacts = ArtifactStore(database, clock)
@@ -278,7 +288,8 @@ class App:
         attempts = Attempts(
             database=database, committer=committer, clock=clock, metrics=self.metrics
         )
-        await attempts.begin()
+        if not backend.coordination.is_shared:  # there, what a node was doing is seen to by others
+            await attempts.begin()
         requests = Requests(
             config=config,
             tools=toolbox.specs,
@@ -314,6 +325,7 @@ class App:
             admit=admission.admit,
             run_turn=turns.run,
             overflowed=partial(tell_waiting, committer, clock, config.session.queue.cap),
+            shared=backend.turns,
         )
         gateway = Gateway(
             admission=admission,
@@ -410,6 +422,7 @@ class App:
     def _background(
         self,
         *,
+        lanes: Lanes,
         resolver: ConversationResolver,
         database: Database,
         delivery: Delivery,
@@ -420,6 +433,8 @@ class App:
         config, clock = self._config, self._clock
         for work in backend.housework:
             self._spawn(work())
+        if backend.turns is not None:
+            self._spawn(backend.turns.run(lanes.run))
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
         self._spawn(feed.run())

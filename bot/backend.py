@@ -11,7 +11,7 @@ from bot import housekeeping, id_migration
 from bot.channel import reveal
 from bot.clock import Clock
 from bot.config import Config
-from bot.coordination import Alone, Coordination
+from bot.coordination import Alone, Coordination, SharedTurns
 from bot.errors import ConfigError
 from bot.memory.memory import Shared
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
@@ -39,6 +39,7 @@ class Backend:
         clock: the time that counts, in ms since the epoch; the same one for all nodes.
         housework: what it needs done while the program runs.
         shared: where notes are rows, what memory stands on; None where they are files.
+        turns: where any of many nodes may answer a message; None where there is but this one.
     """
 
     database: Database
@@ -47,6 +48,7 @@ class Backend:
     clock: Clock
     housework: Sequence[Work]
     shared: Shared | None = None
+    turns: SharedTurns | None = None
 
 
 async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
@@ -88,9 +90,10 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
 async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
     try:
         from bot.cluster.node import Node  # noqa: PLC0415 - its packages are an extra
+        from bot.cluster.turns import Turns  # noqa: PLC0415
     except ImportError as exc:
         raise ConfigError(NO_EXTRA) from exc
-    node = await Node.open(url, clock)
+    node = await Node.open(url, clock, config.storage.node_timeout)
     stack.push_async_callback(node.close)
     return Backend(
         node.database,
@@ -99,4 +102,5 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         node.clock,
         (lambda: housekeeping.prune_regularly(node.database, node.clock), node.run),
         Shared(node.database, node),
+        Turns(node, config.session.max_turns),
     )

@@ -383,6 +383,12 @@ class StorageConfig(Section):
         default=None,
         description="A PostgreSQL that many nodes share, instead of the folder: postgresql://…",
     )
+    node_timeout: float = Field(
+        default=8.0,
+        ge=1,
+        le=300,
+        description="Seconds after which a silent node is given up, where many share the url.",
+    )
     backup_hours: float = Field(
         default=24.0, ge=0, description="Hours between verified backups; 0 makes none."
     )

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 import structlog
 
 from bot.errors import StorageClosed, StorageError
+from bot.fencing import Fence
 from bot.storage.sqlite import SqliteDatabase
 
 LOOK_SECONDS = 2.0  # how soon what the command line wrote is noticed
@@ -79,6 +80,33 @@ class Coordination(Protocol):
         """True while this node is sure to be the one that does it."""
         ...
 
+    def fence(self, name: str) -> Fence | None:
+        """What is written about something that one node does must be written behind this.
+
+        None where nobody else could take it over.
+        """
+        ...
+
+    def own_fence(self) -> Fence | None:
+        """The same for what this node does by itself: it counts for as long as the node lives."""
+        ...
+
+
+class SharedTurns(Protocol):
+    """Turns that any node takes up, one at a time for each session key."""
+
+    def fence_of(self, key: str) -> Fence | None:
+        """What the lane of a key writes is written behind this."""
+        ...
+
+    async def run(self, run_lane: Callable[[str], Awaitable[None]]) -> None:
+        """Take up lanes until stopped; `run_lane` answers all that waits for a key."""
+        ...
+
+    def stop(self) -> None:
+        """Begin no more."""
+        ...
+
 
 class Alone:
     """One program, beside which only the command line writes now and then."""
@@ -104,6 +132,14 @@ class Alone:
     def owns(self, name: str) -> bool:
         """Always."""
         return True
+
+    def fence(self, name: str) -> Fence | None:
+        """None: it cannot be lost."""
+        return None
+
+    def own_fence(self) -> Fence | None:
+        """None: it cannot be lost."""
+        return None
 
     async def run(self) -> None:
         """Look for what another process wrote, until cancelled or closed."""

@@ -43,7 +43,11 @@ class CachedSession:
 class SessionCache:
     """A bounded cache over the database; dropping from it costs one read."""
 
-    def __init__(self, database: Database, count: Count = tokens.estimate) -> None:
+    def __init__(
+        self, database: Database, count: Count = tokens.estimate, *, is_shared: bool = False
+    ) -> None:
+        """With `is_shared`, other nodes change sessions: what is kept is compared with its row."""
+        self._is_shared = is_shared
         self._database = database
         self._count = count
         self._live: LRUCache[str, CachedSession] = LRUCache(MAX_CACHED)
@@ -79,6 +83,10 @@ class SessionCache:
         Raises:
             StorageError: there is no such session, or it cannot be read.
         """
+        if self._is_shared and (known := self._live.get(session_id)) is not None:
+            version = await self._database.read(lambda tx: store.version(tx, session_id))
+            if version != known.session.version and self.holds(known):
+                self.forget(session_id)
         while (live := self._live.get(session_id)) is None:
             mark = self._loading.setdefault(session_id, object())
             live = await self._database.read(lambda tx: _load(tx, session_id, self._count))

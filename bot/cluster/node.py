@@ -1,54 +1,339 @@
-"""One node of many: what it tells the others, hears from them, and is alone in doing."""
+"""One node of many: what it tells the others, hears from them, and is alone in doing.
+
+It has one direct connection, on which it listens, tells that it lives, and holds advisory locks.
+A node that told nothing for too long is gone: another one ends its connections at the server, which
+takes its locks away, and what it had begun is given back. Should it only have been paused, it finds
+that out by its own clock before it does anything else.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
 
+import psycopg
+import structlog
+
+from bot import __version__
+from bot.backoff import Backoff
 from bot.clock import Clock
+from bot.cluster import tables, takeover
+from bot.cluster.signals import NodeSignals, Told
 from bot.coordination import Event, Hear, Topic
+from bot.errors import StorageError
+from bot.fencing import Fence
 from bot.storage.postgres import PostgresDatabase
+
+BEATS = 4  # signs of life within the time after which a node counts as gone
+TICK = 0.5  # seconds between tries to be the one that does something
+KEPT_SECONDS = 300  # for which events are kept
+CAUGHT_UP_SECONDS = 60  # of events that are heard again after the connection was lost
+FIRST_RETRY, LAST_RETRY = 0.2, 5.0  # seconds between connections
+
+log = structlog.get_logger(__name__)
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+
+@dataclass(slots=True)
+class _Held:
+    """Something this node alone does; `users` are the parts of the program that want it."""
+
+    gained: asyncio.Event
+    lost: asyncio.Event
+    users: int = 0
+    epoch: int = 0  # 0 while another one does it
 
 
 class Node:
-    """`bot.coordination.Coordination` over PostgreSQL. Make it with `open`."""
+    """`bot.coordination.Coordination` over PostgreSQL. Make it with `open`, and `run` it.
+
+    It has more than fifteen methods because the seam has nine, and one connection serves all of
+    them, one after another.
+    """
 
     is_shared = True
 
-    def __init__(self, database: PostgresDatabase, clock: Clock) -> None:
-        self.database = database
-        self.clock = clock
-        self._hear: list[tuple[Topic, Hear]] = []
+    def __init__(self, url: str, clock: Clock, gone_after: float) -> None:
+        """`gone_after` so many seconds without a sign of life a node counts as gone."""
+        self.name = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.application = takeover.application(self.name)
+        self.gone_after = gone_after
+        self.database = PostgresDatabase(
+            url, NodeSignals(self.name, self.owns), name=self.application
+        )
+        self.url = url
+        self._own_clock = clock
+        self._ahead = 0  # ms that the server's clock is ahead of ours
+        self._hear: dict[Topic, list[Hear]] = {}
+        self._on_work: set[asyncio.Event] = set()
+        self._held: dict[str, _Held] = {}
+        self._epoch = 0  # of what this node began by itself
+        self._sure_until = 0.0  # monotonic: until then nobody takes away what this node has
+        self._wanted = asyncio.Event()
+        self._newest = 0  # event heard of
 
     @classmethod
-    async def open(cls, url: str, clock: Clock) -> Node:
+    async def open(cls, url: str, clock: Clock, gone_after: float) -> Node:
         """Connect to the database and make what is missing there.
 
         Raises:
             StorageError: it cannot be used; the message says what to do.
         """
-        return cls(await PostgresDatabase.open(url), clock)
+        node = cls(url, clock, gone_after)
+        await node.database.start(prepare=takeover.prepare)
+        try:
+            await node._register()
+        except BaseException:
+            await node.database.close()
+            raise
+        return node
 
     async def close(self) -> None:
         """Let others have what this node had, and disconnect."""
+        self._lose_all()
+        with suppress(StorageError):
+            await self.database.write(lambda tx: takeover.leave(tx, self.name))
         await self.database.close()
 
-    async def run(self) -> None:
-        """Hear what others say, until cancelled."""
+    def clock(self) -> int:
+        """The server's time, in ms since the epoch: the same for all nodes."""
+        return self._own_clock() + self._ahead
+
+    # --- bot.coordination.Coordination -----------------------------------------------------------
 
     def on(self, topic: Topic, hear: Hear) -> None:
         """See `Coordination.on`."""
-        self._hear.append((topic, hear))
+        self._hear.setdefault(topic, []).append(hear)
+
+    @contextmanager
+    def hearing_of_work(self) -> Generator[asyncio.Event]:
+        """An event that is set when there may be a turn to run, within a `with`."""
+        work = asyncio.Event()
+        self._on_work.add(work)
+        try:
+            yield work
+        finally:
+            self._on_work.discard(work)
+
+    def look_for_work(self) -> None:
+        """Let this node see whether there is a turn to run."""
+        for work in self._on_work:
+            work.set()
 
     async def publish(self, event: Event) -> None:
         """See `Coordination.publish`."""
+        await self.database.write(lambda tx: tx.publish(event.topic, event.name, event.body))
 
     @asynccontextmanager
     async def owning(self, name: str) -> AsyncGenerator[asyncio.Event]:
-        """See `Coordination.owning`."""
-        yield asyncio.Event()
+        """See `Coordination.owning`. Parts of one node own something together."""
+        held = self._held.setdefault(name, _Held(asyncio.Event(), asyncio.Event()))
+        held.users += 1
+        self._wanted.set()
+        try:
+            while True:
+                await held.gained.wait()
+                if self.owns(name):
+                    break
+                await asyncio.sleep(self.gone_after / BEATS / 2)  # it is being lost just now
+            yield held.lost
+        finally:
+            held.users -= 1
+            self._wanted.set()
 
     def owns(self, name: str) -> bool:
         """See `Coordination.owns`."""
-        return True
+        held = self._held.get(name)
+        return held is not None and held.epoch > 0 and time.monotonic() < self._sure_until
+
+    def fence(self, name: str) -> Fence | None:
+        """See `Coordination.fence`."""
+        held = self._held.get(name)
+        return Fence(name, held.epoch if held is not None else 0)
+
+    def own_fence(self) -> Fence | None:
+        """See `Coordination.own_fence`."""
+        return Fence(tables.of_node(self.name), self._epoch)
+
+    # --- the direct connection -------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Be there for the others, until cancelled; a lost connection is made again."""
+        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    await self._catch_up(connection)
+                    backoff.reset()
+                    await self._serve(connection)
+            except (psycopg.Error, OSError) as error:
+                log.warning("node.disconnected", error=type(error).__name__)
+            except StorageError as error:
+                log.warning("node.not_registered", error=type(error).__name__)
+            finally:
+                self._lose_all()
+            await asyncio.sleep(backoff.next())
+
+    async def _connect(self) -> Connection:
+        connection = await psycopg.AsyncConnection.connect(
+            self.url,
+            autocommit=True,
+            application_name=self.application,
+            prepare_threshold=None,
+            connect_timeout=max(1, int(self.gone_after)),
+        )
+        await connection.execute(f"LISTEN {tables.CHANNEL}")  # pyright: ignore[reportArgumentType]
+        return connection
+
+    async def _serve(self, connection: Connection) -> None:
+        every = self.gone_after / BEATS
+        next_beat = next_sweep = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= next_beat:
+                async with asyncio.timeout(self.gone_after):
+                    await self._beat(connection)
+                next_beat = now + every
+            await self._see_to_leases(connection)
+            if now >= next_sweep:
+                await self._sweep(connection)
+                next_sweep = now + every
+            waits = any(held.users and not held.epoch for held in self._held.values())
+            pause = min(TICK, every / 2) if waits else max(0.01, next_beat - time.monotonic())
+            await self._listen(connection, pause)
+
+    async def _beat(self, connection: Connection) -> None:
+        """Tell that this node lives; if the others thought otherwise, begin anew."""
+        began, ours = time.monotonic(), self._own_clock()
+        rows = await connection.execute(
+            "UPDATE nodes SET beat_at = clock_timestamp() WHERE name = %s "
+            "RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+            (self.name,),
+        )
+        found = await rows.fetchone()
+        if found is None:
+            log.warning("node.was_given_up")
+            self._lose_all()
+            await self._register()
+            return
+        self._ahead = int(found[0]) - (ours + self._own_clock()) // 2
+        # The server may have taken it at any time since: what is counted is from before.
+        self._sure_until = began + self.gone_after
+
+    async def _register(self) -> None:
+        ours = self._own_clock()
+        self._epoch, theirs = await self.database.write(
+            lambda tx: takeover.register(tx, self.name, __version__)
+        )
+        self._ahead = theirs - (ours + self._own_clock()) // 2
+
+    async def _listen(self, connection: Connection, seconds: float) -> None:
+        """Hear what is told within some time, or until this node wants something."""
+        self._wanted.clear()
+        told: list[Told] = []
+        async for notify in connection.notifies(timeout=min(seconds, TICK), stop_after=1):
+            found = Told.parse(notify.payload)
+            if found is not None:
+                told.append(found)
+        if not told:
+            return
+        if any(each.work for each in told):
+            self.look_for_work()
+        others = [each for each in told if each.node != self.name and each.last]
+        for each in others:
+            await self._read_events(connection, each)
+
+    async def _read_events(self, connection: Connection, told: Told) -> None:
+        which, given = (
+            ("id = ANY(%s)", [list(told.ids)])
+            if told.ids
+            else ("id BETWEEN %s AND %s AND node = %s", [told.first, told.last, told.node])
+        )
+        rows = await connection.execute(
+            f"SELECT topic, name, body FROM events WHERE {which} ORDER BY id",  # pyright: ignore[reportArgumentType]
+            given,
+        )
+        await self._dispatch([Event(*row) for row in await rows.fetchall()])
+
+    async def _catch_up(self, connection: Connection) -> None:
+        """Hear what was told while this node was away."""
+        rows = await connection.execute(
+            "SELECT topic, name, body FROM events WHERE node <> %s "
+            "AND at > now() - make_interval(secs => %s) ORDER BY id",
+            (self.name, CAUGHT_UP_SECONDS),
+        )
+        missed = [Event(*row) for row in await rows.fetchall()]
+        # Also what is no longer there to be heard.
+        await self._dispatch([*missed, Event("books"), Event("outbox"), Event("notes")])
+        self.look_for_work()
+
+    async def _dispatch(self, events: Sequence[Event]) -> None:
+        for event in dict.fromkeys(events):  # the same one twice says nothing more
+            for hear in self._hear.get(event.topic, ()):
+                try:
+                    await hear(event)
+                except Exception:
+                    log.exception("node.event_failed", topic=event.topic)
+
+    # --- what only one does ----------------------------------------------------------------------
+
+    async def _see_to_leases(self, connection: Connection) -> None:
+        for name, held in list(self._held.items()):
+            if held.users and not held.epoch:
+                await self._try_to_own(connection, name, held)
+            elif not held.users:
+                if held.epoch:
+                    self._lose(held)
+                    await connection.execute(
+                        "SELECT pg_advisory_unlock(%s)", (tables.lock_id(name),)
+                    )
+                del self._held[name]
+
+    async def _try_to_own(self, connection: Connection, name: str, held: _Held) -> None:
+        number = tables.lock_id(name)
+        got = await connection.execute("SELECT pg_try_advisory_lock(%s)", (number,))
+        if (await got.fetchone() or (False,))[0]:
+            taken = await connection.execute(tables.TAKE, (name, self.name))
+            held.epoch = int((await taken.fetchone() or (0,))[0])
+            held.lost = asyncio.Event()
+            held.gained.set()
+            log.info("node.owns", what=name)
+
+    def _lose(self, held: _Held) -> None:
+        held.epoch = 0
+        held.gained.clear()
+        held.lost.set()
+
+    def _lose_all(self) -> None:
+        self._sure_until = 0.0
+        for name, held in self._held.items():
+            if held.epoch:
+                log.warning("node.lost", what=name)
+                self._lose(held)
+
+    async def _sweep(self, connection: Connection) -> None:
+        """Give up nodes that told nothing for too long; one node does that at a time."""
+        # What is found here is looked at again in a transaction: this one may be out of date.
+        gone = await connection.execute(takeover.STALE, (self.name, self.gone_after))
+        for (name,) in await gone.fetchall():
+            ended = await connection.execute(takeover.END, (takeover.application(name),))
+            log.warning("node.gone", node=name, connections=len(await ended.fetchall()))
+            await self.database.write(lambda tx, name=name: takeover.give_up(tx, name))
+        stalled = await connection.execute(takeover.STALLED, (self.gone_after,))
+        for (job,) in await stalled.fetchall():
+            await self.database.write(
+                lambda tx, job=job: takeover.take_back(tx, job, self.gone_after)
+            )
+        left = await connection.execute(takeover.LEFT)
+        keys = [str(row[0]) for row in await left.fetchall()]
+        if keys:
+            await self.database.write(lambda tx: takeover.wake_again(tx, keys))
+        await connection.execute(takeover.PRUNE_EVENTS, (KEPT_SECONDS,))

@@ -16,9 +16,10 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from bot import errors
+from bot import errors, fencing
 from bot.channel import Address, Channel, Piece
 from bot.clock import Clock
+from bot.coordination import Coordination, account_name
 from bot.delivery import outbox
 from bot.delivery.outbox import Queue
 from bot.i18n import text
@@ -37,6 +38,7 @@ AGAIN = 50  # parked texts tried again at once
 LONG_TEXT = 4_000  # characters from which pieces are made in a thread
 UNSENT = "unsent-"  # begins the entry of a text that tells of one that was refused
 MINUTE_MS = 60_000
+LOOK_SECONDS = 30.0  # between looks, where many nodes put something there
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +50,7 @@ class Parked(Exception):
 class Delivery:
     """The one way out: everything the bot says passes here.
 
+    Of many nodes, the one that owns an account sends for it: so pace and order are in one place.
     It has more than fifteen methods because sending, trying again, parking and moving are steps of
     one text's way, and each of them may end in any other.
     """
@@ -58,6 +61,8 @@ class Delivery:
         channels: Mapping[str, Channel],
         clock: Clock,
         metrics: Metrics,
+        *,
+        coordination: Coordination,
         on_moved: Callable[[Address, str], Awaitable[None]] | None = None,
     ) -> None:
         """`on_moved` hears of every chat that has another id now, before it is written to."""
@@ -65,21 +70,30 @@ class Delivery:
         self._channels = channels
         self._clock = clock
         self._metrics = metrics
+        self._coordination = coordination
         self._on_moved = on_moved
+        self._owners: dict[str, asyncio.Task[None]] = {}  # what waits for accounts, and has them
         self._open = asyncio.Event()
         # Sends to one address come one after the other; whose turn it is goes round.
         self._turns: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
-        self._workers: Workers[Queue, outbox.Letter] = Workers(self._send_next, self._load, WINDOW)
+        self._workers: Workers[Queue, outbox.Letter] = Workers(
+            self._send_next,
+            self._load,
+            WINDOW,
+            fence_of=lambda queue: coordination.fence(_account(queue.address)),
+            rereads=coordination.is_shared,
+        )
 
     def post(self, letters: Iterable[outbox.Letter]) -> None:
         """Send what a committed transaction put into the outbox; returns at once."""
         for letter in letters:
-            self._workers.put(letter.queue, letter)
+            if self._is_ours(letter.address):
+                self._workers.put(letter.queue, letter)
 
     async def look(self) -> None:
         """Send whatever waits in the outbox: at a start, and after another process wrote there."""
         for queue in await self._database.read(outbox.queues):
-            if queue.address.channel in self._channels:
+            if queue.address.channel in self._channels and self._is_ours(queue.address):
                 self._workers.look(queue)
 
     async def again(self) -> None:
@@ -87,7 +101,7 @@ class Delivery:
         self.post(
             letter
             for letter in await self._database.read(lambda tx: outbox.to_try_again(tx, AGAIN))
-            if letter.address.channel in self._channels
+            if letter.address.channel in self._channels and self._is_ours(letter.address)
         )
         await self._count_unsent()
 
@@ -98,6 +112,37 @@ class Delivery:
     async def stop(self, grace: float) -> None:
         """Send what can be sent within `grace` seconds; the rest waits in its table."""
         await self._workers.drain(grace)
+        owners = list(self._owners.values())
+        for task in owners:
+            task.cancel()
+        await asyncio.gather(*owners, return_exceptions=True)
+
+    def _is_ours(self, address: Address) -> bool:
+        """True when this node sends for an account; else it is next to do so."""
+        name = _account(address)
+        if self._coordination.is_shared and name not in self._owners:
+            self._owners[name] = asyncio.create_task(self._own(name))
+        return self._coordination.owns(name)
+
+    async def _own(self, name: str) -> None:
+        """Send for an account whenever no other node does."""
+        fencing.put(None)
+        while True:
+            async with self._coordination.owning(name) as lost:
+                log.info("delivery.owns", account=name)
+                looking = asyncio.create_task(self._look_until(lost))
+                await lost.wait()
+                looking.cancel()
+                await self._workers.end(lambda queue: _account(queue.address) == name)
+
+    async def _look_until(self, lost: asyncio.Event) -> None:
+        """Look for what other nodes put there, also where nobody told of it."""
+        while not lost.is_set():
+            try:
+                await self.look()
+            except errors.StorageError as exc:
+                log.warning("delivery.look_failed", error=type(exc).__name__)
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _load(self, queue: Queue, limit: int) -> Sequence[outbox.Letter]:
         return await self._database.read(lambda tx: outbox.waiting(tx, queue, limit))
@@ -169,6 +214,8 @@ class Delivery:
             ChatMoved: the chat has another id now.
         """
         while True:
+            if not self._coordination.owns(account_name(channel.name, piece.address.account)):
+                raise errors.FenceLost
             try:
                 await channel.send(piece)
             except errors.SendLater as exc:
@@ -259,6 +306,10 @@ class Delivery:
         backlog.rows.clear()
         backlog.more = True
         await self.look()
+
+
+def _account(address: Address) -> str:
+    return account_name(address.channel, address.account)
 
 
 async def _rendered(channel: Channel, letter: outbox.Letter) -> Sequence[Piece]:

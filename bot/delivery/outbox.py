@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, OutboundKind
+from bot.coordination import account_name
 from bot.storage import Row, Transaction
 
 _COLUMNS = (
@@ -104,6 +105,7 @@ def add(
         (*_place(address), kind, text, reply_to, entry, now, _to_json(extra), language, asker),
     )[0]
     id_: int = row[0]
+    tx.publish("outbox", account_name(address.channel, address.account))
     kept = extra or NOTHING
     return Letter(
         id_, address, kind, text, reply_to, 0, entry, now, kept, language=language, asker=asker

@@ -14,13 +14,14 @@ from contextlib import AbstractAsyncContextManager
 
 import structlog
 
-from bot import codes
+from bot import codes, fencing
 from bot.channel import Address, Broadcasts, Channel, Command, Health, HistoryItem, Inbound
 from bot.clock import Clock
 from bot.commands.commander import Commander
 from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
-from bot.errors import StorageError
+from bot.errors import FenceLost, StorageError
+from bot.fencing import Fence
 from bot.gateway import pairing
 from bot.gateway.admission import Admission, void_codes
 from bot.gateway.lanes import Lanes
@@ -90,6 +91,10 @@ class Connections:
     def owning(self, channel: str, account: str) -> AbstractAsyncContextManager[asyncio.Event]:
         """Be the only program that listens for an account; see `bot.channel.Engine.owning`."""
         return self._coordination.owning(account_name(channel, account))
+
+    def own_fence(self) -> Fence | None:
+        """What this node does by itself is written behind this."""
+        return self._coordination.own_fence()
 
     async def broadcast(self, channel: str, body: str) -> None:
         """Have a channel show something on every node; see `bot.channel.Engine.broadcast`."""
@@ -178,18 +183,23 @@ class Gateway:
         its lane tries until it can.
         """
         try:
-            return await self._commander.run(message, command)
+            with fencing.behind(self._connections.own_fence()):
+                return await self._commander.run(message, command)
+        except FenceLost:  # this node was given up meanwhile: another one answers it
+            log.warning("command.fenced", channel=message.inbound.channel)
+            return None
         except StorageError as error:
             log.warning(
                 "command.later", channel=message.inbound.channel, error=type(error).__name__
             )
         except Exception:
             log.exception("command.failed", channel=message.inbound.channel)
-        await self._committer.commit(
-            self._clock(),
-            lambda unit: inbox.bind(unit.tx, message.id, message.session_id, message.inbound),
-            until_stored=True,
-        )
+
+        def wait(unit: UnitOfWork) -> None:
+            inbox.bind(unit.tx, message.id, message.session_id, message.inbound)
+            unit.queue(message)
+
+        await self._committer.commit(self._clock(), wait, until_stored=True)
         return message
 
     async def chat_moved(self, address: Address, chat: str) -> None:

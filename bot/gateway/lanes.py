@@ -13,6 +13,7 @@ from dataclasses import replace
 from bot.clock import Clock
 from bot.commands.commander import Commander
 from bot.config import SessionConfig
+from bot.coordination import SharedTurns
 from bot.errors import StorageError
 from bot.gateway.admission import Admitted
 from bot.gateway.attempts import Attempts, is_hopeless
@@ -45,6 +46,7 @@ class Lanes:
         admit: Admit,
         run_turn: RunTurn,
         overflowed: Callable[[QueuedMessage], Awaitable[None]],
+        shared: SharedTurns | None = None,
     ) -> None:
         self._config = config.queue
         self._slots = asyncio.Semaphore(config.max_turns)
@@ -56,10 +58,22 @@ class Lanes:
         self._run_turn = run_turn
         self._overflowed = overflowed
         self._full: set[str] = set()  # lanes with more waiting than fits in memory
-        self._workers = Workers[str, QueuedMessage](self._handle, self._load, config.queue.cap)
+        self._shared = shared
+        self._workers = Workers[str, QueuedMessage](
+            self._handle,
+            self._load,
+            config.queue.cap,
+            fence_of=shared.fence_of if shared is not None else lambda _key: None,
+            rereads=shared is not None,
+        )
 
     async def put(self, waiting: QueuedMessage) -> None:
-        """Queue a stored message in the lane of its key."""
+        """Queue a stored message in the lane of its key.
+
+        Where turns are shared its transaction has done that, for whichever node takes it up.
+        """
+        if self._shared is not None:
+            return
         fits = self._workers.put(waiting.key, waiting)
         if not fits and waiting.key not in self._full:
             self._full.add(waiting.key)
@@ -67,24 +81,35 @@ class Lanes:
 
     async def recover(self) -> int:
         """Queue everything that has no answer yet from before a restart; how many lanes."""
+        if self._shared is not None:
+            return 0
         keys = await self._database.read(inbox.waiting_keys)
         for key in keys:
             self._workers.look(key)
         return len(keys)
+
+    async def run(self, key: str) -> None:
+        """Answer all that waits for a key; once its `shared` turn was taken up."""
+        await self._workers.run(key)
 
     async def stop(self, grace: float) -> None:
         """Let running turns finish for up to `grace` seconds; the rest is answered next time."""
         await self._workers.stop(grace)
 
     async def _load(self, key: str, limit: int) -> Sequence[QueuedMessage]:
-        return await self._database.read(
+        found = await self._database.read(
             lambda tx: inbox.waiting(tx, key, limit, self._resolver.resolve)
         )
+        if self._shared is not None and len(found) == limit and key not in self._full:
+            self._full.add(key)
+            await self._overflowed(found[-1])
+        return found
 
     async def _handle(self, key: str, backlog: Backlog[QueuedMessage]) -> None:
         full = key in self._full
         if self._config.mode == "collect" and not full:
             await self._debounce(backlog)
+            await self._workers.reload(key, backlog)
         collect = full or self._config.mode == "collect"
         rows = self._next(backlog, self._config.cap if collect else 1)
         if not backlog.more:

@@ -76,7 +76,7 @@ def store(
     """
     rows = tx.execute(
         "INSERT INTO inbox(channel, account, chat, thread, message_id, state, key, body, "
-        "received_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "received_at, node) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT(channel, account, chat, thread, message_id) DO NOTHING RETURNING id",
         (
             inbound.channel,
@@ -88,6 +88,7 @@ def store(
             key,
             body,
             now,
+            tx.node if is_command else "",
         ),
     )
     return int(rows[0][0]) if rows else None
@@ -116,6 +117,24 @@ def reclaim(tx: Transaction) -> int:
     """
     tx.execute("UPDATE inbox SET state = 'waiting' WHERE state = 'command'")
     return int(tx.execute("SELECT coalesce(max(id), 0) FROM inbox")[0][0])
+
+
+def reclaim_of(tx: Transaction, node: str) -> list[str]:
+    """Let lanes take up the commands that a node was answering which is gone: their keys."""
+    rows = tx.execute(
+        "UPDATE inbox SET state = 'waiting' WHERE state = 'command' AND node = ? RETURNING key",
+        (node,),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def endanger_first(tx: Transaction, key: str) -> None:
+    """A program has ended, or was given up, while it answered a key's first message."""
+    tx.execute(
+        "UPDATE inbox SET deaths = deaths + 1 WHERE id = "
+        "(SELECT min(id) FROM inbox WHERE key = ? AND state = 'waiting')",
+        (key,),
+    )
 
 
 def tried(tx: Transaction, row: int) -> int:

@@ -180,21 +180,21 @@ class PostgresDatabase:
         self._writer = Writer(self._commit)
 
     @classmethod
-    async def open(
-        cls,
-        url: str,
-        signals: Signals | None = None,
-        *,
-        name: str = APPLICATION,
-        prepare: Callable[[PostgresTransaction], None] = lambda _tx: None,
-    ) -> PostgresDatabase:
+    async def open(cls, url: str) -> PostgresDatabase:
+        """Connect, and make or migrate the tables; see `start`."""
+        database = cls(url)
+        await database.start()
+        return database
+
+    async def start(
+        self, prepare: Callable[[PostgresTransaction], None] = lambda _tx: None
+    ) -> None:
         """Connect, and make or migrate the tables; `prepare` makes what else is needed there.
 
         Raises:
             StorageError: the server cannot be reached, is too old, refuses what is needed, or a
                 newer version of the program made the tables.
         """
-        database = cls(url, signals, name=name)
 
         def migrate(tx: Transaction) -> None:
             _migrate(tx)
@@ -202,12 +202,11 @@ class PostgresDatabase:
                 prepare(tx)
 
         try:
-            await database.write(migrate)
-            await asyncio.to_thread(database._readers.open)
+            await self.write(migrate)
+            await asyncio.to_thread(self._readers.open)
         except BaseException:
-            await database.close()
+            await self.close()
             raise
-        return database
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on this node's writer and return once it is on the server's disk.

@@ -179,6 +179,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # It grows with each change of what is kept of a session in memory.
         "ALTER TABLE sessions ADD COLUMN version BIGINT NOT NULL DEFAULT 0",
     ),
+    (
+        # Which of many nodes answers a command; empty where there is but one.
+        "ALTER TABLE inbox ADD COLUMN node TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX inbox_commands ON inbox(node) WHERE state = 'command'",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -9,6 +9,7 @@ from typing import Any
 from bot.agent.session_cache import SessionCache
 from bot.channel import Address
 from bot.config import Config
+from bot.coordination import Alone
 from bot.delivery.delivery import Delivery
 from bot.gateway.reminders import Reminders
 from bot.identity import ConversationResolver, Policy
@@ -36,7 +37,9 @@ class Parts:
         self.clock = FakeClock()
         self.channel = channel
         self.scheduler = Scheduler(self.clock)
-        self.delivery = Delivery(database, {"memory": channel}, self.clock, Metrics())
+        self.delivery = Delivery(
+            database, {"memory": channel}, self.clock, Metrics(), coordination=Alone(database)
+        )
         live: Any = SessionCache(database, len)
         mirror = Mirror(database, folder)
         self.reminders = Reminders(

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, Piece
 from bot.channel.kit.pieces import numbered
+from bot.coordination import Alone
 from bot.delivery import delivery as module
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
@@ -40,6 +41,7 @@ class Post:
             {"memory": self.channel},
             self.clock,
             self.metrics,
+            coordination=Alone(self.database),
         )
         self.delivery.open()
 
@@ -743,7 +745,12 @@ async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_b
         return await send(outbound)
 
     post.delivery = Delivery(
-        post.database, {"memory": post.channel}, post.clock, post.metrics, on_moved
+        post.database,
+        {"memory": post.channel},
+        post.clock,
+        post.metrics,
+        coordination=Alone(post.database),
+        on_moved=on_moved,
     )
     post.delivery.open()
     post.channel.send = moved
@@ -754,7 +761,13 @@ async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_b
 
 
 async def test_nothing_is_sent_before_every_channel_has_started(post):
-    post.delivery = Delivery(post.database, {"memory": post.channel}, post.clock, post.metrics)
+    post.delivery = Delivery(
+        post.database,
+        {"memory": post.channel},
+        post.clock,
+        post.metrics,
+        coordination=Alone(post.database),
+    )
     await post.post("early")
     for _ in range(20):
         await post.states()

@@ -1,0 +1,106 @@
+"""What a node's transactions tell the others: events and work, with one NOTIFY for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+from procrastinate import App, SyncPsycopgConnector, exceptions
+from psycopg.errors import SerializationFailure
+
+from bot.cluster import tables
+from bot.storage.postgres import PostgresTransaction, Signals
+
+QUEUE = "turns"
+TASK = "turn"
+MOST_IDS = 500  # events named in one NOTIFY, which holds 8 000 bytes; of more, the range is named
+
+Owns = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a NOTIFY says: who told, the ids of its events, and whether there is work."""
+
+    node: str
+    first: int = 0
+    last: int = 0
+    ids: tuple[int, ...] = ()
+    work: bool = False
+
+    def payload(self) -> str:
+        """As NOTIFY carries it."""
+        return orjson.dumps([self.node, self.first, self.last, self.ids, self.work]).decode()
+
+    @classmethod
+    def parse(cls, payload: str) -> Told | None:
+        """The other way round; None for what is none of ours."""
+        try:
+            node, first, last, ids, work = orjson.loads(payload)
+            return cls(str(node), int(first), int(last), tuple(map(int, ids)), bool(work))
+        except (ValueError, TypeError):
+            return None
+
+
+class NodeSignals(Signals):
+    """`bot.storage.postgres.Signals` of a node; used by its writer's thread only."""
+
+    def __init__(self, node: str, owns: Owns) -> None:
+        """`owns` says what this node alone does: nobody else sends what is for its accounts."""
+        self.node = node
+        self._owns = owns
+        self._told: list[int] = []
+        self._has_work = False
+        # It is never opened: what it defers goes through the writer's connection.
+        self._app = App(connector=SyncPsycopgConnector())
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self._told.clear()
+        self._has_work = False
+
+    def wake(self, tx: PostgresTransaction, key: str) -> None:
+        """Have the lane of a key taken up: one job for all that comes before it is begun.
+
+        The job that waits is locked until the COMMIT, so nobody begins it and misses this.
+        """
+        self._has_work = True
+        if tx.execute(
+            "SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = ? AND status = 'todo' "
+            "FOR UPDATE",
+            (key,),
+        ):
+            return
+        deferrer = self._app.configure_task(
+            TASK, queue=QUEUE, lock=key, queueing_lock=key, connection=tx.connection
+        )
+        try:
+            deferrer.defer()
+        except exceptions.AlreadyEnqueued as error:
+            # Another node was quicker; done once more, this finds its job.
+            raise SerializationFailure("a job was deferred by another node") from error
+
+    def publish(self, tx: PostgresTransaction, topic: str, name: str, body: str) -> None:
+        """Store an event that other nodes hear of."""
+        if topic == "outbox" and self._owns(name):
+            return
+        rows = tx.execute(
+            "INSERT INTO events(node, topic, name, body) VALUES (?, ?, ?, ?) RETURNING id",
+            (self.node, topic, name, body),
+        )
+        self._told.append(int(rows[0][0]))
+
+    def finish(self, tx: PostgresTransaction) -> None:
+        """Notify: once a transaction, as its COMMIT waits for those of all others then."""
+        if not self._told and not self._has_work:
+            return
+        ids = self._told
+        told = Told(
+            self.node,
+            min(ids, default=0),
+            max(ids, default=0),
+            tuple(ids) if len(ids) <= MOST_IDS else (),
+            self._has_work,
+        )
+        tx.execute("SELECT pg_notify(?, ?)", (tables.CHANNEL, told.payload()))

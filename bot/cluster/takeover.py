@@ -1,0 +1,100 @@
+"""Being one of the nodes, and taking over from those that are gone: SQL over a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+import structlog
+
+from bot.cluster import tables
+from bot.sessions import inbox
+from bot.storage import Transaction
+from bot.storage.postgres import PostgresTransaction
+
+STALE = """SELECT name FROM nodes
+    WHERE name <> %s AND beat_at < clock_timestamp() - make_interval(secs => %s)"""
+# Of the same role as ours, which needs no further right. They hold its locks, and what it has begun
+# to write.
+END = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = %s AND pid <> pg_backend_pid()"""
+
+_OF_GONE = """SELECT jobs.lock FROM procrastinate_jobs AS jobs
+    LEFT JOIN procrastinate_workers AS workers ON workers.id = jobs.worker_id
+    WHERE jobs.status = 'doing' AND (workers.id IS NULL
+    OR workers.last_heartbeat < clock_timestamp() - make_interval(secs => ?))"""
+STALLED = _OF_GONE.replace("jobs.lock", "jobs.id").replace("?", "%s")
+# Only what has waited for a moment: a turn may be ending just now.
+LEFT = """SELECT DISTINCT key FROM inbox WHERE state = 'waiting' AND NOT EXISTS
+    (SELECT 1 FROM procrastinate_jobs WHERE lock = key AND status IN ('todo', 'doing'))"""
+PRUNE_EVENTS = "DELETE FROM events WHERE at < now() - make_interval(secs => %s)"
+
+log = structlog.get_logger(__name__)
+
+
+def application(node: str) -> str:
+    """What the server calls the connections of a node; it keeps 63 bytes of it."""
+    return f"confidant {node}"[:63]
+
+
+def prepare(tx: PostgresTransaction) -> None:
+    """Make the tables that many nodes need, if they are missing."""
+    for statement in tables.STATEMENTS:
+        tx.execute(statement)
+    if tx.execute("SELECT to_regclass('procrastinate_jobs') IS NULL")[0][0]:
+        sql = resources.files("procrastinate").joinpath("sql", "schema.sql").read_text("utf-8")
+        tx.connection.execute(sql.encode())
+        # A NOTIFY for each job would be one for each row; ours is one for each transaction.
+        tx.execute(
+            "DROP TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1 ON procrastinate_jobs"
+        )
+
+
+def register(tx: Transaction, node: str, version: str) -> tuple[int, int]:
+    """Be one of the nodes: the epoch of what it begins by itself, and the server's time in ms."""
+    tx.execute(
+        "INSERT INTO nodes(name, beat_at, started_at, version) "
+        "VALUES (?, clock_timestamp(), clock_timestamp(), ?) "
+        "ON CONFLICT (name) DO UPDATE SET beat_at = clock_timestamp()",
+        (node, version),
+    )
+    take = tables.TAKE.replace("%s", "?")
+    epoch = tx.execute(take, (tables.of_node(node), node))[0][0]
+    now = tx.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")[0][0]
+    return int(epoch), int(now)
+
+
+def leave(tx: Transaction, node: str) -> None:
+    """Be none of the nodes any more; what it has begun is given back."""
+    give_up(tx, node)
+    tx.execute("DELETE FROM fences WHERE name = ?", (tables.of_node(node),))
+
+
+def give_up(tx: Transaction, node: str) -> None:
+    """A node is gone: nothing it began by itself counts, and others do it."""
+    take = tables.TAKE.replace("%s", "?")
+    tx.execute(take, (tables.of_node(node), node))
+    tx.execute("DELETE FROM nodes WHERE name = ?", (node,))
+    for key in inbox.reclaim_of(tx, node):
+        tx.wake(key)
+
+
+def take_back(tx: Transaction, job: int, timeout: float) -> None:
+    """Give back the turn of a worker that is gone, if it still is.
+
+    Its first message is counted as one that a program may have ended for.
+    """
+    found = tx.execute(f"{_OF_GONE} AND jobs.id = ? FOR UPDATE OF jobs", (timeout, job))
+    for (key,) in found:
+        tx.execute("SELECT procrastinate_finish_job_v1(?, 'failed', true)", (job,))
+        tx.execute(tables.TAKE.replace("%s", "?"), (tables.lane(key), tx.node))
+        inbox.endanger_first(tx, key)
+        tx.wake(key)
+        log.warning("turn.taken_back", job=job)
+
+
+def wake_again(tx: Transaction, keys: Sequence[str]) -> None:
+    """Have messages answered whose turn ended without it, such as those of a node that stopped."""
+    for key in keys:
+        if inbox.waiting_count(tx, key):
+            tx.wake(key)

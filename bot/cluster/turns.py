@@ -1,0 +1,134 @@
+"""Turns as jobs: whichever node is free takes up the lane of a session key, one node at a time.
+
+A job stands for everything that waits for its key when it is begun, not for one message, and is
+tried once: what becomes of a job whose node is gone is seen to outside of the queue (`takeover`),
+and what fails within a turn by the lane. No job is ever put off until later, as that would block
+its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+from procrastinate import App, JobContext, PsycopgConnector, exceptions
+from procrastinate.connector import Notify
+from procrastinate.worker import Worker
+
+from bot import fencing
+from bot.backoff import Backoff
+from bot.cluster import tables
+from bot.cluster.node import BEATS, Node
+from bot.cluster.signals import QUEUE, TASK
+from bot.errors import StorageError
+from bot.fencing import Fence
+from bot.storage import Transaction
+
+POLL_SECONDS = 1.0  # between looks for work that nobody told of
+AGAIN_SECONDS = 0.02  # after a turn: a job of its key may have been waiting for its end
+FIRST_RETRY, LAST_RETRY = 0.5, 10.0
+POOL = 3  # connections of a node for its jobs
+
+log = structlog.get_logger(__name__)
+
+RunLane = Callable[[str], Awaitable[None]]
+
+
+class Turns:
+    """Runs lanes on this node, up to some at a time, as jobs of all nodes."""
+
+    def __init__(self, node: Node, most: int) -> None:
+        """At most so many lanes run on this node at the same time."""
+        self._node = node
+        self._run_lane: RunLane | None = None
+        self._epochs: dict[str, int] = {}
+        self._stopping = False
+        self._app = App(connector=_Connector(node))
+        self._app.task(name=TASK, queue=QUEUE, pass_context=True)(self._turn)
+        self._worker = Worker(
+            self._app,
+            queues=[QUEUE],
+            name=node.name,
+            concurrency=most,
+            fetch_job_polling_interval=POLL_SECONDS,
+            delete_jobs="always",
+            install_signal_handlers=False,
+            update_heartbeat_interval=node.gone_after / BEATS,
+            stalled_worker_timeout=node.gone_after * 10,  # only forgotten here; see `takeover`
+        )
+        # It tells of each job, by its key.
+        logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+    def fence_of(self, key: str) -> Fence:
+        """What a lane writes is written behind this."""
+        return Fence(tables.lane(key), self._epochs.get(key, 0))
+
+    async def run(self, run_lane: RunLane) -> None:
+        """Take up work until cancelled or stopped; a lost connection is made again.
+
+        `run_lane` answers all that waits for a session key.
+        """
+        self._run_lane = run_lane
+        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+        while not self._stopping:
+            try:
+                async with self._app.open_async():
+                    await self._worker.run()
+                    backoff.reset()
+            except (exceptions.ProcrastinateException, OSError) as error:
+                log.warning("turns.interrupted", error=type(error).__name__)
+            if not self._stopping:
+                await asyncio.sleep(backoff.next())
+
+    def stop(self) -> None:
+        """Begin no more turns."""
+        self._stopping = True
+        self._worker.stop()
+
+    async def _turn(self, context: JobContext) -> None:
+        key = context.job.lock or ""
+        try:
+            self._epochs[key] = await self._node.database.write(
+                lambda tx: _take(tx, key, self._node.name)
+            )
+            with fencing.behind(self.fence_of(key)):
+                if self._run_lane is not None:
+                    await self._run_lane(key)
+        except StorageError as error:  # it is taken up again, here or elsewhere
+            log.warning("turn.not_run", error=type(error).__name__)
+        finally:
+            self._epochs.pop(key, None)
+            if not self._stopping:
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._node.look_for_work)
+
+
+def _take(tx: Transaction, key: str, node: str) -> int:
+    """Take a lane; the epoch that holds from now on, and no other."""
+    rows = tx.execute(tables.TAKE.replace("%s", "?"), (tables.lane(key), node))
+    return int(rows[0][0])
+
+
+class _Connector(PsycopgConnector):
+    """Hears of work through the node's own connection instead of one more."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
+            conninfo=node.url,
+            min_size=1,
+            max_size=POOL,
+            kwargs={"application_name": node.application, "prepare_threshold": None},
+        )
+        self._node = node
+
+    async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
+        """Pass on that there may be work, for as long as the worker runs."""
+        channel = next(iter(channels))
+        inserted = '{"type": "job_inserted", "job_id": 0}'
+        with self._node.hearing_of_work() as work:
+            while True:
+                await work.wait()
+                work.clear()
+                await on_notification(channel=channel, payload=inserted)
