@@ -25,7 +25,7 @@ from tests.fakes.telegram_nodes import NodesTelegram
 from tests.proofs.cluster.model import Model, a_model
 from tests.proofs.cluster.zygote import LOG
 
-NODE_TIMEOUT = 2.0  # seconds of silence after which a node is taken for dead
+NODE_TIMEOUT = 2.0  # seconds of silence after which a node counts as gone; also below
 UP = 60.0  # seconds a start may take on a machine that others keep busy
 ROOM = -1001
 
@@ -41,6 +41,9 @@ mode = "none"
 
 [session.queue]
 cap = 1000  # each message has an answer of its own
+
+[storage]
+node_timeout = 2.0
 
 [memory.embedder]
 provider = "none"
