@@ -143,7 +143,7 @@ async def ask(
     """The reciprocal rank of every question's note, by kind and for all."""
     config = MemoryConfig.model_validate({"watch": False, "max_results": 10, **options})
     embedder = LocalEmbedder()
-    index = MemoryIndex(
+    index = MemoryIndex.in_folder(
         config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
     )
     ranks: dict[str, list[float]] = {"all": []}

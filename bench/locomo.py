@@ -133,7 +133,7 @@ async def ask(
     """Ask every question of an index of the notes; a tally for each conversation and for all."""
     config = MemoryConfig.model_validate({"max_results": TOP, "watch": False, **options})
     embedder = LocalEmbedder()
-    index = MemoryIndex(
+    index = MemoryIndex.in_folder(
         config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
     )
     tallies: dict[str, Tally] = {"all": Tally()}

@@ -73,7 +73,7 @@ async def measure(chunks: int) -> list[tuple[str, float, float, str, bool]]:
         questions = write_notes(folder / "workspace", chunks, random.Random(chunks))  # noqa: S311
         embedder = LocalEmbedder()
         config = MemoryConfig(watch=False)
-        index = MemoryIndex(
+        index = MemoryIndex.in_folder(
             config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
         )
         try:

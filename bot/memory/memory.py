@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -28,6 +29,7 @@ from bot.memory.search import Findings, Searcher
 from bot.storage import SharedDatabase
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
+INDEX = "index"  # what the node that builds the index of many is alone in doing
 MAX_SPOTS = 200  # places of one answer
 
 # What the page, the terminal and the command line may see.
@@ -113,11 +115,15 @@ class Memory:
         """
         embedder = embed.make(config.memory.embedder)
         folder = config.storage.folder / INDEX_FOLDER
-        store: NoteStore = FolderNotes(config.workspace)
-        if shared is not None:
+        store: NoteStore
+        if shared is None:
+            store = FolderNotes(config.workspace)
+            index = MemoryIndex.in_folder(config.memory, store, folder, embedder, clock)
+        else:
             _warn_of(config.workspace)
-            store = RowNotes(shared.database, shared.coordination, clock)
-        index = MemoryIndex(config.memory, store, folder, embedder, clock)
+            database, owns = shared.database, partial(shared.coordination.owns, INDEX)
+            store = RowNotes(database, shared.coordination, clock)
+            index = MemoryIndex.shared(config.memory, store, database, embedder, clock, owns=owns)
         notes = Notes(store, index.noticed)
         return cls(store, SpaceFiles(store), notes, index, searcher or index, embedder)
 

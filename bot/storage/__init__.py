@@ -110,6 +110,10 @@ class SharedDatabase(Database, Protocol):
         """`read` for a thread, which waits; never call it on an event loop."""
         ...
 
+    def close_now(self) -> None:
+        """`close` for a thread, which waits."""
+        ...
+
     def beside(self) -> SharedDatabase:
         """Another writer on the same tables, for work that must not hold up this one's.
 

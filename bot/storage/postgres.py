@@ -249,6 +249,12 @@ class PostgresDatabase:
         self._writer.stop()
         await asyncio.to_thread(self._finish)
 
+    def close_now(self) -> None:
+        """`close` for a thread, which waits."""
+        self._closing = True
+        self._writer.stop()
+        self._finish()
+
     def _finish(self) -> None:
         self._writer.join()
         self._threads.shutdown()

@@ -21,7 +21,7 @@ from bot.memory.embed import Embedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex, note_files
 from bot.memory.index.schema import load_vec
-from bot.memory.index.store import Store
+from bot.memory.index.store import FileStore
 from bot.memory.memory import Memory
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
 from tests.fakes import embeddings_api
@@ -67,7 +67,7 @@ class Folder:
         extension: Callable[[apsw.Connection], None] = load_vec,
         **config: Any,
     ) -> AsyncIterator[MemoryIndex]:
-        index = MemoryIndex(
+        index = MemoryIndex.in_folder(
             MemoryConfig.model_validate({"watch": False, **config}),
             FolderNotes(self.workspace),
             self.files,
@@ -289,7 +289,7 @@ async def test_a_note_is_in_the_index_whole_or_as_it_was_before(folder, monkeypa
     """The reference system inserted outside a transaction."""
     long = "\n".join(f"peanuts number {number} and some more words" for number in range(300))
     folder.write("memory/a.md", long)
-    putting, left = Store._put_chunk, 3
+    putting, left = FileStore._put_chunk, 3
 
     def fills_up(store, place, passage, packed):
         nonlocal left
@@ -303,7 +303,7 @@ async def test_a_note_is_in_the_index_whole_or_as_it_was_before(folder, monkeypa
         assert before.chunks > 3
         folder.write("memory/a.md", long.replace("peanuts", "oolong"))
         with monkeypatch.context() as patch:
-            patch.setattr(Store, "_put_chunk", fills_up)
+            patch.setattr(FileStore, "_put_chunk", fills_up)
             await index.sync("test")
         assert left <= 0
         after = await index.status()
@@ -424,7 +424,7 @@ async def test_a_note_is_found_by_its_words_while_the_embedder_takes_its_time(fo
 async def test_closing_does_not_wait_for_an_embedder_and_loses_nothing(folder):
     folder.write("memory/a.md", "peanuts are out")
     embedder = HashEmbedder(gate=asyncio.Event())
-    index = MemoryIndex(
+    index = MemoryIndex.in_folder(
         MemoryConfig(watch=False),
         FolderNotes(folder.workspace),
         folder.files,
@@ -684,7 +684,7 @@ def remote_to(api: embeddings_api.EmbeddingsApi, **options: Any) -> dict[str, An
 
 
 async def test_the_engine_says_that_sqlite_vec_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(MemoryIndex.__init__.__kwdefaults__, "extension", no_extension)
+    monkeypatch.setitem(MemoryIndex.in_folder.__func__.__kwdefaults__, "extension", no_extension)
     furnish(tmp_path)
     async with served(tmp_path, is_indexed=True, embedder={"provider": "local"}) as engine:
         assert "allergic to peanuts" in await searched(engine)

@@ -48,7 +48,7 @@ class NarrowEmbedder(LocalEmbedder):
 @asynccontextmanager
 async def index_of(tmp_path, embedder=None, **config):
     options = {"watch": False, **config}
-    memory = MemoryIndex(
+    memory = MemoryIndex.in_folder(
         MemoryConfig.model_validate(options),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
@@ -184,7 +184,7 @@ async def test_without_sqlite_vec_vectors_are_compared_in_memory(tmp_path, note,
     def missing(_connection) -> None:
         raise ImportError("no sqlite-vec here")
 
-    memory = MemoryIndex(
+    memory = MemoryIndex.in_folder(
         MemoryConfig(watch=False),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
@@ -234,7 +234,7 @@ async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_p
     def missing(connection):
         raise ImportError
 
-    memory = MemoryIndex(
+    memory = MemoryIndex.in_folder(
         MemoryConfig(watch=False, text_weight=0.0),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",

@@ -31,7 +31,7 @@ async def index_in(
     folder: Path, embedder: HashEmbedder, *, is_started: bool = True
 ) -> AsyncIterator[MemoryIndex]:
     config = MemoryConfig(watch=False)
-    index = MemoryIndex(
+    index = MemoryIndex.in_folder(
         config, FolderNotes(folder / "workspace"), folder / "index", embedder, FakeClock()
     )
     if is_started:

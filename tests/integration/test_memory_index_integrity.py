@@ -11,6 +11,7 @@ import pytest
 from bot.config import MemoryConfig
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.local import LocalEmbedder
+from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import Generation, live, load_vec, run
 from tests.support import FakeClock
@@ -129,8 +130,8 @@ class Hands:
 
 def index_in(tmp_path, embedder=None) -> MemoryIndex:
     config = MemoryConfig(watch=False)
-    folders = (tmp_path / "workspace", tmp_path / "index")
-    return MemoryIndex(config, *folders, embedder or NoEmbedder(), FakeClock())
+    folders = (FolderNotes(tmp_path / "workspace"), tmp_path / "index")
+    return MemoryIndex.in_folder(config, *folders, embedder or NoEmbedder(), FakeClock())
 
 
 @pytest.mark.slow

@@ -295,7 +295,9 @@ async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(tmp_path: Pa
     await life.compact()
     config = MemoryConfig(watch=False)
     embedder = LocalEmbedder()
-    index = MemoryIndex(config, FolderNotes(workspace), tmp_path / "index", embedder, FakeClock())
+    index = MemoryIndex.in_folder(
+        config, FolderNotes(workspace), tmp_path / "index", embedder, FakeClock()
+    )
     await index.start()
     await index.sync("test")
     try:

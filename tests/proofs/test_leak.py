@@ -757,14 +757,14 @@ def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:
 def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
     from bot.agent import recall
     from bot.agent.tools import search
-    from bot.memory.index.queries import Reader
+    from bot.memory.index.queries import FileReader
 
-    def everything(self: Reader, _partitions: Any) -> Any:
+    def everything(self: FileReader, _partitions: Any) -> Any:
         names = [str(row[0]) for row in self._run("SELECT name FROM partitions@")]
         return scope(self, names)
 
-    scope = Reader.scope
-    patch.setattr(Reader, "scope", everything)
+    scope = FileReader.scope
+    patch.setattr(FileReader, "scope", everything)
     for module in (recall, search):
         patch.setattr(module, "may_see", lambda _view, _hit: True)
 

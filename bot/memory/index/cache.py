@@ -48,7 +48,7 @@ class EmbeddingCache:
 
     def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
         """The packed vectors that are known, by hash."""
-        key, day = _key(identity), now // DAY_MS
+        key, day = key_of(identity), now // DAY_MS
         known: dict[bytes, bytes] = {}
 
         def work(connection: apsw.Connection) -> None:
@@ -67,7 +67,7 @@ class EmbeddingCache:
 
     def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
         """Keep packed vectors."""
-        key, day = _key(identity), now // DAY_MS
+        key, day = key_of(identity), now // DAY_MS
 
         def work(connection: apsw.Connection) -> None:
             with connection:
@@ -131,6 +131,7 @@ class EmbeddingCache:
         return connection
 
 
-def _key(identity: Identity) -> bytes:
+def key_of(identity: Identity) -> bytes:
+    """What an embedder's vectors are kept under."""
     parts = (identity.provider, identity.model, identity.endpoint)
     return digest("\0".join(parts))

@@ -28,6 +28,11 @@ COMMON_LEAST = 500  # if there are enough of them to find
 LARGE = 5_000  # chunks; from here on signs are kept in memory, 32 bytes each, not asked of vec0
 MAX_GONE = BY_BITS // 2  # chunks that are not there any more among those that are kept in memory
 GRACE = 0.25  # seconds to read what was found when the time is up
+# What a candidate is made of, of a chunk `c` and its source `s`.
+CANDIDATE = (
+    "c.id, c.body, c.heading, c.day, c.vectors, c.start_line, c.end_line,"
+    " s.kind, s.space, s.path, s.at"
+)
 _STEPS = 20_000  # of SQLite's machine between looks at the clock; about a millisecond
 
 log = structlog.get_logger(__name__)
@@ -51,7 +56,7 @@ class _Signatures:
     matrix: NDArray[np.uint8]
 
 
-class Reader:
+class FileReader:
     """The reading side of the index file; used by one thread at a time."""
 
     def __init__(self, path: Path, extension: Extension) -> None:
@@ -76,6 +81,11 @@ class Reader:
             self._connection.close()
         except apsw.Error as error:  # a full disk: the last one out could not tidy up
             log.warning("memory.close_failed", error=type(error).__name__)
+
+    @property
+    def slow(self) -> str:
+        """See `Reader.slow`."""
+        return "" if self.has_vec else "sqlite-vec cannot be loaded; vectors are compared in memory"
 
     def is_current(self) -> bool:
         """False when the file was removed, or another one stands in its place."""
@@ -142,7 +152,7 @@ class Reader:
             rows = self._run(
                 "SELECT count(*) FROM"
                 " (SELECT 1 FROM chunks_text@ WHERE chunks_text@ MATCH ? LIMIT ?)",
-                (_within(scope, term.match), _common(scope)),
+                (_within(scope, term.match), common(scope)),
             )
             seen[term.tokens] = int(rows[0][0])
         return Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
@@ -152,7 +162,7 @@ class Reader:
     ) -> list[int]:
         """The chunks with any of the query's terms, best BM25 first."""
         terms = [term for term in query.terms if known.frequencies.get(term.tokens)]
-        rare = [t for t in terms if known.frequencies[t.tokens] < _common(scope)]
+        rare = [t for t in terms if known.frequencies[t.tokens] < common(scope)]
         if not terms:
             return []
         asked = " OR ".join(term.match for term in rare or terms)
@@ -171,35 +181,16 @@ class Reader:
             near += self._by_bits(partition, bits)
         chosen = [identifier for _, identifier in sorted(near)[:BY_BITS]]
         rows = self._chunks("id, vectors FROM chunks@ WHERE id", chosen)
-        packed = [(int(i), blob) for i, blob in rows if blob]
-        if not packed:
-            return []
-        dims = wanted.shape[1]
-        cosines = vectors.cosines(b"".join(blob for _, blob in packed), wanted)
-        starts = np.cumsum([0, *(len(blob) // dims for _, blob in packed[:-1])])
-        best = np.maximum.reduceat(cosines, starts)
-        return [packed[at][0] for at in np.argsort(-best, kind="stable")[:limit]]
+        return nearest([(int(i), blob) for i, blob in rows if blob], wanted, limit)
 
     def _candidates(self, ids: Sequence[int]) -> list[Candidate]:
         """Chunks with everything their ranking needs."""
         dims = self._generation.dims if self._generation is not None else 0
         rows = self._chunks(
-            "c.id, c.body, c.heading, c.day, c.vectors, c.start_line, c.end_line,"
-            " s.kind, s.space, s.path, s.at"
-            " FROM chunks@ c JOIN sources@ s ON s.id = c.source WHERE c.id",
+            f"{CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source WHERE c.id",
             ids,
         )
-        return [
-            Candidate(
-                int(key),
-                Hit(str(space), str(path), int(first), int(last), 0.0, "", source, int(at)),
-                str(body),
-                str(heading),
-                date.fromordinal(day) if day else None,
-                vectors.unpack(packed, dims) if packed and dims else None,
-            )
-            for key, body, heading, day, packed, first, last, source, space, path, at in rows
-        ]
+        return [candidate(row, dims) for row in rows]
 
     def _chunks(self, what: str, ids: Sequence[int]) -> list[Row]:
         """What is asked of these chunks."""
@@ -255,7 +246,31 @@ class Reader:
         return run(self._connection, self._generation.tables(sql), parameters)
 
 
-def _common(scope: Scope) -> int:
+def candidate(row: Row, dims: int) -> Candidate:
+    """A chunk with everything its ranking needs, from the columns of `CANDIDATE`."""
+    key, body, heading, day, packed, first, last, source, space, path, at = row
+    return Candidate(
+        int(key),
+        Hit(str(space), str(path), int(first), int(last), 0.0, "", source, int(at)),
+        str(body),
+        str(heading),
+        date.fromordinal(day) if day else None,
+        vectors.unpack(packed, dims) if packed and dims else None,
+    )
+
+
+def nearest(packed: Sequence[tuple[int, bytes]], wanted: Vectors, limit: int) -> list[int]:
+    """The chunks, of these with their windows' vectors, whose best window is nearest."""
+    if not packed:
+        return []
+    dims = wanted.shape[1]
+    cosines = vectors.cosines(b"".join(blob for _, blob in packed), wanted)
+    starts = np.cumsum([0, *(len(blob) // dims for _, blob in packed[:-1])])
+    best = np.maximum.reduceat(cosines, starts)
+    return [packed[at][0] for at in np.argsort(-best, kind="stable")[:limit]]
+
+
+def common(scope: Scope) -> int:
     """In how many chunks a word must be to be common in a scope."""
     return max(COMMON_LEAST, int(COMMON * scope.chunks))
 

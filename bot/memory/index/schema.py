@@ -22,6 +22,7 @@ import apsw
 
 from bot.memory import words
 from bot.memory.embed import Identity
+from bot.memory.index import engine
 from bot.storage import Row, Value, files, fulltext
 
 NAME = "index.db"
@@ -90,15 +91,8 @@ EXTENSION_ERRORS = (ImportError, OSError, AttributeError, apsw.Error)
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """One set of rows, and what it was made with; vectors of another embedder are no match."""
-
-    id: int
-    is_live: bool
-    chunker: int
-    embedder: Identity
-    dims: int
-    epoch: int
+class Generation(engine.Generation):
+    """A generation that has tables of its own."""
 
     def tables(self, sql: str) -> str:
         """SQL about this generation's tables."""
@@ -162,16 +156,16 @@ class IndexFile:
         """False when another program has dropped it."""
         return bool(_generations(self.connection, "id = ?", (generation,)))
 
-    def put_live(self, generation: Generation) -> None:
+    def put_live(self, generation: int) -> None:
         """Let searches read a generation from now on, and drop all others.
 
         Raises:
             apsw.SQLError: another program has dropped it.
         """
         with self.connection:
-            if not self.has(generation.id):
+            if not self.has(generation):
                 raise apsw.SQLError("no such generation")
-            run(self.connection, "UPDATE generations SET is_live = (id = ?)", (generation.id,))
+            run(self.connection, "UPDATE generations SET is_live = (id = ?)", (generation,))
             self.drop_unfinished()
         with suppress(apsw.BusyError, apsw.LockedError):  # the space is used again all the same
             run(self.connection, "PRAGMA incremental_vacuum")

@@ -21,13 +21,12 @@ import structlog
 
 from bot.clock import Clock
 from bot.config import MemoryConfig
-from bot.errors import EmbedderError
+from bot.errors import EmbedderError, StorageError
 from bot.memory import chunking, ranking, words
 from bot.memory.embed import Embedder
 from bot.memory.index import note_files
-from bot.memory.index.queries import Reader
-from bot.memory.index.schema import Extension, tokenizer
-from bot.memory.index.writer import Rows
+from bot.memory.index.engine import Reader, Rows
+from bot.memory.index.schema import tokenizer
 from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Findings, Hit, Mode
@@ -59,8 +58,6 @@ class Searches:
         embedder: Embedder,
         clock: Clock,
         rows: Rows,
-        *,
-        extension: Extension,
     ) -> None:
         self.query_failure = ""  # why the last query got no vector
         self._config = config
@@ -68,7 +65,6 @@ class Searches:
         self._embedder = embedder
         self._clock = clock
         self._rows = rows
-        self._extension = extension
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
         can_tell_words = hasattr(embedder, "word_vectors")
         self._word_vectors = cast("WordVectors", embedder) if can_tell_words else None
@@ -150,6 +146,8 @@ class Searches:
             degraded.append(f"the index cannot be read ({type(error).__name__}); it is rebuilt")
             self.drop_reader()
             self._rows.broken = True
+        except StorageError as error:
+            degraded.append(f"the index cannot be read: {error}")
         except Exception:  # a fault of ours must not end the conversation either
             log.exception("memory.search_failed")
             degraded.append("the search failed; the log says why")
@@ -172,8 +170,8 @@ class Searches:
                     vector = None
             like = None
             if vector is not None:
-                if not reader.has_vec:
-                    degraded.append("sqlite-vec cannot be loaded; vectors are compared in memory")
+                if reader.slow:
+                    degraded.append(reader.slow)
                 if self._word_vectors is not None:
                     like = Likeness(self._word_vectors, reader.split)
             request = replace(request, vector=vector)
@@ -199,7 +197,7 @@ class Searches:
             self.drop_reader()
             reader = None
         if reader is None and self._rows.are_there:
-            reader = self._local.reader = Reader(self._rows.path, self._extension)
+            reader = self._local.reader = self._rows.reader()
             self._open.append(reader)
         return reader
 

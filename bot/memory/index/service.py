@@ -4,40 +4,66 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-
-import apsw
 
 from bot.clock import Clock
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import EmbeddingCache, digest
-from bot.memory.index.schema import EXTENSION_ERRORS, Extension, load_vec, run
+from bot.memory.index.engine import Cache, Rows, SourceRow, Store
+from bot.memory.index.file_rows import FileRows
+from bot.memory.index.schema import Extension, load_vec
 from bot.memory.index.search import Searches
-from bot.memory.index.store import SourceRow, Store
+from bot.memory.index.shared_rows import RowCache, SharedRows
 from bot.memory.index.writer import Writer
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
+from bot.storage import SharedDatabase
 
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one sync
 FRESHEN = 0.3  # seconds a search waits for edits that were noticed and are not indexed yet
 REST = 2.0  # seconds between the syncs that searches ask for when nothing watches
 
 
+CACHE = "embeddings.db"  # beside the index file
+
+
 class MemoryIndex:  # what is asked of the index, and when it looks after itself
     """Searches memory by words and by meaning; `start` it, or sync by hand.
 
-    Its files are its own, in `folder`; deleting them costs a rebuild and nothing else. No error of
-    the disk, of SQLite or of the embedder leaves a search: the answer says what was missing.
+    No error of the disk, of a database or of the embedder leaves a search: the answer says what was
+    missing.
     """
 
     def __init__(
         self,
+        config: MemoryConfig,
+        notes: NoteStore,
+        *,
+        rows: Rows,
+        cache: Cache,
+        embedder: Embedder,
+        clock: Clock,
+    ) -> None:
+        """See `in_folder` and `shared`."""
+        self._config = config
+        self._notes = notes
+        self._embedder = embedder
+        self._writer = Writer(notes, rows, cache, embedder, clock)
+        self._searches = Searches(config, notes, embedder, clock, rows)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._edited = asyncio.Event()
+        self._watching = "not started"
+        self._asked_at = 0.0
+
+    @classmethod
+    def in_folder(
+        cls,
         config: MemoryConfig,
         notes: NoteStore,
         folder: Path,
@@ -45,20 +71,27 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         clock: Clock,
         *,
         extension: Extension = load_vec,
-    ) -> None:
-        self._config = config
-        self._notes = notes
-        self._embedder = embedder
-        self._extension = extension
-        self._writer = Writer(notes, folder, embedder, clock, extension)
-        self._searches = Searches(
-            config, notes, embedder, clock, self._writer.rows, extension=extension
-        )
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._stop = asyncio.Event()
-        self._edited = asyncio.Event()
-        self._watching = "not started"
-        self._asked_at = 0.0
+    ) -> MemoryIndex:
+        """An index in a file of its own; deleting it costs a rebuild and nothing else."""
+        rows = FileRows(notes, folder, embedder, extension)
+        cache = EmbeddingCache(folder / CACHE)
+        return cls(config, notes, rows=rows, cache=cache, embedder=embedder, clock=clock)
+
+    @classmethod
+    def shared(
+        cls,
+        config: MemoryConfig,
+        notes: NoteStore,
+        database: SharedDatabase,
+        embedder: Embedder,
+        clock: Clock,
+        *,
+        owns: Callable[[], bool],
+    ) -> MemoryIndex:
+        """An index in a database that many nodes share; the one that `owns` it builds it."""
+        rows = SharedRows(database, embedder, owns)
+        cache = RowCache(database)
+        return cls(config, notes, rows=rows, cache=cache, embedder=embedder, clock=clock)
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -137,7 +170,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """Take documents out, by partition and id."""
         named = tuple(documents)
 
-        def work(store: Store, _: EmbeddingCache) -> None:
+        def work(store: Store, _: Cache) -> None:
             known = store.sources("transcript")
             store.remove(known[key].id for key in named if key in known)
 
@@ -163,7 +196,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             StorageError: the index file cannot be written; it is built anew as soon as it can be.
         """
 
-        def work(store: Store, cache: EmbeddingCache) -> Forgotten:
+        def work(store: Store, cache: Cache) -> Forgotten:
             forgotten, of_vectors = store.forget(paths, texts, partitions)
             return replace(forgotten, cached=cache.forget(map(digest, of_vectors)))
 
@@ -213,19 +246,8 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         )
 
     async def probe_vectors(self) -> Probe:
-        """Whether sqlite-vec can be loaded here."""
-
-        def work() -> Probe:
-            with closing(apsw.Connection(":memory:")) as connection:
-                try:
-                    self._extension(connection)
-                    ((version,),) = run(connection, "SELECT vec_version()")
-                except EXTENSION_ERRORS as error:
-                    why = f"sqlite-vec cannot be loaded: {type(error).__name__}"
-                    return Probe(ok=False, detail=why)
-                return Probe(ok=True, detail=f"sqlite-vec {version}")
-
-        return await asyncio.to_thread(work)
+        """Whether vectors can be compared in the quick way here."""
+        return await asyncio.to_thread(self._writer.rows.probe)
 
     async def probe_embeddings(self) -> Probe:
         """Whether the embedder answers."""

@@ -1,60 +1,21 @@
-"""Writing a generation of the index: sources, chunks, words and vectors."""
+"""Writing a generation of the index file: sources, chunks, words and vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
+from bot.memory.index.engine import DimsChanged, Known, Packed, SourceRow
 from bot.memory.index.schema import SCOPE_MARK, VECTORS, Generation, IndexFile, run
 from bot.memory.search import Counts, Forgotten, Source
 from bot.storage import Row, Value, fulltext
 
-
-class DimsChanged(Exception):
-    """The embedder's vectors have another length than those in the index."""
-
-    def __init__(self, dims: int) -> None:
-        super().__init__(f"vectors have {dims} dimensions now")
-        self.dims = dims
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRow:
-    """A note or a document, as the index knows it."""
-
-    kind: Source
-    partition: str
-    name: str
-    space: str
-    path: str
-    hash: bytes
-    mtime: int = 0
-    size: int = 0
-    inode: int = 0
-    at: int = 0
-    problem: str = ""
-    text: str | None = None
-
-
-class Known(NamedTuple):
-    """A source that is in the index, and how its file looked: (mtime, size, inode)."""
-
-    id: int
-    look: tuple[int, int, int]
-
-
-class Packed(NamedTuple):
-    """A chunk's vectors: the signs it is found by, and its windows', one after another."""
-
-    bits: bytes
-    vectors: bytes
-
-
-class Store:  # the tables of an index are one thing to write
+class FileStore:  # the tables of an index are one thing to write
     """The writing side of one generation; used by one thread at a time."""
 
     def __init__(self, file: IndexFile, generation: Generation) -> None:
@@ -63,10 +24,11 @@ class Store:  # the tables of an index are one thing to write
         self._file = file
         self._connection = file.connection
 
-    @property
-    def transaction(self) -> AbstractContextManager[object]:
-        """Everything done in `with store.transaction:` is committed at its end, or not at all."""
-        return self._connection
+    def commit(self, work: Callable[[FileStore], T]) -> T:
+        """See `Store.commit`; here it is run once."""
+        with self._connection:
+            return work(self)
+        raise AssertionError  # what goes wrong is raised within
 
     def dims(self) -> int:
         """How long the vectors are; 0 until there are any."""
@@ -83,7 +45,7 @@ class Store:  # the tables of an index are one thing to write
         if have not in {0, dims}:
             raise DimsChanged(dims)
         if not have:
-            with self.transaction:
+            with self._connection:
                 sql = "UPDATE generations SET dims = ? WHERE id = ?"
                 self._run(sql, (dims, self.generation.id))
                 self._make_vectors(dims)
@@ -120,7 +82,7 @@ class Store:  # the tables of an index are one thing to write
                FROM sources@ s JOIN partitions@ p ON p.id = s.partition WHERE s.kind = ?""",
             (kind,),
         )
-        return {(r[0], r[1]): Known(r[2], (r[3], r[4], r[5])) for r in rows}
+        return known_of(rows)
 
     def documents(self) -> list[SourceRow]:
         """Every document with its text."""
@@ -131,7 +93,7 @@ class Store:  # the tables of an index are one thing to write
         )
         return [SourceRow("transcript", *row) for row in rows]
 
-    def put(self, source: SourceRow, chunks: Iterable[tuple[Passage, Packed | None]]) -> None:
+    def put(self, source: SourceRow, chunks: Sequence[tuple[Passage, Packed | None]]) -> None:
         """Store a source with its chunks and their vectors, in the place of what it was before.
 
         One that another program has stored just so meanwhile is left as it is.
@@ -144,9 +106,8 @@ class Store:  # the tables of an index are one thing to write
             " WHERE kind = ? AND partition = ? AND name = ?",
             (source.kind, partition, source.name),
         )
-        look = (source.hash, source.mtime, source.size, source.inode, source.at, source.problem)
         for identifier, *before in old:
-            if (*before,) == look:
+            if (*before,) == source.look:
                 return
             self._remove(int(identifier))
         self._run(
@@ -166,7 +127,7 @@ class Store:  # the tables of an index are one thing to write
 
     def remove(self, sources: Iterable[int]) -> None:
         """Take sources out."""
-        with self.transaction:
+        with self._connection:
             for source in sources:
                 self._remove(source)
 
@@ -193,9 +154,12 @@ class Store:  # the tables of an index are one thing to write
             for row in self._run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
             for text in chunking.windows_of(str(row[0]), str(row[1]))
         ]
-        with self.transaction:
+
+        def work(_: FileStore) -> list[bool]:
             self._file.drop_unfinished()  # what is being built may hold them too
-            removed = [each for source in wanted for each in self._remove(source)]
+            return [each for source in wanted for each in self._remove(source)]
+
+        removed = self.commit(work)
         self._run("INSERT INTO chunks_text@(chunks_text@) VALUES ('optimize')")
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
         documents = len(wanted & {known.id for known in said.values()})
@@ -300,3 +264,8 @@ class Store:  # the tables of an index are one thing to write
 
     def _run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         return run(self._connection, self.generation.tables(sql), parameters)
+
+
+def known_of(rows: Iterable[Row]) -> dict[tuple[str, str], Known]:
+    """Sources as they are asked for: partition, name, id, and how the note looked."""
+    return {(r[0], r[1]): Known(r[2], (r[3], r[4], r[5])) for r in rows}

@@ -19,8 +19,8 @@ from bot.memory import chunking, disk, vectors
 from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
-from bot.memory.index.cache import EmbeddingCache, digest
-from bot.memory.index.store import Packed, SourceRow, Store
+from bot.memory.index.cache import digest
+from bot.memory.index.engine import Cache, Packed, SourceRow, Store, StoreWriting
 from bot.memory.note_store import NoteStore
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Builder:
         self,
         notes: NoteStore,
         embedder: Embedder,
-        cache: EmbeddingCache,
+        cache: Cache,
         clock: Clock,
         thread: ThreadPoolExecutor,
     ) -> None:
@@ -70,6 +70,7 @@ class Builder:
 
         Raises:
             apsw.Error: the index file cannot be written.
+            StorageError: the shared database does not take it.
             DimsChanged: it must be built anew.
         """
         outcome = Outcome()
@@ -226,24 +227,31 @@ def _some(waiting: Iterator[Item]) -> list[Item]:
 
 def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
     dims = store.dims()
-    with store.transaction:
+
+    def work(writing: StoreWriting) -> None:
         for source, passages in batch:
             texts = (text for each in passages for text in each.windows)
             if source.kind == "memory" and any(known.get(digest(text)) == b"" for text in texts):
                 source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
-            store.put(source, ((each, _joined(each.windows, known, dims)) for each in passages))
+            chunks = [(each, _joined(each.windows, known, dims)) for each in passages]
+            writing.put(source, chunks)
+
+    store.commit(work)
 
 
 def _fill(store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]) -> int:
-    done = 0
     dims = store.dims()
-    with store.transaction:
+
+    def work(writing: StoreWriting) -> int:
+        done = 0
         for chunk, windows in bare.items():
             packed = _joined(windows, known, dims)
             is_refused = any(known.get(digest(text)) == b"" for text in windows)
-            store.set_vectors(chunk, packed, REFUSED if is_refused else "")
+            writing.set_vectors(chunk, packed, REFUSED if is_refused else "")
             done += packed is not None
-    return done
+        return done
+
+    return store.commit(work)
 
 
 def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> Packed | None:

@@ -1,0 +1,274 @@
+"""The seams between an index and where its rows are: a file of this machine, or a shared database.
+
+`Rows` knows the generations, `Store` writes one of them, `Reader` finds candidates in the live one,
+and `Cache` keeps vectors that were made before. All wait, so they are used in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+from bot.memory.chunking import Passage
+from bot.memory.embed import Identity
+from bot.memory.ranking import Candidates, Request
+from bot.memory.search import Counts, Forgotten, Probe, Source
+from bot.memory.words import Tokenize
+
+T = TypeVar("T")
+
+
+class DimsChanged(Exception):
+    """The embedder's vectors have another length than those in the index."""
+
+    def __init__(self, dims: int) -> None:
+        super().__init__(f"vectors have {dims} dimensions now")
+        self.dims = dims
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A note or a document, as the index knows it."""
+
+    kind: Source
+    partition: str
+    name: str
+    space: str
+    path: str
+    hash: bytes
+    mtime: int = 0
+    size: int = 0
+    inode: int = 0
+    at: int = 0
+    problem: str = ""
+    text: str | None = None
+
+    @property
+    def look(self) -> tuple[bytes, int, int, int, int, str]:
+        """What is another one when it has changed."""
+        return self.hash, self.mtime, self.size, self.inode, self.at, self.problem
+
+
+class Known(NamedTuple):
+    """A source that is in the index, and how its note looked; see `note_store.Seen`."""
+
+    id: int
+    look: tuple[int, int, int]
+
+
+class Packed(NamedTuple):
+    """A chunk's vectors: the signs it is found by, and its windows', one after another."""
+
+    bits: bytes
+    vectors: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One set of rows, and what it was made with; vectors of another embedder are no match.
+
+    `epoch` moves when chunks get vectors later than others after them.
+    """
+
+    id: int
+    is_live: bool
+    chunker: int
+    embedder: Identity
+    dims: int
+    epoch: int = 0
+
+
+class StoreWriting(Protocol):
+    """A transaction on one generation."""
+
+    def put(self, source: SourceRow, chunks: Sequence[tuple[Passage, Packed | None]]) -> None:
+        """Store a source with its chunks and their vectors, in the place of what it was before.
+
+        One that another program has stored just so meanwhile is left as it is.
+        """
+        ...
+
+    def set_vectors(self, chunk: int, packed: Packed | None, problem: str) -> None:
+        """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
+        ...
+
+
+class Store(Protocol):
+    """The writing side of one generation; used by one thread at a time."""
+
+    @property
+    def generation(self) -> Generation:
+        """Which one."""
+        ...
+
+    def commit(self, work: Callable[[StoreWriting], T]) -> T:
+        """Do something in one transaction; it may be run more than once."""
+        ...
+
+    def dims(self) -> int:
+        """How long the vectors are; 0 until there are any."""
+        ...
+
+    def fit(self, dims: int) -> None:
+        """Make the first vectors' length the index's, and hold it to that.
+
+        Raises:
+            DimsChanged: it has vectors of another length.
+        """
+        ...
+
+    def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
+        """Every source of a kind, by partition and name."""
+        ...
+
+    def remove(self, sources: Iterable[int]) -> None:
+        """Take sources out."""
+        ...
+
+    def forget(
+        self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
+    ) -> tuple[Forgotten, list[str]]:
+        """Remove notes by path, and every source in some partitions that holds one of the texts.
+
+        Nothing of them is left. Also the texts that their vectors were of.
+        """
+        ...
+
+    def bare(self, limit: int) -> dict[int, tuple[str, ...]]:
+        """Chunks that have no vectors yet, and the texts to make them of."""
+        ...
+
+
+class Cache(Protocol):
+    """Vectors by (provider, model, endpoint, hash of the text); it never makes anything fail.
+
+    An empty vector marks a text that the embedder refuses, so that it is not asked for it again.
+    """
+
+    def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
+        """The packed vectors that are known, by hash."""
+        ...
+
+    def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
+        """Keep packed vectors."""
+        ...
+
+    def forget(self, hashes: Iterable[bytes]) -> int:
+        """Drop what was kept for these texts, from whatever embedder; returns how many."""
+        ...
+
+    def prune(self, now: int) -> None:
+        """Drop what was not used for a long time."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+class Reader(Protocol):
+    """The reading side of the live generation; used by one thread at a time."""
+
+    tokenize: Tokenize
+    split: Tokenize  # the same words, but whole
+
+    @property
+    def slow(self) -> str:
+        """Why vectors are compared in a slower way; empty when they are not."""
+        ...
+
+    def is_current(self) -> bool:
+        """False when it must be opened again."""
+        ...
+
+    def snapshot(self, deadline: float) -> AbstractContextManager[Generation | None]:
+        """Search the live generation as it is now; None while there is none.
+
+        After `deadline` (monotonic) a search is interrupted.
+        """
+        ...
+
+    def find(self, request: Request, most: int, *, by_words: bool) -> Candidates:
+        """The chunks that the words and the vector of a search find, at most `most` by each.
+
+        When the time is up they are those that were found until then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+class Rows(Protocol):
+    """The generations: of which one it is that is written to, and whether another one is due.
+
+    `broken` says that what is there cannot be used; `generation` is another one after each rebuild,
+    by whatever program.
+    """
+
+    broken: bool
+    generation: str
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there is something that can be read."""
+        ...
+
+    def need_attention(self) -> bool:
+        """Whether a sync has something to mend, or a rebuild is due."""
+        ...
+
+    def mismatch(self, live: Generation, dims: int) -> str:
+        """Why vectors of the embedder cannot be compared with an index's; empty when they can."""
+        ...
+
+    def can_mend(self, error: Exception) -> bool:
+        """Note what is wrong; True when other rows mend it."""
+        ...
+
+    def tidy(self) -> None:
+        """Open it at the start, without what earlier versions or programs left."""
+        ...
+
+    def take_turn(self) -> bool:
+        """Take the right to build; False while another program has it."""
+        ...
+
+    def end_turn(self) -> None:
+        """Give it back."""
+        ...
+
+    def fitting(self) -> Store | None:
+        """The live rows, or None when there are none or others have to be made."""
+        ...
+
+    def begin(self) -> tuple[Store, list[SourceRow]]:
+        """Rows to fill, and the documents that were in the live ones."""
+        ...
+
+    def put_live(self, store: Store) -> None:
+        """Let searches read what was built, and drop all else."""
+        ...
+
+    def live(self) -> Store | None:
+        """The rows that searches read; None while there are none that can be written to."""
+        ...
+
+    def count(self, *, is_well: bool) -> tuple[Counts | None, str]:
+        """What there is of what, and what is missing."""
+        ...
+
+    def reader(self) -> Reader:
+        """Something to search with, for one thread."""
+        ...
+
+    def probe(self) -> Probe:
+        """Whether vectors can be compared in the quick way here."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...

@@ -1,0 +1,212 @@
+"""Reading the live generation in a shared database: the candidates of a search.
+
+Every look is at the partitions of the search and at no others: a word is looked up together with
+the marks of its partitions, and signs are compared one by one within them, so nothing is missed and
+nobody's other notes cost anything.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import apsw
+
+from bot.errors import StorageError
+from bot.memory import vectors, words
+from bot.memory.embed import Identity
+from bot.memory.index import queries
+from bot.memory.index.engine import Generation
+from bot.memory.index.queries import BY_BITS, Scope
+from bot.memory.index.row_store import mark_of, quoted, signs_of
+from bot.memory.index.schema import tokenizer
+from bot.memory.ranking import Candidate, Candidates, Request
+from bot.memory.vectors import Array, NDArray, Vectors, np
+from bot.memory.words import Query, Statistics, Term
+from bot.storage import SharedDatabase, Transaction
+
+EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+K1, B = 1.2, 0.75  # of BM25, as SQLite has them
+# The planner does not know how narrow a partition is; helpers cost more than they bring.
+_SETTINGS = """SELECT set_config('statement_timeout', ?, true),
+    set_config('enable_seqscan', 'off', true),
+    set_config('max_parallel_workers_per_gather', '0', true)"""
+_LIVE = """SELECT id, chunker, provider, model, endpoint, dims,
+    EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector')
+    FROM memory_generations WHERE is_live = 1"""
+
+
+class RowReader:
+    """`bot.memory.index.engine.Reader` over rows."""
+
+    def __init__(self, database: SharedDatabase, *, slow: str) -> None:
+        """`slow` says what is missing where there is no pgvector."""
+        self._database = database
+        self._slow = slow
+        self._has_vector = True
+        self._generation: Generation | None = None
+        self._deadline = float("inf")
+        connection = apsw.Connection(":memory:")
+        self.tokenize = tokenizer(connection)
+        self.split = tokenizer(connection, stems=False)
+
+    @property
+    def slow(self) -> str:
+        """See `Reader.slow`."""
+        self._database.read_now(self._look)
+        return "" if self._has_vector else self._slow
+
+    def is_current(self) -> bool:
+        """Always: it holds nothing."""
+        return True
+
+    @contextmanager
+    def snapshot(self, deadline: float) -> Generator[Generation | None]:
+        """See `Reader.snapshot`. What is found is of one moment, and of this generation or none."""
+        self._deadline = deadline
+        try:
+            self._database.read_now(self._look)
+            yield self._generation
+        finally:
+            self._deadline = float("inf")
+
+    def find(self, request: Request, most: int, *, by_words: bool) -> Candidates:
+        """See `Reader.find`.
+
+        Raises:
+            StorageError: the database does not answer, or the generation was replaced.
+        """
+        query = words.parse(request.query, self.tokenize)
+        work = partial(self._find, request=request, query=query, most=most, by_words=by_words)
+        try:
+            return self._database.read_now(work)
+        except StorageError:
+            if time.monotonic() < self._deadline:
+                raise
+            return Candidates(query, [], Statistics(0, 1.0, {}), late=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _look(self, tx: Transaction) -> None:
+        rows = tx.execute(_LIVE)
+        self._generation = None
+        for number, chunker, provider, model, endpoint, dims, has_vector in rows:
+            made = Identity(str(provider), str(model), str(endpoint))
+            self._generation = Generation(int(number), True, int(chunker), made, int(dims))
+            self._has_vector = bool(has_vector)
+
+    def _find(
+        self, tx: Transaction, *, request: Request, query: Query, most: int, by_words: bool
+    ) -> Candidates:
+        left = self._deadline - time.monotonic()
+        tx.execute(_SETTINGS, (str(max(1, int(left * 1000)) if math.isfinite(left) else 0),))
+        scope = self._scope(tx, request.partitions)
+        found = _postings(tx, query, scope)
+        average = scope.length / max(1, scope.chunks)
+        seen = {each.term.tokens: len(each.ids) for each in found}
+        known = Statistics(scope.chunks, average, seen)
+        ids: dict[int, None] = {}
+        if by_words:
+            ids.update(dict.fromkeys(_best(found, scope, average, most)))
+        if request.vector is not None and scope.ids:
+            ids.update(dict.fromkeys(self._by_vector(tx, request.vector, scope, most)))
+        return Candidates(query, self._candidates(tx, list(ids)), known)
+
+    def _scope(self, tx: Transaction, partitions: Sequence[str]) -> Scope:
+        """What these partitions hold."""
+        marks = ",".join("?" * len(partitions))
+        rows = tx.execute(
+            f"""SELECT p.id, p.chunks, p.length FROM memory_generations g
+                LEFT JOIN memory_partitions p
+                    ON p.generation = g.id AND p.chunks > 0 AND p.name IN ({marks})
+                WHERE g.id = ?""",
+            (*partitions, self._generation.id if self._generation is not None else 0),
+        )
+        if not rows:
+            raise StorageError("the index was built anew meanwhile")
+        held = [(int(i), int(chunks), int(length)) for i, chunks, length in rows if i is not None]
+        ids, chunks, lengths = zip(*held, strict=True) if held else ((), (), ())
+        return Scope(ids, sum(chunks), sum(lengths))
+
+    def _by_vector(self, tx: Transaction, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
+        """The chunks with the nearest windows, nearest first."""
+        bits = vectors.signature(wanted)
+        quick = f"signs <~> ?::bit({len(bits) * 8})"
+        distance = quick if self._has_vector else "bit_count(signs # ?::varbit)"
+        marks = ",".join("?" * len(scope.ids))
+        rows = tx.execute(
+            f"SELECT chunk, {distance} AS distance FROM memory_signs WHERE partition IN ({marks})"
+            f" ORDER BY distance, chunk LIMIT {BY_BITS}",
+            (signs_of(bits), *scope.ids),
+        )
+        chosen = tuple(int(row[0]) for row in rows)
+        packed = tx.execute(
+            f"SELECT id, vectors FROM memory_chunks WHERE id IN ({','.join('?' * len(chosen))})",
+            chosen,
+        )
+        return queries.nearest([(int(i), bytes(v)) for i, v in packed if v], wanted, limit)
+
+    def _candidates(self, tx: Transaction, ids: Sequence[int]) -> list[Candidate]:
+        """Chunks with everything their ranking needs."""
+        dims = self._generation.dims if self._generation is not None else 0
+        rows = tx.execute(
+            f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s"
+            f" ON s.id = c.source WHERE c.id IN ({','.join('?' * len(ids))})",
+            tuple(ids),
+        )
+        return [queries.candidate(row, dims) for row in rows]
+
+
+class _Posting(NamedTuple):
+    """A term, and the chunks of the scope that have it, as far as they are counted."""
+
+    term: Term
+    ids: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def _postings(tx: Transaction, query: Query, scope: Scope) -> list[_Posting]:
+    """Which of the scope's chunks have each term; looking stops where one is common anyway."""
+    if not scope.ids or not query.terms:
+        return []
+    within = " | ".join(quoted(mark_of(each)) for each in scope.ids)
+    asked = [f"({within}) & ({' <-> '.join(map(quoted, term.tokens))})" for term in query.terms]
+    values = ", ".join(f"({number}, ?::tsquery)" for number in range(len(asked)))
+    rows = tx.execute(
+        f"""SELECT t.number, array_agg(found.id), array_agg(found.length)
+            FROM (VALUES {values}) AS t(number, query)
+            CROSS JOIN LATERAL (
+                SELECT id, length FROM memory_chunks WHERE words @@ t.query
+                LIMIT {queries.common(scope)}) AS found
+            GROUP BY t.number""",
+        asked,
+    )
+    none = np.zeros(0, np.int64)
+    known = {int(row[0]): (np.array(row[1], np.int64), np.array(row[2], np.int64)) for row in rows}
+    return [
+        _Posting(term, *known.get(number, (none, none))) for number, term in enumerate(query.terms)
+    ]
+
+
+def _best(found: Sequence[_Posting], scope: Scope, average: float, limit: int) -> list[int]:
+    """The chunks with any of the terms, the best first, by BM25 as if each had a term once."""
+    there = [each for each in found if len(each.ids)]
+    rare = [each for each in there if len(each.ids) < queries.common(scope)] or there
+    if not rare:
+        return []
+    scores: list[Array] = []
+    for each in rare:
+        seen = len(each.ids)
+        idf = max(1e-6, math.log((scope.chunks - seen + 0.5) / (seen + 0.5)))
+        weight = 1 - B + B * each.lengths / max(1.0, average)
+        scores.append(idf * (K1 + 1) / (1 + K1 * weight))
+    ids, places = np.unique(np.concatenate([each.ids for each in rare]), return_inverse=True)
+    total = np.bincount(places, weights=np.concatenate(scores))
+    return [int(ids[at]) for at in np.argsort(-total, kind="stable")[:limit]]

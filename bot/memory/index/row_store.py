@@ -1,0 +1,353 @@
+"""Writing a generation of the index as rows of a database that many nodes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from bot.memory import chunking, layout, words
+from bot.memory.chunking import Passage
+from bot.memory.index.engine import DimsChanged, Generation, Known, Packed, SourceRow
+from bot.memory.index.store import known_of
+from bot.memory.search import Counts, Forgotten, Source
+from bot.memory.words import Tokenize
+from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext
+
+T = TypeVar("T")
+
+GAP = 1  # positions between a heading's words and the text's: no phrase spans them
+MAX_POSITION = 16_383  # of a word in a tsvector; what comes later stands there too
+MAX_TOKEN = 500  # characters; a lexeme may have 2046 bytes
+_ROWS = 200  # chunks in one statement
+
+
+class RowStore:
+    """The writing side of one generation; see `bot.memory.index.engine.Store`."""
+
+    def __init__(
+        self,
+        database: SharedDatabase,
+        writer: SharedDatabase,
+        generation: Generation,
+        tokenize: Tokenize,
+    ) -> None:
+        """Read in `database`, write with `writer`."""
+        self.generation = generation
+        self._database = database
+        self._writer = writer
+        self._tokenize = tokenize
+
+    def commit(self, work: Callable[[StoreWriting], T]) -> T:
+        """Do something in one transaction; it may be run more than once."""
+        return self._writer.write_now(
+            lambda tx: work(StoreWriting(tx, self.generation, self._tokenize))
+        )
+
+    def dims(self) -> int:
+        """How long the vectors are; 0 until there are any."""
+        rows = self._run("SELECT dims FROM memory_generations WHERE id = ?", (self.generation.id,))
+        return int(rows[0][0]) if rows else 0
+
+    def fit(self, dims: int) -> None:
+        """Make the first vectors' length the index's, and hold it to that.
+
+        Raises:
+            DimsChanged: it has vectors of another length.
+        """
+        have = self.dims()
+        if have not in {0, dims}:
+            raise DimsChanged(dims)
+        if not have:
+            self.commit(
+                lambda each: each.run(
+                    "UPDATE memory_generations SET dims = ? WHERE id = ? AND dims = 0",
+                    (dims, self.generation.id),
+                )
+            )
+
+    def counts(self) -> Counts:
+        """How much there is of what."""
+        return self._database.read_now(lambda tx: _counts(tx, self.generation))
+
+    def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
+        """Every source of a kind, by partition and name."""
+        rows = self._run(
+            """SELECT p.name, s.name, s.id, s.mtime, s.size, s.inode FROM memory_sources s
+               JOIN memory_partitions p ON p.id = s.partition
+               WHERE p.generation = ? AND s.kind = ?""",
+            (self.generation.id, kind),
+        )
+        return known_of(rows)
+
+    def documents(self) -> list[SourceRow]:
+        """Every document with its text."""
+        rows = self._run(
+            """SELECT p.name, s.name, s.space, s.path, s.hash, s.mtime, s.size, s.inode, s.at,
+                      s.problem, s.text FROM memory_sources s
+               JOIN memory_partitions p ON p.id = s.partition
+               WHERE p.generation = ? AND s.kind = 'transcript'""",
+            (self.generation.id,),
+        )
+        return [SourceRow("transcript", *row) for row in rows]
+
+    def remove(self, sources: Iterable[int]) -> None:
+        """Take sources out."""
+        gone = tuple(sources)
+        self.commit(lambda each: [each.remove(source) for source in gone])
+
+    def forget(
+        self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
+    ) -> tuple[Forgotten, list[str]]:
+        """Remove notes by path, and every source in some partitions that holds one of the texts.
+
+        All generations lose them. Also the texts that their vectors were of.
+        """
+        return self._writer.write_now(
+            lambda tx: StoreWriting(tx, self.generation, self._tokenize).forget(
+                paths, texts, partitions
+            )
+        )
+
+    def bare(self, limit: int) -> dict[int, tuple[str, ...]]:
+        """Chunks that have no vectors yet, and the texts to make them of."""
+        rows = self._run(
+            """SELECT c.id, c.heading, c.body FROM memory_chunks c
+               JOIN memory_partitions p ON p.id = c.partition
+               WHERE p.generation = ? AND c.vectors IS NULL LIMIT ?""",
+            (self.generation.id, limit),
+        )
+        return {int(r[0]): chunking.windows_of(str(r[1]), str(r[2])) for r in rows}
+
+    def _run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        return self._database.read_now(lambda tx: tx.execute(sql, parameters))
+
+
+class StoreWriting:
+    """A transaction on a generation; see `bot.memory.index.engine.StoreWriting`."""
+
+    def __init__(self, tx: Transaction, generation: Generation, tokenize: Tokenize) -> None:
+        self.run = tx.execute
+        self._generation = generation
+        self._tokenize = tokenize
+
+    def put(self, source: SourceRow, chunks: Sequence[tuple[Passage, Packed | None]]) -> None:
+        """Store a source with its chunks and their vectors, in the place of what it was before.
+
+        One that another node has stored just so meanwhile is left as it is.
+        """
+        partition = self._partition(source.partition)
+        for identifier, *before in self.run(
+            "SELECT id, hash, mtime, size, inode, at, problem FROM memory_sources"
+            " WHERE partition = ? AND kind = ? AND name = ?",
+            (partition, source.kind, source.name),
+        ):
+            if (bytes(before[0]), *before[1:]) == source.look:
+                return
+            self.remove(int(identifier))
+        rows = self.run(
+            """INSERT INTO memory_sources(kind, partition, name, space, path, hash, mtime, size,
+                   inode, at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+               RETURNING id""",
+            (
+                *(source.kind, partition, source.name, source.space, source.path, source.hash),
+                *(source.mtime, source.size, source.inode, source.at, source.problem, source.text),
+            ),
+        )
+        length = 0
+        for at in range(0, len(chunks), _ROWS):
+            length += self._put_chunks(int(rows[0][0]), partition, chunks[at : at + _ROWS])
+        self._count(partition, len(chunks), length)
+
+    def set_vectors(self, chunk: int, packed: Packed | None, problem: str) -> None:
+        """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
+        if problem:
+            self.run(
+                "UPDATE memory_sources SET problem = ? WHERE problem = '' AND kind = 'memory' "
+                "AND id = (SELECT source FROM memory_chunks WHERE id = ?)",
+                (problem, chunk),
+            )
+        rows = self.run("SELECT partition FROM memory_chunks WHERE id = ?", (chunk,))
+        if packed is not None and rows:
+            self.run("UPDATE memory_chunks SET vectors = ? WHERE id = ?", (packed.vectors, chunk))
+            self._put_signs([(chunk, int(rows[0][0]), packed.bits)])
+
+    def remove(self, source: int) -> list[bool]:
+        """Take a source out; for each of its chunks, whether it had vectors."""
+        rows = self.run(
+            "SELECT partition, length, vectors IS NOT NULL FROM memory_chunks WHERE source = ?",
+            (source,),
+        )
+        self.run(
+            "DELETE FROM memory_signs WHERE chunk IN "
+            "(SELECT id FROM memory_chunks WHERE source = ?)",
+            (source,),
+        )
+        self.run("DELETE FROM memory_chunks WHERE source = ?", (source,))
+        self.run("DELETE FROM memory_sources WHERE id = ?", (source,))
+        if rows:
+            self._count(int(rows[0][0]), -len(rows), -sum(int(row[1]) for row in rows))
+        return [bool(row[2]) for row in rows]
+
+    def forget(
+        self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
+    ) -> tuple[Forgotten, list[str]]:
+        """See `RowStore.forget`."""
+        wanted: set[int] = set()
+        if paths:
+            marks = ",".join("?" * len(paths))
+            sql = f"SELECT id FROM memory_sources WHERE kind = 'memory' AND name IN ({marks})"
+            wanted.update(int(row[0]) for row in self.run(sql, tuple(paths)))
+        folded = [each for each in map(fulltext.folded, texts) if each]
+        if folded and partitions:
+            marks = ",".join("?" * len(partitions))
+            rows = self.run(
+                "SELECT c.source, c.body FROM memory_chunks c JOIN memory_partitions p"
+                f" ON p.id = c.partition WHERE p.name IN ({marks})",
+                tuple(partitions),
+            )
+            for source, body in rows:
+                text = fulltext.folded(str(body))
+                if any(each in text for each in folded):
+                    wanted.add(int(source))
+        of_vectors: list[str] = []
+        removed: list[bool] = []
+        documents = 0
+        for source in sorted(wanted):
+            for heading, body in self.run(
+                "SELECT heading, body FROM memory_chunks WHERE source = ?", (source,)
+            ):
+                of_vectors += chunking.windows_of(str(heading), str(body))
+            rows = self.run(
+                """SELECT s.kind, p.generation FROM memory_sources s
+                   JOIN memory_partitions p ON p.id = s.partition WHERE s.id = ?""",
+                (source,),
+            )
+            gone = self.remove(source)
+            if rows and rows[0][1] == self._generation.id:
+                removed += gone
+                documents += rows[0][0] == "transcript"
+        return Forgotten(len(removed), sum(removed), documents), of_vectors
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _partition(self, name: str) -> int:
+        key = (self._generation.id, name)
+        ask = "SELECT id FROM memory_partitions WHERE generation = ? AND name = ?"
+        rows = self.run(ask, key) or self.run(
+            """INSERT INTO memory_partitions(generation, name, chunks, length)
+               VALUES (?, ?, 0, 0) RETURNING id""",
+            key,
+        )
+        return int(rows[0][0])
+
+    def _put_chunks(
+        self, source: int, partition: int, chunks: Sequence[tuple[Passage, Packed | None]]
+    ) -> int:
+        """Store chunks of a source; how many words they have."""
+        values: list[Value] = []
+        total = 0
+        for passage, packed in chunks:
+            heading = self._tokenize(words.indexed(passage.heading))
+            body = self._tokenize(words.indexed(passage.body))
+            length = len(heading) + len(body)
+            total += length
+            values += (
+                *(source, partition, passage.start_line, passage.end_line),
+                *(passage.day.toordinal() if passage.day else None, length),
+                *(packed.vectors if packed else None, passage.heading, passage.body),
+                vector_of(partition, heading, body),
+            )
+        one = "(?, ?, ?, ?, ?::bigint, ?, ?::bytea, ?, ?, ?::tsvector)"
+        rows = self.run(
+            "INSERT INTO memory_chunks(source, partition, start_line, end_line, day, length,"
+            f" vectors, heading, body, words) VALUES {', '.join([one] * len(chunks))} RETURNING id",
+            values,
+        )
+        self._put_signs(
+            [
+                (int(row[0]), partition, packed.bits)
+                for row, (_, packed) in zip(rows, chunks, strict=True)
+                if packed is not None
+            ]
+        )
+        return total
+
+    def _put_signs(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        if rows:
+            self.run(
+                "INSERT INTO memory_signs(chunk, partition, signs) VALUES "
+                + ", ".join(["(?, ?, ?::varbit)"] * len(rows))
+                + " ON CONFLICT(chunk) DO UPDATE SET signs = excluded.signs",
+                [value for *place, bits in rows for value in (*place, signs_of(bits))],
+            )
+
+    def _count(self, partition: int, chunks: int, length: int) -> None:
+        self.run(
+            "UPDATE memory_partitions SET chunks = chunks + ?, length = length + ? WHERE id = ?",
+            (chunks, length, partition),
+        )
+
+
+def mark_of(partition: int) -> str:
+    """What stands in a chunk's words for its partition; no note has such a word."""
+    return f"\ue001{partition}"
+
+
+def quoted(token: str) -> str:
+    """A token as it is spelled in a tsvector or a tsquery."""
+    escaped = token[:MAX_TOKEN].replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
+def vector_of(partition: int, heading: Sequence[str], body: Sequence[str]) -> str:
+    """A chunk's words, with where each is, as PostgreSQL reads a tsvector."""
+    places: dict[str, list[str]] = {}
+    for start, tokens in ((1, heading), (1 + len(heading) + GAP, body)):
+        for at, token in enumerate(tokens, start):
+            if token != words.NEW_LINE:
+                places.setdefault(token, []).append(str(min(at, MAX_POSITION)))
+    parts = [f"{quoted(token)}:{','.join(at)}" for token, at in places.items()]
+    return " ".join((quoted(mark_of(partition)), *parts))
+
+
+def signs_of(bits: bytes) -> str:
+    """Signs as PostgreSQL spells a bit string."""
+    return "".join(f"{byte:08b}" for byte in bits)
+
+
+def _counts(tx: Transaction, generation: Generation) -> Counts:
+    number = (generation.id,)
+    within = "partition IN (SELECT id FROM memory_partitions WHERE generation = ?)"
+    files, documents = tx.execute(
+        "SELECT count(*) FILTER (WHERE kind = 'memory'),"
+        f" count(*) FILTER (WHERE kind = 'transcript') FROM memory_sources WHERE {within}",
+        number,
+    )[0]
+    spaces: dict[str, int] = {}
+    for name, chunks in tx.execute(
+        "SELECT name, chunks FROM memory_partitions WHERE chunks > 0 AND generation = ?", number
+    ):
+        space = layout.space_of(str(name))
+        spaces[space] = spaces.get(space, 0) + int(chunks)
+    bare = tx.execute(
+        f"SELECT count(*) FROM memory_chunks WHERE vectors IS NULL AND {within}", number
+    )[0][0]
+    total = sum(spaces.values())
+    problems = tx.execute(
+        f"SELECT name, problem FROM memory_sources WHERE problem <> '' AND {within}", number
+    )
+    dims = tx.execute("SELECT dims FROM memory_generations WHERE id = ?", number)
+    size = tx.execute(
+        "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memory_sources',"
+        " 'memory_chunks', 'memory_signs', 'memory_partitions', 'memory_embeddings']) AS name"
+    )[0][0]
+    return Counts(
+        files=int(files),
+        chunks=total,
+        documents=int(documents),
+        vectors=total - int(bare),
+        dims=int(dims[0][0]) if dims else 0,
+        size=int(size),
+        spaces=spaces,
+        problems={str(name): str(problem) for name, problem in problems},
+    )

@@ -1,0 +1,400 @@
+"""What the memory index promises, whether it is a file or rows that many nodes share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from aiohttp import web
+
+from bot.config import EmbedderConfig, MemoryConfig
+from bot.errors import EmbedderError
+from bot.memory.embed import Embedder, NoEmbedder
+from bot.memory.embed.local import LocalEmbedder
+from bot.memory.embed.remote import RemoteEmbedder
+from bot.memory.folder_notes import FolderNotes
+from bot.memory.index import Document, MemoryIndex
+from bot.memory.note_store import NoteStore
+from bot.memory.row_notes import RowNotes
+from bot.memory.search import Findings
+from bot.storage import Transaction
+from bot.storage.postgres import PostgresDatabase
+from bot.testing import HashEmbedder
+from tests.fakes import embeddings_api
+from tests.support import FakeClock
+
+MAIN = ("main", "shared")
+PRIVATE = (*MAIN, "main#private")
+
+
+class FailingEmbedder(LocalEmbedder):
+    """An embedder whose server is gone."""
+
+    async def embed(self, texts: Any) -> Any:
+        raise EmbedderError("the server is gone")
+
+
+class NarrowEmbedder(LocalEmbedder):
+    """The same model, cut to fewer dimensions: another identity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = "narrow"
+
+    async def embed(self, texts: Any) -> Any:
+        rows = (await super().embed(texts))[:, :64]
+        return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(
+            np.float32
+        )
+
+
+class Deaf:
+    """One node, which hears of no other."""
+
+    is_shared = True
+
+    def on(self, _topic: str, _hear: object) -> None:
+        pass
+
+
+@dataclass
+class Home:
+    """Notes, and indexes over them, as several programs have them."""
+
+    notes: NoteStore
+    folder: Path
+    database: PostgresDatabase | None = None
+    url: str = ""
+    owns: bool = True
+    made: list[MemoryIndex] = field(default_factory=list[MemoryIndex])
+
+    async def write(self, path: str, text: str) -> None:
+        *folders, name = path.split("/")
+        await asyncio.to_thread(
+            self.notes.rewrite, tuple(folders), name, lambda _before: text.encode()
+        )
+
+    async def remove(self, path: str) -> None:
+        if self.database is None:
+            (self.folder / "workspace" / path).unlink()
+        else:
+            sql = "DELETE FROM notes WHERE path = ?"
+            await self.database.write(lambda tx: tx.execute(sql, (path,)))
+
+    @asynccontextmanager
+    async def index(
+        self, embedder: Embedder | None = None, *, is_owner: bool = True, **config: Any
+    ) -> AsyncIterator[MemoryIndex]:
+        options = MemoryConfig.model_validate({"watch": False, **config})
+        given = (embedder or NoEmbedder(), FakeClock())
+        if self.database is None:
+            index = MemoryIndex.in_folder(options, self.notes, self.folder / "index", *given)
+        else:
+            index = MemoryIndex.shared(
+                options, self.notes, self.database, *given, owns=lambda: is_owner
+            )
+        await index.start()
+        await index.sync("test")
+        try:
+            yield index
+        finally:
+            await index.close()
+
+    async def traces(self, words: str) -> list[str]:
+        """Where the index still has some words."""
+        if self.database is None:
+            files = [path for path in (self.folder / "index").iterdir() if path.is_file()]
+            return [path.name for path in files if words.encode() in path.read_bytes()]
+        pattern = (f"%{words}%",)
+
+        def work(tx: Transaction) -> list[str]:
+            tables = ("memory_chunks", "memory_sources", "memory_partitions")
+            sql = "SELECT 1 FROM {} AS each WHERE each::text LIKE ?"
+            return [table for table in tables if tx.execute(sql.format(table), pattern)]
+
+        return await self.database.read(work)
+
+
+@pytest.fixture(params=["file", "rows"])
+async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Home]:
+    if request.param == "file":
+        yield Home(FolderNotes(tmp_path / "workspace"), tmp_path)
+        return
+    url: str = request.getfixturevalue("postgres_url")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+    database = await PostgresDatabase.open(url)
+    notes = RowNotes(database, Deaf(), FakeClock())  # type: ignore[arg-type]
+    yield Home(notes, tmp_path, database, url)
+    await database.close()
+
+
+def paths(answer: Findings) -> list[str]:
+    return [hit.path for hit in answer.hits]
+
+
+# --- searching ------------------------------------------------------------------------------------
+
+
+async def test_words_are_found_in_every_script_with_where_they_stand(home: Home):
+    await home.write("memory/tea.md", "# Tea\n\nAda likes oolong at the café\n")
+    await home.write("memory/家.md", "# 家\n\n女儿对花生过敏\n")
+    async with home.index() as index:
+        for query in ("oolong", "Oolong?", "cafe", "café", "OOLONG' | \\ 'x"):
+            assert paths(await index.search(query, MAIN))[0] == "memory/tea.md"
+        for query in ("花生", "过敏", "女儿对什么过敏？"):
+            assert paths(await index.search(query, MAIN))[0] == "memory/家.md"
+        hit = (await index.search("oolong", MAIN)).hits[0]
+        assert hit.start_line <= 3 <= hit.end_line
+        assert "oolong" in hit.snippet
+
+
+async def test_meaning_finds_other_words_without_a_key(home: Home):
+    await home.write("memory/health.md", "My daughter is allergic to peanuts\n")
+    await home.write("memory/car.md", "The car is in the garage for new brakes\n")
+    async with home.index(LocalEmbedder()) as index:
+        answer = await index.search("which nuts can my child not eat", MAIN)
+        assert (answer.mode, answer.degraded) == ("vector+keyword", ())
+        assert paths(answer)[0] == "memory/health.md"
+
+
+async def test_private_files_and_other_spaces_need_their_own_partition(home: Home):
+    await home.write("MEMORY.md", "The canary is blue\n")
+    await home.write("people/eve/memory/x.md", "The canary is green\n")
+    await home.write("shared/all.md", "The canary is public\n")
+    await home.write("AGENTS.md", "The canary is a persona\n")
+    for embedder in (NoEmbedder(), LocalEmbedder()):
+        async with home.index(embedder) as index:
+            assert paths(await index.search("canary", ("main",))) == []
+            assert paths(await index.search("canary", MAIN)) == ["all.md"]
+            private = await index.search("canary", PRIVATE)
+            assert sorted(hit.snippet.strip() for hit in private.hits) == [
+                "The canary is blue",
+                "The canary is public",
+            ]
+            assert (await index.search("canary", ())).hits == ()
+
+
+async def test_what_others_wrote_changes_no_score(home: Home):
+    await home.write("memory/a.md", "The canary is blue\n\n## Other\n\nNothing to see\n")
+    async with home.index() as index:
+        before = await index.search("blue canary", MAIN)
+        for number in range(20):
+            await home.write(f"people/eve/memory/n{number}.md", "canary canary canary\n")
+        await index.sync("test")
+        assert await index.search("blue canary", MAIN) == before
+
+
+async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(home: Home):
+    await home.write("memory/a.md", "the old words\n")
+    async with home.index() as index:
+        await home.write("memory/a.md", "entirely different\n")
+        index.noticed()
+        assert paths(await index.search("different", MAIN)) == ["memory/a.md"]
+        assert paths(await index.search("old", MAIN)) == []
+        await home.remove("memory/a.md")
+        await index.sync("test")
+        assert paths(await index.search("different", MAIN)) == []
+        assert (await index.status()).chunks == 0
+
+
+async def test_long_words_and_odd_characters_stop_nothing(home: Home):
+    odd = "\x00 \u2028 \ufffe 'quoted' \\back\\ 🙂"
+    await home.write("memory/a.md", f"{'x' * 5_000} {odd} findable\n{'repeated ' * 400}\n")
+    async with home.index() as index:
+        for query in ("findable", "repeated", "quoted"):
+            assert paths(await index.search(query, MAIN))[:1] == ["memory/a.md"]
+        assert (await index.status()).problems == {}
+
+
+async def test_what_was_said_is_found_within_its_partition_only(home: Home):
+    async with home.index() as index:
+        await index.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
+        assert paths(await index.search("canary", ("talk:ada",))) == ["s.1"]
+        assert (await index.search("canary", ("talk:eve",))).hits == ()
+        assert await index.document_ids() == {("talk:ada", "s.1")}
+        await index.remove_documents([("talk:ada", "s.1")])
+        assert (await index.search("canary", ("talk:ada",))).hits == ()
+
+
+# --- forgetting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["АЛЛЕРГИЯ на арахис", "аллергия  на\nарахис"])
+async def test_what_is_forgotten_leaves_no_trace_however_it_is_written(home: Home, words: str):
+    await home.write("memory/a.md", "У дочери Аллергия на арахис\n")
+    await home.write("memory/b.md", "другое\n")
+    async with home.index(LocalEmbedder()) as index:
+        said = [Document("talk:ada", "s.1", "Аллергия на арахис", 1)]
+        await index.add_documents(said)
+        assert await home.traces("арахис")
+        await home.write("memory/a.md", "")
+        forgotten = await index.forget(texts=[words], partitions=(*MAIN, "talk:ada"))
+        assert (forgotten.chunks, forgotten.documents, forgotten.cached) == (2, 1, 2)
+        await index.sync("forget")
+        assert await home.traces("арахис") == []
+        assert "memory/a.md" not in paths(await index.search("арахис", MAIN))
+        assert (await index.status()).chunks == 1
+
+
+async def test_only_the_partitions_that_are_named_forget(home: Home):
+    await home.write("memory/a.md", "a canary\n")
+    await home.write("people/eve/memory/a.md", "a canary\n")
+    async with home.index() as index:
+        assert (await index.forget(texts=["canary"], partitions=MAIN)).chunks == 1
+        assert paths(await index.search("canary", ("people/eve",))) == ["memory/a.md"]
+        assert (await index.forget(paths=["people/eve/memory/a.md"])).chunks == 1
+        assert (await index.search("canary", ("people/eve",))).hits == ()
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(home: Home):
+    await home.write("memory/a.md", "peanuts are out\n")
+    async with home.index(FailingEmbedder()) as index:
+        answer = await index.search("peanuts", MAIN)
+        assert paths(answer) == ["memory/a.md"]
+        assert any("the server is gone" in why for why in answer.degraded)
+        assert any("the server is gone" in why for why in (await index.status()).degraded)
+    async with home.index(LocalEmbedder()) as index:  # it is back, with what it had not made
+        assert (await index.search("nuts", MAIN)).mode == "vector+keyword"
+        assert (await index.status()).degraded == ()
+
+
+async def test_another_embedder_means_other_rows_and_no_mixed_vectors(home: Home):
+    await home.write("memory/a.md", "peanuts are out\n")
+    async with home.index(LocalEmbedder()) as index:
+        await index.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
+        before = index.generation
+        assert (await index.status()).dims == 256
+    async with home.index(NarrowEmbedder()) as index:
+        assert paths(await index.search("nuts", MAIN)) == ["memory/a.md"]
+        assert (await index.status()).dims == 64
+        assert index.generation != before
+        # What was said is carried over.
+        assert paths(await index.search("canary", ("talk:ada",))) == ["s.1"]
+        assert (await index.status()).vectors == 2
+
+
+async def test_the_old_rows_are_searched_while_others_are_built(home: Home):
+    await home.write("memory/a.md", "peanuts are out\n")
+    async with home.index(HashEmbedder()) as index:
+        stuck = HashEmbedder(model="another", gate=asyncio.Event())
+        building = asyncio.create_task(_once(home, stuck))
+        await stuck.started.wait()
+        assert paths(await index.search("peanuts", MAIN)) == ["memory/a.md"]
+        stuck.gate.set()
+        await building
+
+
+async def _once(home: Home, embedder: Embedder) -> None:
+    async with home.index(embedder):
+        pass
+
+
+async def test_syncs_at_once_are_one_sync(home: Home):
+    await home.write("memory/a.md", "words\n")
+    async with home.index() as index:
+        await asyncio.gather(*(index.sync("test") for _ in range(20)))
+        assert paths(await index.search("words", MAIN)) == ["memory/a.md"]
+
+
+async def test_programs_that_index_at_once_store_each_note_once(home: Home):
+    async with home.index(LocalEmbedder()) as one, home.index(LocalEmbedder()) as two:
+        for number in range(12):
+            await home.write(f"memory/n{number}.md", f"harbour number {number}\n")
+        await asyncio.gather(one.sync("test"), two.sync("test"))
+        await asyncio.gather(one.sync("test"), two.sync("test"))
+        assert (await one.status()).chunks == 12
+        for index in (one, two):
+            assert paths(await index.search("harbour number 7", MAIN))[0] == "memory/n7.md"
+
+
+async def refusing(api: Any, request: web.Request) -> web.StreamResponse:
+    if any("forbidden" in text for text in api.inputs[-1]):
+        return web.Response(status=400)
+    return await embeddings_api.vectors(api, request)
+
+
+async def test_a_text_that_is_refused_keeps_no_other_from_its_vector(home: Home):
+    for number in range(12):
+        await home.write(f"memory/n{number}.md", f"- harbour number {number}\n")
+    await home.write("memory/bad.md", "- a forbidden word\n")
+    async with embeddings_api.running(refusing) as api:
+        config = {"provider": "openai", "model": "m", "base_url": api.base_url, "batch": 8}
+        embedder = RemoteEmbedder(EmbedderConfig.model_validate(config))
+        async with home.index(embedder) as index:
+            status = await index.status()
+            assert list(status.problems) == ["memory/bad.md"]
+            assert status.degraded == ()
+            assert paths(await index.search("harbour number 7", MAIN, 3))[0] == "memory/n7.md"
+            assert paths(await index.search("forbidden", MAIN, 3))[0] == "memory/bad.md"
+            before = len(api.bodies)
+            await index.sync("again")
+            assert len(api.bodies) == before  # neither asked for again nor forgotten
+        await embedder.close()
+
+
+# --- rows alone -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def shared(postgres_url: str, tmp_path: Path) -> AsyncIterator[Home]:
+    """Rows in a database without pgvector."""
+    database = await PostgresDatabase.open(postgres_url)
+    notes = RowNotes(database, Deaf(), FakeClock())  # type: ignore[arg-type]
+    yield Home(notes, tmp_path, database, postgres_url)
+    await database.close()
+
+
+async def test_without_pgvector_a_slower_way_finds_the_same_and_the_remedy_is_told(shared: Home):
+    await shared.write("memory/health.md", "My daughter is allergic to peanuts\n")
+    await shared.write("memory/car.md", "The car is in the garage for new brakes\n")
+    query = "which nuts can my child not eat"
+    async with shared.index(LocalEmbedder()) as index:
+        slowly = await index.search(query, MAIN)
+        assert slowly.mode == "vector+keyword"
+        assert "CREATE EXTENSION vector" in slowly.degraded[0]
+        assert "CREATE EXTENSION vector" in (await index.status()).degraded[0]
+        assert not (await index.probe_vectors()).ok
+        with psycopg.connect(shared.url, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION vector")
+        assert (await index.probe_vectors()).ok
+        quickly = await index.search(query, MAIN)
+        assert (quickly.hits, quickly.degraded) == (slowly.hits, ())
+        assert (await index.status()).degraded == ()
+
+
+async def test_a_node_that_does_not_have_the_index_builds_none_and_uses_what_is_there(
+    shared: Home,
+):
+    await shared.write("memory/a.md", "peanuts are out\n")
+    async with shared.index(is_owner=False) as other:
+        assert paths(await other.search("peanuts", MAIN)) == ["memory/a.md"]  # from the notes
+        assert (await other.status()).chunks == 0
+        async with shared.index():
+            assert (await other.search("peanuts", MAIN)).degraded == ()
+            await shared.write("memory/b.md", "oolong is in\n")
+            other.noticed()
+            assert paths(await other.search("oolong", MAIN)) == ["memory/b.md"]
+
+
+async def test_a_search_that_takes_too_long_is_ended_in_the_server(shared: Home):
+    await shared.write("memory/a.md", "peanuts are out\n")
+    async with shared.index(search_timeout=0.3) as index:
+        assert shared.database is not None
+        with psycopg.connect(shared.url) as connection:  # it holds what the search needs
+            connection.execute("LOCK TABLE memory_chunks")
+            answer = await index.search("peanuts", MAIN)
+            assert answer.hits == ()
+            assert any("too long" in why for why in answer.degraded)
+            connection.rollback()
+        assert paths(await index.search("peanuts", MAIN)) == ["memory/a.md"]
