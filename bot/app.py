@@ -45,6 +45,7 @@ from bot.coordination import Event
 from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
+from bot.delivery.live import LiveSigns
 from bot.gateway.admission import Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder
@@ -217,6 +218,8 @@ class App:
         memory: Memory,
     ) -> tuple[Gateway, Lanes]:
         config, clock = self._config, self._clock
+        live = LiveSigns(database, self.channels, backend.coordination)
+        self._stack.push_async_callback(live.stop)
         running = RunningTurns()
         cache = SessionCache(database, limits.count, is_shared=backend.coordination.is_shared)
         committer = Committer(database, delivery, backend.mirrored, cache)
@@ -245,7 +248,7 @@ class App:
             artifacts=artifacts,
         )
         prefixes = Prefixes(config, memory.files)
-        upkeep = self._upkeep(active, committer, memory)
+        upkeep = self._upkeep(active, committer, memory, live)
         self._stack.push_async_callback(upkeep.stop)
         self.sweeper = Sweeper(resolver, database, committer, upkeep.flush_closed)
         self.notices = NoticeSweep(
@@ -305,6 +308,7 @@ class App:
             toolbox=toolbox,
             channels=self.channels,
             running=running,
+            live=live,
             attempts=attempts,
             notes=memory.notes,
             metrics=self.metrics,
@@ -339,7 +343,9 @@ class App:
         )
         return gateway, lanes
 
-    def _upkeep(self, active: ActiveSessions, committer: Committer, memory: Memory) -> Upkeep:
+    def _upkeep(
+        self, active: ActiveSessions, committer: Committer, memory: Memory, live: LiveSigns
+    ) -> Upkeep:
         config, clock = self._config, self._clock
         flushes = FlushService(
             config=config.context,
@@ -347,7 +353,7 @@ class App:
             committer=committer,
             notes=memory.notes,
             flusher=Flusher(memory.notes, memory.files, config.memory.flush),
-            channels=self.channels,
+            live=live,
             clock=clock,
             metrics=self.metrics,
         )
@@ -356,7 +362,7 @@ class App:
             sessions=active,
             committer=committer,
             summariser=Summariser(),
-            channels=self.channels,
+            live=live,
             clock=clock,
             metrics=self.metrics,
         )

@@ -27,7 +27,7 @@ from adapters.discord.send import Sender
 from bot.channel import Address, Command, Engine, Health
 from bot.channel.kit.intake import Intake
 from bot.channel.kit.json_access import Json, child, label, mapping, text
-from bot.channel.kit.supervisor import Backoff, Stopped, Supervisor
+from bot.channel.kit.supervisor import Backoff, Supervisor
 from bot.errors import StorageError
 
 READY, RESUMED = "READY", "RESUMED"
@@ -187,21 +187,18 @@ class Account:
         async def serve() -> None:
             nonlocal began
             began = loop.time()
-            try:
-                await self.supervisor.unless_stopped(connection.serve())
-            except Stopped:
-                self.places.forget()
-                raise
+            await self.supervisor.unless_stopped(connection.serve())
 
         async with self._connection as connection:
             await self.supervisor.listen(
-                serve, lambda error: self._failed(error, loop.time() - began), self._anew
+                serve, lambda error: self._failed(error, loop.time() - began), end=self._end
             )
 
-    async def _anew(self) -> None:
-        """Know nothing of before: another node may have listened meanwhile."""
-        self._since, self._application = 0, ""
+    def _end(self) -> None:
+        """Forget what is another one's now: that begins with what was missed."""
+        self._since, self._application, self._is_connected = 0, "", False
         self.intake.hold()
+        self.places.forget()
         self.drafts.clear()
         self.pending.close()
 

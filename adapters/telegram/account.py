@@ -264,14 +264,14 @@ class PollingAccount(Account):
 
     async def run(self) -> None:
         """Poll on one node at a time."""
-        await self.supervisor.listen(self.serve, self.failed, self._begin)
+        begin = self.drafts.recall
+        await self.supervisor.listen(self.serve, self.failed, begin=begin, end=self._end)
 
-    async def _begin(self) -> None:
-        """Know nothing of before: another node may have listened meanwhile."""
-        self._offset, self._held, self._probing = 0, 0.0, False
-        self.updates.begin()
+    def _end(self) -> None:
+        """Forget what is another one's now; what that leaves is known by what it kept."""
+        self._offset, self._held, self._probing, self._online = 0, 0.0, False, False
+        self.updates.forget()
         self.drafts.clear()
-        await self.drafts.recall()
 
     async def prepare(self) -> None:
         """Take away a webhook of an earlier run: Telegram refuses polls while there is one."""

@@ -79,8 +79,8 @@ class Updates:
         self._seen: dict[int, float] = {}
         self._held = Reassembly[Press | Moved](supervisor, self._perform, patience)
 
-    def begin(self) -> None:
-        """Know nothing of what came before."""
+    def forget(self) -> None:
+        """Know nothing of what came so far."""
         self._done.clear()
         self._seen.clear()
 

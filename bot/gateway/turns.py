@@ -13,6 +13,7 @@ from bot.agent.replies import without_confirmations
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
 from bot.channel import Address, Channel, Drafts, Typing
+from bot.delivery.live import LiveSigns
 from bot.errors import ModelTooLarge, WindowTooSmall
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder, answer_of, display_text
@@ -36,6 +37,7 @@ class TurnRunner:
         toolbox: Toolbox,
         channels: Mapping[str, Channel],
         running: RunningTurns,
+        live: LiveSigns,
         attempts: Attempts,
         notes: Notes,
         metrics: Metrics,
@@ -45,6 +47,7 @@ class TurnRunner:
         self._toolbox = toolbox
         self._channels = channels
         self._running = running
+        self._live = live
         self._attempts = attempts
         self._notes = notes
         self._metrics = metrics
@@ -55,6 +58,7 @@ class TurnRunner:
         conversation = rows[-1].conversation
         preview = ReplyPreview(
             self._channels.get(conversation.address.channel),
+            self._live,
             conversation.address,
             str(rows[0].id),
             streams=conversation.settings.streaming,
@@ -113,12 +117,17 @@ class ReplyPreview:
     """Shows life for the length of an `async with`. Failures stay inside the channel."""
 
     def __init__(
-        self, channel: Channel | None, address: Address, draft_id: str, *, streams: bool = True
+        self,
+        channel: Channel | None,
+        live: LiveSigns,
+        address: Address,
+        draft_id: str,
+        *,
+        streams: bool = True,
     ) -> None:
         able = channel.capabilities if channel is not None else None
-        self._typing = channel if able and able.typing and isinstance(channel, Typing) else None
-        drafts = streams and able is not None and able.drafts
-        self._drafts = channel if drafts and isinstance(channel, Drafts) else None
+        self._typing = live if able is not None and able.typing else None
+        self._drafts = live if streams and able is not None and able.drafts else None
         self._address = address
         self._draft_id = draft_id
         self._timer: asyncio.TimerHandle | None = None
@@ -177,13 +186,13 @@ class ReplyPreview:
         if self._typing is not None:
             self._typing_task = asyncio.create_task(self._keep_typing(self._typing))
 
-    async def _keep_typing(self, channel: Typing) -> None:
+    async def _keep_typing(self, live: Typing) -> None:
         while True:
-            await channel.typing(self._address)
+            await live.typing(self._address)
             await asyncio.sleep(TYPING_EVERY)
 
-    async def _show_drafts(self, channel: Drafts) -> None:
+    async def _show_drafts(self, live: Drafts) -> None:
         while self._shown != self._text:
             self._shown = self._text
             # A ✓ is the engine's to give, and only when the reply is finished.
-            await channel.draft(self._address, self._draft_id, without_confirmations(self._shown))
+            await live.draft(self._address, self._draft_id, without_confirmations(self._shown))

@@ -228,6 +228,11 @@ def waiting(
     return [_queued(row, resolve) for row in rows]
 
 
+def is_waiting(tx: Transaction, row: int) -> bool:
+    """True while a message has no answer."""
+    return bool(tx.execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (row,)))
+
+
 def waiting_count(tx: Transaction, key: str) -> int:
     """How many messages of a key have no answer yet."""
     return int(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,9 +10,10 @@ from typing import Literal
 from bot.agent.limits import LimitsResolver, ModelLimits
 from bot.agent.prefix import name_of
 from bot.agent.session_cache import CachedSession, SessionCache
-from bot.channel import Activities, Activity, Channel
+from bot.channel import Activity
 from bot.context import budget
 from bot.context.budget import Budget
+from bot.delivery.live import LiveSigns
 from bot.identity import Conversation, ConversationResolver
 from bot.sessions.store import Session
 from bot.upkeep import policy
@@ -113,20 +114,17 @@ class Ending:
 
 @asynccontextmanager
 async def shown(
-    channels: Mapping[str, Channel], active: ActiveSession, kind: Literal["saving", "summarising"]
+    live: LiveSigns, active: ActiveSession, kind: Literal["saving", "summarising"]
 ) -> AsyncGenerator[Ending]:
     """Let whoever watches a conversation see that something is done for it, and its end."""
     address = active.conversation.address
-    channel = channels.get(address.channel)
     ending = Ending()
-    if channel is None or not channel.capabilities.activities:
+    if not live.shows_activities(address):
         yield ending
         return
-    if not isinstance(channel, Activities):
-        raise TypeError("a channel declares activities and shows none")
     name = f"{active.cached.session.id}.{kind}"
-    await channel.activity(address, Activity(name, kind, "begun"))
+    await live.activity(address, Activity(name, kind, "begun"))
     try:
         yield ending
     finally:
-        await channel.activity(address, Activity(name, kind, ending.state, ending.where))
+        await live.activity(address, Activity(name, kind, ending.state, ending.where))

@@ -9,17 +9,18 @@ so it can be put in at any time; when it cannot, the history stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
 import structlog
 from cachetools import LRUCache
 
-from bot.channel import Button, Channel
+from bot.channel import Button
 from bot.clock import Clock
 from bot.config import ContextConfig
 from bot.context import report
+from bot.delivery.live import LiveSigns
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
@@ -93,7 +94,7 @@ class CompactionService:
         sessions: ActiveSessions,
         committer: Committer,
         summariser: Summariser,
-        channels: Mapping[str, Channel],
+        live: LiveSigns,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -101,7 +102,7 @@ class CompactionService:
         self._sessions = sessions
         self._committer = committer
         self._summariser = summariser
-        self._channels = channels
+        self._live = live
         self._clock = clock
         self._metrics = metrics
         self.failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
@@ -146,7 +147,7 @@ class CompactionService:
         before = active.fill()
         tells = why == "wished" or active.is_told
         try:
-            async with shown(self._channels, active, "summarising") as ending:
+            async with shown(self._live, active, "summarising") as ending:
                 made = await self._summariser.summarise(self._request(active, cut, why, focus))
                 ending.state = "done"
         except CompactionFailed as error:

@@ -7,7 +7,7 @@ and whatever the model says about it is dropped. What is in memory already is no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -19,13 +19,13 @@ from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest
-from bot.channel import Channel
 from bot.clock import Clock
 from bot.config import ContextConfig, FlushConfig
 from bot.context import quoting, tokens
 from bot.context.history import Line
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
+from bot.delivery.live import LiveSigns
 from bot.errors import ConfidantError, ModelTimeout
 from bot.i18n import text
 from bot.identity import MANY
@@ -211,7 +211,7 @@ class FlushService:
         committer: Committer,
         notes: Notes,
         flusher: Flusher,
-        channels: Mapping[str, Channel],
+        live: LiveSigns,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -220,7 +220,7 @@ class FlushService:
         self._committer = committer
         self._notes = notes
         self._flusher = flusher
-        self._channels = channels
+        self._live = live
         self._clock = clock
         self._metrics = metrics
 
@@ -252,7 +252,7 @@ class FlushService:
                 counts = not early and not active.cached.session.ended_by
                 tells = not quietly and active.is_told
                 log.info("memory.flush.start", session=active.cached.session.id)
-                async with shown(self._channels, active, "saving") as ending:
+                async with shown(self._live, active, "saving") as ending:
                     flushed = await self._flusher.flush(self._request(active, lines, watch))
                     ending.state = "failed" if flushed.error else "done"
                     if not tells:  # else a message says so

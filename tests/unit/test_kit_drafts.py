@@ -139,3 +139,30 @@ async def test_what_holds_a_change_back_is_waited_for_and_a_dead_draft_is_left()
         await board.show("b", "e", text)
         await board.shown("b")
     assert board.seen == [("e", "two")]
+
+
+async def test_what_is_still_said_of_a_draft_after_its_reply_comes_too_late():
+    board = Board()
+    await board.show("a", "d", "half")
+    await board.shown("a")
+    await board.take("a", "d")
+    await board.show("a", "d", "half a reply")
+    await board.show("a", "d", "")
+    await board.show("a", "e", "the next")
+    await board.shown("a")
+    assert board.seen == [("d", "half"), ("e", "the next")]
+
+
+async def test_a_reply_that_nobody_saw_being_written_ends_its_draft_too():
+    board = Board()
+    assert await board.take("a", "d") is None
+    await board.show("a", "d", "late")
+    assert board.texts == {}
+
+
+async def test_a_draft_that_was_taken_away_may_come_again():
+    board = Board()
+    for text in ("half", "", "half again"):
+        await board.show("a", "d", text)
+        await board.shown("a")
+    assert board.texts == {"d": "half again"}

@@ -266,6 +266,10 @@ class Listening:
         """Count it."""
         self.seen.append("begin")
 
+    def end(self) -> None:
+        """Count it."""
+        self.seen.append("end")
+
     async def serve(self) -> None:
         """Stand until the account is lost."""
         self.seen.append("serve")
@@ -278,7 +282,7 @@ async def test_an_account_is_listened_to_again_each_time_it_is_this_nodes(
     engine: Watched, supervisor: Supervisor
 ) -> None:
     listening = Listening(supervisor)
-    supervisor.spawn(supervisor.listen(listening.serve, begin=listening.begin))
+    supervisor.spawn(supervisor.listen(listening.serve, begin=listening.begin, end=listening.end))
     beside = supervisor.spawn(supervisor.happened(asyncio.Event()))
     await listening.up.wait()
     listening.up.clear()
@@ -288,7 +292,7 @@ async def test_an_account_is_listened_to_again_each_time_it_is_this_nodes(
     assert not engine.owned
     engine.free.set()
     await listening.up.wait()
-    assert listening.seen == ["begin", "serve"] * 2
+    assert listening.seen == ["begin", "serve", "end", "begin", "serve"]
     assert engine.reports == [
         (Health.UP, ""),
         (Health.UP, ELSEWHERE),

@@ -56,6 +56,8 @@ class Drafts(ABC, Generic[P]):
         self._open: dict[P, Draft[P]] = {}
         # Those that ended and are not replaced yet.
         self._left: LRUCache[tuple[P, str], Draft[P]] = LRUCache(REMEMBERED)
+        # Those whose reply came: what another node still says of them comes too late.
+        self._replied: LRUCache[tuple[P, str], None] = LRUCache(REMEMBERED)
         self._count = 0
 
     # --- what an adapter says --------------------------------------------------------------------
@@ -79,9 +81,11 @@ class Drafts(ABC, Generic[P]):
 
         Of many texts the newest is shown, and the last one always; `shown` waits for it.
         """
+        if (place, draft_id) in self._replied:
+            return
         draft = self._open.get(place)
         if draft is not None and (draft.id != draft_id or not text):
-            await self._drop(await self.take(place, draft.id))
+            await self._drop(await self._ended(place, draft.id))
             draft = None
         if not text:
             await self._drop(self._left.pop((place, draft_id), None))
@@ -105,7 +109,15 @@ class Drafts(ABC, Generic[P]):
             await asyncio.wait({draft.worker})
 
     async def take(self, place: P, draft_id: str) -> Draft[P] | None:
-        """End a draft, for the reply to replace it; None when no message shows it."""
+        """End a draft, for the reply to replace it; None when no message shows it.
+
+        It does not show again, whatever is still said of it.
+        """
+        if draft_id:
+            self._replied[place, draft_id] = None
+        return await self._ended(place, draft_id)
+
+    async def _ended(self, place: P, draft_id: str) -> Draft[P] | None:
         draft = self._open.get(place)
         if draft is None or draft.id != draft_id:
             return self._left.pop((place, draft_id), None)
@@ -119,6 +131,7 @@ class Drafts(ABC, Generic[P]):
         """Keep what a reply could not replace yet, for its next try."""
         if draft is not None and draft.message:
             self._left[draft.place, draft.id] = draft
+            self._replied.pop((draft.place, draft.id), None)
 
     def holds(self, place: P, draft_id: str) -> bool:
         """True when this is the draft that is being written there."""

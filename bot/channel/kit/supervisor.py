@@ -206,7 +206,9 @@ class Supervisor(Lifetime):
         self,
         serve: Callable[[], Awaitable[None]],
         failed: Callable[[Exception], float | None] = lambda _error: None,
+        *,
         begin: Callable[[], Awaitable[None]] | None = None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         """Do as `supervise` does, on one node at a time: where many run, the others wait.
 
@@ -216,6 +218,7 @@ class Supervisor(Lifetime):
             serve: see `supervise`.
             failed: see `supervise`.
             begin: is done first, each time the account is this node's.
+            end: is called when it no longer is, to forget what others change meanwhile.
         """
         loop = asyncio.get_running_loop()
         elsewhere = loop.call_later(ELSEWHERE_AFTER, self._elsewhere)
@@ -241,6 +244,7 @@ class Supervisor(Lifetime):
                     return
                 _log.warning(f"{self.channel}.account.lost", account=self.account)
                 await self.interrupt()
+                end()
             if self.stopping.is_set():
                 return
             self._troubles.clear()

@@ -1,0 +1,153 @@
+"""What shows life while a reply is made: it goes out where its account is.
+
+A turn runs on any node, but one of them speaks for an account, so that pace and order are in one
+place. The others tell it what to show; what gets lost on the way nobody is owed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+import structlog
+from cachetools import LRUCache
+
+from bot.channel import Activities, Activity, Address, Broadcasts, Channel, Drafts, Typing
+from bot.coordination import Coordination, Event, account_name
+from bot.errors import StorageError
+from bot.sessions import inbox
+from bot.storage import Database
+
+DRAFT_SECONDS = 0.5  # between two states of a draft that another node is told
+REMEMBERED = 1024  # drafts of other nodes that are known to wait for their reply
+
+log = structlog.get_logger(__name__)
+
+
+class LiveSigns:
+    """`Typing`, `Drafts` and `Activities` of every channel, on whichever node has its account."""
+
+    def __init__(
+        self, database: Database, channels: Mapping[str, Channel], coordination: Coordination
+    ) -> None:
+        self._database = database
+        self._channels = channels
+        self._coordination = coordination
+        self._told: dict[Address, tuple[str, str]] = {}  # drafts other nodes want shown, the newest
+        self._awaited: LRUCache[str, None] = LRUCache(REMEMBERED)
+        self._tasks: set[asyncio.Task[None]] = set()
+        if coordination.is_shared:
+            coordination.on("account", self._hear)
+
+    async def stop(self) -> None:
+        """Show nothing more for other nodes."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def typing(self, address: Address) -> None:
+        """See `bot.channel.Typing`."""
+        channel = self._channels.get(address.channel)
+        if not isinstance(channel, Typing):
+            return
+        if self._is_here(channel, address):
+            await channel.typing(address)
+        else:
+            await self._tell(address, {})
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """See `bot.channel.Drafts`; takes a while where another node shows it."""
+        channel = self._channels.get(address.channel)
+        if not isinstance(channel, Drafts):
+            return
+        if self._is_here(channel, address):
+            await channel.draft(address, draft_id, text)
+            return
+        shown = text[: channel.capabilities.max_length]
+        await self._tell(address, {"draft": draft_id, "text": shown})
+        if text:
+            # Whoever writes calls with the newest text after this.
+            await asyncio.sleep(DRAFT_SECONDS)
+
+    def shows_activities(self, address: Address) -> bool:
+        """True when somebody may watch what is done for a conversation beside its replies."""
+        channel = self._channels.get(address.channel)
+        return channel is not None and channel.capabilities.activities
+
+    async def activity(self, address: Address, activity: Activity) -> None:
+        """See `bot.channel.Activities`."""
+        channel = self._channels.get(address.channel)
+        if not isinstance(channel, Activities):
+            raise TypeError("a channel declares activities and shows none")
+        if self._is_here(channel, address):
+            await channel.activity(address, activity)
+        else:
+            await self._tell(address, {"activity": asdict(activity)})
+
+    def _is_here(self, channel: Channel, address: Address) -> bool:
+        # What is watched from every node is told to all of them by the channel itself.
+        name = account_name(address.channel, address.account)
+        return isinstance(channel, Broadcasts) or self._coordination.owns(name)
+
+    # --- between nodes ---------------------------------------------------------------------------
+
+    async def _tell(self, address: Address, sign: Mapping[str, object]) -> None:
+        name = account_name(address.channel, address.account)
+        body = orjson.dumps({"chat": address.chat, "thread": address.thread, **sign}).decode()
+        try:
+            await self._coordination.publish(Event("account", name, body))
+        except StorageError as error:
+            log.debug("live.not_told", channel=address.channel, error=type(error).__name__)
+
+    async def _hear(self, event: Event) -> None:
+        """Begin to show what another node says; nothing here waits for a platform."""
+        if not self._coordination.owns(event.name):
+            return
+        sign = orjson.loads(event.body)
+        channel_name, _, account = event.name.partition("/")
+        address = Address(channel_name, account, sign["chat"], sign["thread"])
+        channel = self._channels.get(channel_name)
+        if "draft" in sign and isinstance(channel, Drafts):
+            is_shown = address in self._told
+            self._told[address] = sign["draft"], sign["text"]
+            if not is_shown:
+                self._spawn(self._show(channel, address))
+        elif "activity" in sign and isinstance(channel, Activities):
+            self._spawn(channel.activity(address, Activity(**sign["activity"])))
+        elif "draft" not in sign and isinstance(channel, Typing):
+            self._spawn(channel.typing(address))
+
+    async def _show(self, channel: Drafts, address: Address) -> None:
+        """Show the newest state of a draft, until there is no newer one."""
+        shown: tuple[str, str] | None = None
+        try:
+            while (newest := self._told[address]) != shown:
+                draft_id, text = shown = newest
+                if not text or await self._is_awaited(draft_id):
+                    await channel.draft(address, draft_id, text)
+        finally:
+            del self._told[address]
+
+    async def _is_awaited(self, draft_id: str) -> bool:
+        """False when there is a reply in place of a draft: what came late must not bring it back.
+
+        Asked once for each. Of one that is replied to later its channel knows by itself.
+        """
+        if draft_id not in self._awaited:
+            try:
+                waits = await self._database.read(lambda tx: inbox.is_waiting(tx, int(draft_id)))
+            except StorageError:
+                return False
+            if not waits:
+                return False
+            self._awaited[draft_id] = None
+        return True
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
