@@ -87,13 +87,13 @@ class Workers(Generic[K, R]):
         backlog = self._backlog(key)
         if row.id in backlog.loaded:
             return True  # the table was faster: it is here already, or even done
-        fits = not backlog.more and len(backlog.rows) < self._window
-        if fits:
+        has_room = len(backlog.rows) < self._window
+        if has_room and not backlog.more:
             backlog.rows.append(row)
             backlog.arrived.set()
         else:
             backlog.more = True
-        return fits
+        return has_room
 
     def look(self, key: K) -> None:
         """Let the key's worker look into the table, as at a start."""

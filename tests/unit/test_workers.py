@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from bot import fencing
+from bot.errors import FenceLost
+from bot.fencing import Fence
 from bot.workers import Backlog, Workers
 from tests.support import until
 
@@ -365,3 +368,57 @@ async def test_tries_come_further_and_further_apart_and_a_success_begins_anew(mo
         await idle(workers)
     assert [line["event"] for line in logs] == ["worker.failed"] * 8
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0, 1.0]
+
+
+async def test_the_window_is_not_full_because_a_try_failed():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 10)
+    first = table.store("k")
+    table.failures.add(first.id)
+    assert workers.put("k", first)
+    table.gate.set()
+    await until(lambda: not table.failures)  # its rows are read from the table again now
+    assert workers.put("k", table.store("k"))
+    await until(lambda: len(table.done.get("k", ())) == 2)
+    await workers.stop(1)
+
+
+async def test_with_rereads_what_others_stored_is_found_before_a_key_is_done():
+    table = Table()
+    workers = Workers(table.handle, table.load, 10, rereads=True)
+    table.store("k")
+    running = asyncio.create_task(workers.run("k"))
+    await until(lambda: table.taken)
+    table.store("k")  # by another node: it is not put here
+    await running
+    assert table.done["k"] == [1, 2]
+
+
+async def test_a_worker_that_lost_its_fence_takes_nothing_more():
+    tried = []
+
+    async def handle(key, backlog):
+        tried.append((fencing.current(), backlog.take()[0].id))
+        raise FenceLost
+
+    table = Table()
+    for _ in range(3):
+        table.store("k")
+    workers = Workers(handle, table.load, 10, fence_of=lambda key: Fence(key, 7), rereads=True)
+    with fencing.behind(Fence("another's", 1)):  # a worker begins without what its caller has
+        await workers.run("k")
+    assert tried == [(Fence("k", 7), 1)]
+    assert workers.active == 0
+
+
+async def test_the_workers_of_some_keys_can_be_ended():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 10)
+    for key in ("mine", "lost"):
+        workers.put(key, table.store(key))
+    await until(lambda: table.running == {"mine", "lost"})
+    await workers.end(lambda key: key == "lost")
+    assert workers.active == 1
+    table.gate.set()
+    await until(lambda: table.done == {"mine": [1]})
+    assert [row.id for row in table.waiting["lost"]] == [2]
