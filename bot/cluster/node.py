@@ -78,7 +78,6 @@ class Node:
         self._epoch = 0  # of what this node began by itself
         self._sure_until = 0.0  # monotonic: until then nobody takes away what this node has
         self._wanted = asyncio.Event()
-        self._newest = 0  # event heard of
 
     @classmethod
     async def open(cls, url: str, clock: Clock, gone_after: float) -> Node:

@@ -1,0 +1,320 @@
+"""Nodes on a real PostgreSQL: what they tell each other, and what only one of them does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import psycopg
+import pytest
+
+from bot import fencing
+from bot.channel import Inbound
+from bot.clock import system_clock
+from bot.cluster import tables, takeover
+from bot.cluster.node import Node
+from bot.cluster.signals import Told
+from bot.coordination import Event
+from bot.errors import FenceLost
+from bot.fencing import Fence
+from bot.sessions import inbox
+from tests.support import until
+
+GONE_AFTER = 1.5  # seconds
+
+
+class Nodes:
+    """Some nodes of one database, each in its own task, and a look at it from outside."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.tasks: dict[Node, asyncio.Task[None]] = {}
+
+    async def start(self, clock=system_clock) -> Node:
+        node = await Node.open(self.url, clock, GONE_AFTER)
+        self.tasks[node] = asyncio.create_task(node.run())
+        return node
+
+    def pause(self, node: Node) -> Callable[[], None]:
+        """As SIGSTOP does to a process: it says nothing more, and its connections stay.
+
+        What is returned wakes it up.
+        """
+        woken = asyncio.Event()
+        listen = node._listen
+
+        async def nothing(_connection: object, _seconds: float) -> None:
+            await woken.wait()
+
+        def wake() -> None:
+            node._listen = listen
+            woken.set()
+
+        node._listen = nothing
+        return wake
+
+    def look(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    async def close(self) -> None:
+        for node, task in self.tasks.items():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await node.close()
+
+
+@pytest.fixture
+async def nodes(postgres_url: str) -> AsyncIterator[Nodes]:
+    found = Nodes(postgres_url)
+    yield found
+    await found.close()
+
+
+def said(text: str) -> Inbound:
+    return Inbound("memory", "default", "ada", "direct", "ada", "m1", text, 1)
+
+
+async def held(node: Node, name: str, until_event: asyncio.Event) -> None:
+    async with node.owning(name):
+        await until_event.wait()
+
+
+async def test_one_node_at_a_time_owns_something_and_another_takes_over(nodes):
+    first, second = await nodes.start(), await nodes.start()
+    async with first.owning("telegram/default") as lost:
+        assert first.owns("telegram/default")
+        over = asyncio.Event()
+        waiting = asyncio.create_task(held(second, "telegram/default", over))
+        epoch = first.fence("telegram/default").epoch
+        nodes.look(  # its direct connection is cut
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s "
+            "AND application_name = %s",
+            "%pg_%advisory%",
+            first.application,
+        )
+        nodes.look(takeover.END, first.application)
+        await asyncio.wait_for(lost.wait(), 10)
+        assert not first.owns("telegram/default")
+        await until(lambda: second.owns("telegram/default"))
+        assert second.fence("telegram/default").epoch > epoch
+        over.set()
+        await waiting
+
+
+async def test_parts_of_one_node_own_something_together(nodes):
+    node = await nodes.start()
+    async with node.owning("web/default"):
+        async with node.owning("web/default"):
+            pass
+        assert node.owns("web/default")
+    await until(lambda: not node.owns("web/default"))
+
+
+async def test_a_paused_node_is_given_up_and_changes_nothing_when_it_wakes(nodes):
+    paused, other = await nodes.start(), await nodes.start()
+    over = asyncio.Event()
+    holding = asyncio.create_task(held(paused, "telegram/default", over))
+    await until(lambda: paused.owns("telegram/default"))
+    fence = paused.fence("telegram/default")
+    wake = nodes.pause(paused)
+    waiting = asyncio.create_task(held(other, "telegram/default", over))
+    await until(lambda: other.owns("telegram/default"))
+    assert not paused.owns("telegram/default")  # it knows by its own clock
+    # Its connections were ended; it makes others and tries to go on where it was.
+    for gone in (fence, paused.own_fence()):
+        with fencing.behind(gone), pytest.raises(FenceLost):
+            await paused.database.write(lambda tx: tx.execute("DELETE FROM meta"))
+    wake()
+    await until(lambda: nodes.look("SELECT count(*) FROM nodes") == [(2,)])
+    over.set()
+    await asyncio.gather(holding, waiting)
+    with fencing.behind(paused.own_fence()):
+        await paused.database.write(lambda tx: tx.execute("SELECT 1"))
+
+
+async def test_what_one_node_says_the_others_hear(nodes):
+    heard: list[tuple[str, Event]] = []
+
+    def hear(name):
+        async def keep(event):
+            if event.name:
+                heard.append((name, event))
+
+        return keep
+
+    first = await Node.open(nodes.url, system_clock, GONE_AFTER)
+    second = await Node.open(nodes.url, system_clock, GONE_AFTER)
+    for name, node in (("first", first), ("second", second)):
+        node.on("show", hear(name))
+        nodes.tasks[node] = asyncio.create_task(node.run())
+    await first.publish(Event("show", "web", "hello"))
+    await until(lambda: heard)
+    assert heard == [("second", Event("show", "web", "hello"))]
+
+
+async def test_what_was_said_while_a_connection_was_lost_is_heard(nodes):
+    heard: list[Event] = []
+
+    async def keep(event):
+        heard.append(event)
+
+    first = await nodes.start()
+    second = await Node.open(nodes.url, system_clock, GONE_AFTER)
+    second.on("show", keep)
+    await first.publish(Event("show", "web", "before it listened"))
+    nodes.tasks[second] = asyncio.create_task(second.run())
+    await until(lambda: heard)
+    assert heard == [Event("show", "web", "before it listened")]
+
+
+async def test_a_listener_that_fails_keeps_nothing_from_the_others(nodes):
+    heard: list[Event] = []
+
+    async def fail(event):
+        raise RuntimeError("planned")
+
+    async def keep(event):
+        heard.append(event)
+
+    first = await nodes.start()
+    second = await Node.open(nodes.url, system_clock, GONE_AFTER)
+    second.on("show", fail)
+    second.on("show", keep)
+    nodes.tasks[second] = asyncio.create_task(second.run())
+    await first.publish(Event("show", "web", "x"))
+    await until(lambda: heard)
+
+
+async def test_a_transaction_notifies_once_however_much_it_tells(nodes):
+    node = await nodes.start()
+
+    def tell(tx):
+        for number in range(40):
+            tx.publish("show", "web", str(number))
+            tx.wake(f"key {number % 4}")
+
+    with psycopg.connect(nodes.url, autocommit=True) as listener:
+        listener.execute(f"LISTEN {tables.CHANNEL}")
+        await node.database.write(tell)
+        found = list(listener.notifies(timeout=0.5))
+    assert len(found) == 1
+    told = Told.parse(found[0].payload)
+    assert told is not None
+    assert len(told.ids) == 40
+    assert told.work
+
+
+async def test_a_work_that_is_taken_back_tells_nothing(nodes):
+    node = await nodes.start()
+
+    def fail(tx):
+        tx.publish("show", "web", "never")
+        tx.wake("never")
+        raise ValueError("planned")
+
+    with pytest.raises(ValueError, match="planned"):
+        await node.database.write(fail)
+    assert nodes.look("SELECT count(*) FROM events") == [(0,)]
+    assert nodes.look("SELECT count(*) FROM procrastinate_jobs") == [(0,)]
+
+
+async def test_many_messages_of_one_key_make_one_job_that_is_never_put_off(nodes):
+    first, second = await nodes.start(), await nodes.start()
+    works = [node.database.write(lambda tx: tx.wake("ada")) for node in (first, second) * 250]
+    await asyncio.gather(*works)
+    assert nodes.look(
+        "SELECT lock, queueing_lock, status, scheduled_at FROM procrastinate_jobs"
+    ) == [("ada", "ada", "todo", None)]
+
+
+async def test_a_job_that_was_begun_does_not_swallow_what_comes_after(nodes):
+    node = await nodes.start()
+    await node.database.write(lambda tx: tx.wake("ada"))
+    nodes.look("UPDATE procrastinate_jobs SET status = 'doing'")
+    await node.database.write(lambda tx: tx.wake("ada"))
+    found = nodes.look("SELECT status FROM procrastinate_jobs ORDER BY id")
+    assert found == [("doing",), ("todo",)]
+
+
+async def test_the_turn_of_a_worker_that_is_gone_is_given_back(nodes):
+    node = await nodes.start()
+
+    def store(tx):
+        message = said("hello")
+        row = inbox.store(tx, message, inbox.storable(message)[1], "ada", 1)
+        tx.wake("ada")
+        tx.execute(tables.TAKE.replace("%s", "?"), (tables.lane("ada"), "gone"))
+        return row
+
+    await node.database.write(store)
+    nodes.look("UPDATE procrastinate_jobs SET status = 'doing'")
+    await until(lambda: nodes.look("SELECT status FROM procrastinate_jobs") == [("todo",)])
+    assert nodes.look("SELECT deaths FROM inbox") == [(1,)]
+    assert nodes.look("SELECT epoch FROM fences WHERE name = 'lane/ada'") == [(2,)]
+
+
+async def test_a_message_without_a_job_is_found(nodes):
+    node = await nodes.start()
+    message = said("hello")
+    body = inbox.storable(message)[1]
+    await node.database.write(lambda tx: inbox.store(tx, message, body, "ada", 1))
+    await until(lambda: nodes.look("SELECT lock FROM procrastinate_jobs") == [("ada",)])
+
+
+async def test_a_command_that_a_gone_node_was_answering_is_answered_by_its_lane(nodes):
+    gone, other = await nodes.start(), await nodes.start()
+    message = said("/new")
+    body = inbox.storable(message)[1]
+    await gone.database.write(lambda tx: inbox.store(tx, message, body, "ada", 1, is_command=True))
+    assert nodes.look("SELECT state, node FROM inbox") == [("command", gone.name)]
+    nodes.pause(gone)
+    await until(lambda: nodes.look("SELECT state FROM inbox") == [("waiting",)])
+    assert nodes.look("SELECT lock FROM procrastinate_jobs") == [("ada",)]
+    assert other.name in str(nodes.look("SELECT name FROM nodes"))
+
+
+async def test_all_nodes_have_the_time_of_the_server(nodes):
+    late = await nodes.start(lambda: system_clock() - 300_000)
+    early = await nodes.start(lambda: system_clock() + 300_000)
+    for node in (late, early):
+        await until(lambda node=node: abs(node.clock() - system_clock()) < 1_000)
+
+
+async def test_a_fence_lets_a_write_finish_before_it_is_taken_over(nodes):
+    first, second = await nodes.start(), await nodes.start()
+    take = tables.TAKE.replace("%s", "?")
+    await first.database.write(lambda tx: tx.execute(take, ("lane/ada", first.name)))
+    inside, go_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(tx):
+        tx.execute(
+            "INSERT INTO meta(key, value, updated_at) VALUES ('slow', '', 1) ON CONFLICT DO NOTHING"
+        )
+        loop.call_soon_threadsafe(inside.set)
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(20)
+
+    with fencing.behind(Fence("lane/ada", 1)):
+        writing = asyncio.create_task(first.database.write(slow))
+    await inside.wait()
+    taking = asyncio.create_task(
+        second.database.write(lambda tx: tx.execute(take, ("lane/ada", second.name)))
+    )
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    await until(lambda: nodes.look(waits))
+    assert not taking.done()
+    go_on.set()
+    await writing
+    assert await taking == [(2,)]
+    with fencing.behind(Fence("lane/ada", 1)), pytest.raises(FenceLost):
+        await first.database.write(lambda tx: tx.execute("DELETE FROM meta"))
+    assert nodes.look("SELECT key FROM meta WHERE key = 'slow'") == [("slow",)]
+
+
+@pytest.mark.parametrize("payload", ["", "no JSON", "[]", '["n", "x", 1, [], true]', "null", "[1]"])
+def test_a_notification_of_somebody_else_is_none_of_ours(payload):
+    assert Told.parse(payload) is None
