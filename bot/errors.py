@@ -44,6 +44,10 @@ class StorageBusy(StorageError):
     """Another process is using this data directory."""
 
 
+class StorageAway(StorageError):
+    """The database server cannot be reached. It is tried again."""
+
+
 class StorageClosed(StorageError):
     """The database is closed."""
 

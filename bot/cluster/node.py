@@ -87,7 +87,7 @@ class Node:
             StorageError: it cannot be used; the message says what to do.
         """
         node = cls(url, clock, gone_after)
-        await node.database.start(prepare=takeover.prepare)
+        await node.database.start(takeover.prepare, wait=True)
         try:
             await node._register()
         except BaseException:

@@ -9,7 +9,7 @@ import structlog
 
 from bot.cluster import tables
 from bot.sessions import inbox
-from bot.storage import Transaction
+from bot.storage import Transaction, postgres_schema
 from bot.storage.postgres import PostgresTransaction
 
 STALE = """SELECT name FROM nodes
@@ -39,8 +39,7 @@ def application(node: str) -> str:
 
 def prepare(tx: PostgresTransaction) -> None:
     """Make the tables that many nodes need, if they are missing."""
-    for statement in tables.STATEMENTS:
-        tx.execute(statement)
+    postgres_schema.once(tx, "nodes", tables.STATEMENTS)
     if tx.execute("SELECT to_regclass('procrastinate_jobs') IS NULL")[0][0]:
         sql = resources.files("procrastinate").joinpath("sql", "schema.sql").read_text("utf-8")
         tx.connection.execute(sql.encode())

@@ -1,4 +1,4 @@
-"""How text becomes words for the full-text index, in every script. Pure.
+"""How text becomes words for the full-text index, in every script.
 
 SQLite's tokenizer takes a run of Chinese, Japanese or Korean characters for one word, so nothing
 inside it is ever found. Here every such character stands alone, both when text is indexed and, as
@@ -8,8 +8,14 @@ a phrase, when it is searched; other scripts keep their words.
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import apsw
 
 MAX_QUERY_TERMS = 64
+TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
 
 _CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u3100-\u312f\u3130-\u318f\u31a0-\u31bf"
@@ -35,7 +41,9 @@ FUNCTION_CHARACTERS = frozenset(
 
 def spaced(text: str) -> str:
     """The text with a space around every CJK character, as the index stores it."""
-    return text if text.isascii() else _CJK_CHARACTER.sub(r" \1 ", text)
+    if text.isascii():
+        return text
+    return _CJK_CHARACTER.sub(r" \1 ", text.encode("utf-8", "replace").decode())
 
 
 def folded(text: str) -> str:
@@ -63,8 +71,8 @@ def is_function_character(character: str) -> bool:
     return character in FUNCTION_CHARACTERS
 
 
-def match_query(query: str) -> str:
-    """An FTS5 query: any of the content words, or any two neighbouring CJK characters.
+def phrases(query: str) -> list[str]:
+    """What a query asks for: any of the content words, or any two neighbouring CJK characters.
 
     Empty when the query has no word at all. A single CJK character stands for itself; a longer run
     is asked for as overlapping pairs, so that a sentence finds the words inside it.
@@ -73,18 +81,53 @@ def match_query(query: str) -> str:
     for term in runs(query):
         if is_cjk(term):
             pairs = [term[i : i + 2] for i in range(len(term) - 1)] or [term]
-            terms.extend(f'"{" ".join(pair)}"' for pair in pairs)
+            terms.extend(" ".join(pair) for pair in pairs)
         else:
-            terms.append(f'"{term.lower()}"')
+            terms.append(term.lower())
     unique = list(dict.fromkeys(terms))
-    content = [term for term in unique if term.strip('"') not in _STOP_WORDS]
-    return " OR ".join((content or unique)[:MAX_QUERY_TERMS])
+    content = [term for term in unique if term not in _STOP_WORDS]
+    return (content or unique)[:MAX_QUERY_TERMS]
 
 
-def tsquery(query: str) -> str:
-    """The same query as PostgreSQL spells it."""
-    terms = match_query(query).replace('"', "").split(" OR ")
-    return " | ".join(f"({' <-> '.join(term.split())})" for term in terms if term)
+def match_query(query: str) -> str:
+    """The `phrases` of a query as FTS5 spells them."""
+    return " OR ".join(f'"{phrase}"' for phrase in phrases(query))
+
+
+def tokenizer(connection: apsw.Connection, *, stems: bool = True) -> Callable[[str], list[str]]:
+    """FTS5's own tokenizer, so that Python sees the words as it does.
+
+    Without `stems` the same words come in the same places, but whole.
+    """
+    name, arguments = TOKENIZER
+    if not stems:
+        name, *arguments = arguments
+    call: Any = connection.fts5_tokenizer(name, arguments)
+
+    def tokenize(text: str) -> list[str]:
+        data = text.encode("utf-8", "replace")
+        return call(
+            data,
+            apsw.FTS5_TOKENIZE_DOCUMENT,
+            None,
+            include_offsets=False,
+            include_colocated=False,
+        )
+
+    return tokenize
+
+
+class Words:
+    """The words of texts as the file's full-text index has them; for any number of threads."""
+
+    def __init__(self) -> None:
+        self._tokenize = tokenizer(apsw.Connection(":memory:"))
+        self._lock = threading.Lock()  # a connection is one thread's at a time
+
+    def of(self, text: str) -> list[str]:
+        """The words of a text, in order; each CJK character is one."""
+        with self._lock:
+            return self._tokenize(spaced(text))
 
 
 def score(bm25: float) -> float:

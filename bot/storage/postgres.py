@@ -2,157 +2,112 @@
 
 Every write is a serializable transaction, so it reads and writes as if it were alone, like the one
 writer of a file; what collides with another node's is rolled back and run again. A connection that
-is lost takes nothing with it: when the answer to a COMMIT is missing, the server is asked what
-became of the transaction, by its number, before anything is done once more.
+is lost takes nothing with it: when the answer to a COMMIT is missing, the row that the transaction
+left says whether it was done, before anything is done once more.
+
+Nothing outlives a transaction on a connection, so that a pooler may give each one another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
+import secrets
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import psycopg
 import structlog
-from psycopg.adapt import Loader
-from psycopg.types.numeric import IntDumper
-from psycopg.types.string import TextLoader
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
 
 from bot import errors, fencing
 from bot.backoff import Backoff
+from bot.clock import system_clock
 from bot.fencing import Fence
-from bot.storage import Row, Transaction, Value, fulltext, memory_tables, schema
+from bot.storage import Row, Transaction, fulltext, postgres_schema
+from bot.storage.postgres_sql import (
+    AWAY,
+    COLLISION,
+    ENDED,
+    Connection,
+    PostgresTransaction,
+    Signals,
+    configure,
+    mapped,
+)
 from bot.storage.writing import Outcome, Work, Writer, attempt
 
 T = TypeVar("T")
 
 APPLICATION = "confidant"  # what the server calls our connections
-OLDEST = 150_000  # PostgreSQL 15
 READERS = 4  # connections of a node that read; one more writes
 PATIENCE = 15.0  # seconds a piece of work waits for a server that went away
 FIRST_RETRY = 0.005  # seconds, after a collision with another node; doubles
 LAST_RETRY = 0.5
-NUL = "\U0010ffff"  # stands for the one character PostgreSQL keeps in no text; it is none itself
-_MIGRATION_LOCK: Final = 0x636F6E6669  # one node migrates, the others wait
+START_RETRY = 5.0  # seconds at most between looks for a server that was not there at the start
+LOCK_SECONDS = 1  # that a transaction of ours whose COMMIT got no answer may still take
+IDLE_SECONDS = 10  # after which a node that stopped within a transaction loses it, and its locks
+KEPT_DAYS = 7  # the row of a program that is gone
 
-_FULLTEXT = (
-    "CREATE TABLE IF NOT EXISTS entries_text(entry BIGINT PRIMARY KEY, words tsvector NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS entries_text_words ON entries_text USING gin(words)",
-)
+OPTIONS: Final[dict[str, Any]] = {
+    "autocommit": True,
+    "prepare_threshold": None,
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # ms
+}
+
+# Without a sequential scan a small table is read by its index too: one that is read whole collides
+# with every write to it.
+_BEGIN = f"""BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL enable_seqscan = off;
+    SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';
+    UPDATE writers SET batch = {{batch}}, at = now() WHERE id = '{{id}}'
+    RETURNING pg_backend_pid()"""
+_PRUNE = f"DELETE FROM writers WHERE at < now() - interval '{KEPT_DAYS} days'"
+_RESOLVE = f"""BEGIN; SET LOCAL lock_timeout = '{LOCK_SECONDS}s';
+    SELECT batch FROM writers WHERE id = '{{id}}' FOR UPDATE"""
 
 log = structlog.get_logger(__name__)
 
-Connection = psycopg.Connection[tuple[Any, ...]]
-_AWAY = (psycopg.OperationalError, psycopg.InterfaceError)
-_COLLISION = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 
+class _Link:
+    """A connection of one thread, made again when it is lost."""
 
-class _Whole(Loader):
-    """A `numeric` as an int: sums of integers are the only ones there are."""
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self._url = url
+        self._options = options
+        self._connection: Connection | None = None
 
-    def load(self, data: Any) -> int:
-        return int(bytes(data))
+    def connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self._url, **self._options)
+            configure(self._connection)
+        return self._connection
 
+    def is_lost(self, exc: BaseException) -> bool:
+        """True when the server was not reached, or has gone away."""
+        connection = self._connection
+        return connection is None or connection.closed or isinstance(exc, ENDED)
 
-class _Text(TextLoader):
-    def load(self, data: Any) -> str | bytes:
-        text = super().load(data)
-        return text.replace(NUL, "\0") if isinstance(text, str) else text
+    def roll_back(self, *, lost: bool) -> None:
+        if lost:
+            self.drop()
+        elif self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.execute("ROLLBACK")
 
-
-class Signals:
-    """What the writer's transactions tell other nodes; this one has none, see `bot.cluster`.
-
-    `begin` and `finish` are called in each try of a transaction, `finish` right before its COMMIT.
-    """
-
-    node = ""
-
-    def begin(self) -> None:
-        """A transaction begins; nothing was told in it."""
-
-    def wake(self, tx: PostgresTransaction, key: str) -> None:
-        """See `Transaction.wake`."""
-
-    def publish(self, tx: PostgresTransaction, topic: str, name: str, body: str) -> None:
-        """See `Transaction.publish`."""
-
-    def finish(self, tx: PostgresTransaction) -> None:
-        """All works are done; what is told goes out with the COMMIT."""
-
-
-class PostgresTransaction:
-    """`bot.storage.Transaction` over one connection."""
-
-    __slots__ = ("connection", "signals")
-    failures = (*_COLLISION, *_AWAY, psycopg.errors.DiskFull)
-
-    def __init__(self, connection: Connection, signals: Signals) -> None:
-        self.connection = connection
-        self.signals = signals
-
-    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """Run one statement and return all its rows."""
-        given = [p.replace("\0", NUL) if isinstance(p, str) else p for p in parameters]
-        cursor = self.connection.execute(_translated(sql), given)  # pyright: ignore[reportArgumentType]
-        return cursor.fetchall() if cursor.description is not None else []
-
-    def index_text(self, entry: int, text: str) -> None:
-        """Make an entry findable by its words."""
-        self.execute(
-            "INSERT INTO entries_text(entry, words) VALUES (?, to_tsvector('english', ?))",
-            (entry, fulltext.spaced(text)),
-        )
-
-    def forget_text(self, entry: int) -> None:
-        """Take an entry out of the full-text index."""
-        self.execute("DELETE FROM entries_text WHERE entry = ?", (entry,))
-
-    def search_text(
-        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
-    ) -> list[Row]:
-        """Entries that match, best first: (entry, score)."""
-        match = fulltext.tsquery(query)
-        if not match or not (keys or people):
-            return []
-        marks = [",".join("?" * len(values)) for values in (keys, people)]
-        return self.execute(
-            f"""SELECT entry, ts_rank(words, query, 32) FROM entries_text
-                CROSS JOIN to_tsquery('english', ?) AS query
-                JOIN entries ON entries.seq = entry
-                JOIN sessions ON sessions.id = entries.session_id
-                WHERE words @@ query AND (sessions.key IN ({marks[0]})
-                    OR (sessions.chat_type = 'direct' AND sessions.person IN ({marks[1]})))
-                ORDER BY 2 DESC, entry DESC LIMIT ?""",
-            (match, *keys, *people, limit),
-        )
-
-    def note(self, line: str) -> None:
-        """No journal: here the database and its backups outlive everything."""
-        self.signals.publish(self, "books", "", "")
-
-    @property
-    def node(self) -> str:
-        """The node that writes."""
-        return self.signals.node
-
-    def wake(self, key: str) -> None:
-        """Have a node take up the lane of a session key, once this is committed."""
-        self.signals.wake(self, key)
-
-    def publish(self, topic: str, name: str = "", body: str = "") -> None:
-        """Tell the other nodes something, once this is committed."""
-        self.signals.publish(self, topic, name, body)
-
-    def mapped(self, error: Exception) -> Exception:
-        """Our error for one of PostgreSQL's; any other as it is."""
-        return mapped(error) if isinstance(error, psycopg.Error) else error
+    def drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
 
 
 class PostgresDatabase:
@@ -161,49 +116,78 @@ class PostgresDatabase:
     def __init__(
         self, url: str, signals: Signals | None = None, *, name: str = APPLICATION
     ) -> None:
-        """`name` is what the server calls the connections of this program."""
+        """`name` is what the server calls the connections of this program.
+
+        Raises:
+            StorageError: the URL is none.
+        """
         self._url = url
+        self.place = place_of(url)
         self._signals = signals or Signals()
-        self._options: dict[str, Any] = {**_OPTIONS, "application_name": name}
-        self._connection: Connection | None = None  # the writer's
-        self._readers: ConnectionPool[Connection] = ConnectionPool(
-            url,
-            min_size=1,
-            max_size=READERS,
-            kwargs=self._options,
-            configure=_configure,
-            open=False,
-            name="confidant",
-        )
-        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
+        self._words = fulltext.Words()
+        self._options = options = {**OPTIONS, "application_name": name}
+        self._id = secrets.token_hex(8)
+        self._batch = 0  # the number of the last transaction that was begun
+        self._link = _Link(url, options)  # the writer's
+        # As many connections as threads: a pool would only wait longer for a server to come back.
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
+        self._local = threading.local()
+        self._reading: list[_Link] = []
         self._closing = False
         self._writer = Writer(self._commit)
 
     @classmethod
-    async def open(cls, url: str) -> PostgresDatabase:
+    async def open(
+        cls,
+        url: str,
+        *,
+        cluster: str = "",
+        wait: bool = False,
+    ) -> PostgresDatabase:
         """Connect, and make or migrate the tables; see `start`."""
         database = cls(url)
-        await database.start()
+        await database.start(cluster=cluster, wait=wait)
         return database
 
     async def start(
-        self, prepare: Callable[[PostgresTransaction], None] = lambda _tx: None
+        self,
+        prepare: Callable[[PostgresTransaction], None] = lambda _tx: None,
+        *,
+        cluster: str = "",
+        wait: bool = False,
     ) -> None:
         """Connect, and make or migrate the tables; `prepare` makes what else is needed there.
 
+        `prepare` may be run more than once. With `wait`, a server that is not there is told of at
+        once, and waited for as long as it takes.
+
         Raises:
-            StorageError: the server cannot be reached, is too old, refuses what is needed, or a
-                newer version of the program made the tables.
+            StorageError: the server cannot be reached, is too old, refuses what is needed, a newer
+                version of the program made the tables, or they are another cluster's.
         """
 
-        def migrate(tx: Transaction) -> None:
-            _migrate(tx)
-            if isinstance(tx, PostgresTransaction):
-                prepare(tx)
+        def make(tx: PostgresTransaction) -> None:
+            postgres_schema.migrate(tx)
+            prepare(tx)
+            postgres_schema.check_rights(tx)
+            postgres_schema.belongs(tx, cluster, system_clock())
 
+        backoff = Backoff(LAST_RETRY, START_RETRY)
+        is_told = False
         try:
-            await self.write(migrate)
-            await asyncio.to_thread(self._readers.open)
+            while True:
+                try:
+                    await asyncio.to_thread(self._begin_using, make)
+                    break
+                except errors.StorageAway as exc:
+                    if not wait:
+                        raise
+                    if not is_told:
+                        log.warning("storage.waiting", server=self.place, reason=str(exc))
+                        is_told = True
+                    await asyncio.sleep(backoff.next())
+            if is_told:
+                log.info("storage.reached", server=self.place)
         except BaseException:
             await self.close()
             raise
@@ -228,7 +212,7 @@ class PostgresDatabase:
         """`read` for a thread, which waits; never call it on an event loop."""
         if self._closing:
             raise errors.StorageClosed
-        return self._read(work)
+        return self._readers.submit(self._read, work).result()
 
     def beside(self) -> PostgresDatabase:
         """Another writer on the same tables, for work that must not hold up this one's.
@@ -238,10 +222,10 @@ class PostgresDatabase:
         return PostgresDatabase(self._url, name=str(self._options["application_name"]))
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on a snapshot of what is committed."""
+        """Run `work` on a snapshot of what is committed; it may be run more than once."""
         if self._closing:
             raise errors.StorageClosed
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def close(self) -> None:
         """Commit what is queued, then release the connections. Closing twice is harmless."""
@@ -257,9 +241,31 @@ class PostgresDatabase:
 
     def _finish(self) -> None:
         self._writer.join()
-        self._threads.shutdown()
-        self._readers.close()
-        self._drop()
+        self._readers.shutdown()
+        for link in (*self._reading, self._link):
+            link.drop()
+
+    def _begin_using(self, make: Callable[[PostgresTransaction], None]) -> None:
+        """Make what is missing, and the row that tells this program's transactions."""
+        try:
+            connection = self._link.connected()
+            with connection.transaction():
+                make(PostgresTransaction(connection, self._signals, self._words))
+            connection.execute(_PRUNE.encode())
+            self._enlist(connection)
+        except AWAY as exc:
+            if getattr(exc, "sqlstate", None) is None or isinstance(exc, ENDED):
+                raise errors.StorageAway(
+                    f"The database server at {self.place} cannot be used: {_reason(exc)}."
+                ) from exc
+            raise mapped(exc) from exc
+        except psycopg.Error as exc:
+            raise mapped(exc) from exc
+
+    def _enlist(self, connection: Connection) -> None:
+        connection.execute(
+            "INSERT INTO writers(id, batch) VALUES (%s, 0) ON CONFLICT(id) DO NOTHING", [self._id]
+        )
 
     # --- the writer's thread ----------------------------------------------------------------------
 
@@ -267,92 +273,132 @@ class PostgresDatabase:
         deadline = time.monotonic() + PATIENCE
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)
         while True:
-            number, outcomes = "", None
+            pid, outcomes = 0, None
             try:
-                tx = PostgresTransaction(self._connected(), self._signals)
-                number = _begin(tx.connection)
+                tx = PostgresTransaction(self._link.connected(), self._signals, self._words)
+                pid = self._begin(tx.connection)
                 self._signals.begin()
                 outcomes = [attempt(tx, work) for work in works]
                 self._signals.finish(tx)
                 tx.connection.execute("COMMIT")
             except psycopg.Error as exc:
-                lost = self._is_lost()
-                if outcomes is not None and lost and self._has_committed(number, deadline):
+                lost = self._link.is_lost(exc)
+                if outcomes is not None and lost and self._has_committed(pid):
                     return outcomes
-                self._roll_back()
-                passing = lost or isinstance(exc, _COLLISION)
+                self._link.roll_back(lost=lost)
+                passing = lost or isinstance(exc, COLLISION)
                 if not passing or time.monotonic() > deadline or (self._closing and lost):
                     log.warning("storage.write_failed", error=type(exc).__name__, works=len(works))
                     raise mapped(exc) from exc
                 log.debug("storage.again", error=type(exc).__name__, works=len(works))
                 time.sleep(backoff.next())
             except BaseException:
-                self._roll_back()
+                self._link.roll_back(lost=False)
                 raise
             else:
                 return outcomes
 
-    def _connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._url, **self._options)
-            _configure(self._connection)
-        return self._connection
+    def _begin(self, connection: Connection) -> int:
+        """Begin to write; the number of the server's process that does it."""
+        self._batch += 1
+        statements = _BEGIN.format(batch=self._batch, id=self._id)
+        while True:
+            row = _last_row(connection, statements)
+            if row is not None:
+                return int(row[0])
+            # It is the first time, or the database was restored from an older backup.
+            connection.execute("ROLLBACK")
+            self._enlist(connection)
 
-    def _is_lost(self) -> bool:
-        """True when the server was not reached, or has gone away."""
-        return self._connection is None or bool(self._connection.broken)
+    def _has_committed(self, pid: int) -> bool:
+        """What became of a transaction whose COMMIT got no answer; `pid` is whose it was there.
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
-
-    def _roll_back(self) -> None:
-        if self._is_lost():
-            self._drop()
-        elif self._connection is not None:
-            with suppress(psycopg.Error):
-                self._connection.execute("ROLLBACK")
-
-    def _has_committed(self, number: str, deadline: float) -> bool:
-        """What became of a transaction whose COMMIT got no answer.
+        Until that is known nothing else is written, however long it takes: to give up would be to
+        have it done twice, or not at all. The number of a transaction (`pg_xact_status`) would not
+        tell: a server that crashed may give it to another one.
 
         Raises:
-            StorageError: the server does not come back, or has forgotten it.
+            StorageError: the database is closed before the server is back.
         """
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)
         while True:
+            self._link.drop()
             try:
-                self._drop()
-                found = self._connected().execute("SELECT pg_xact_status(%s::xid8)", [number])
-                (status,) = found.fetchone() or (None,)
-            except _AWAY as exc:
-                if time.monotonic() > deadline:
+                connection = self._link.connected()
+                try:
+                    # It waits for the transaction, if that is not over yet.
+                    row = _last_row(connection, _RESOLVE.format(id=self._id))
+                except pg.LockNotAvailable:
+                    connection.execute("ROLLBACK")
+                    connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+                    continue
+                connection.execute("ROLLBACK")
+            except psycopg.Error as exc:
+                if self._closing:
                     raise mapped(exc) from exc
-                status = "in progress"
-            if status in {"committed", "aborted"}:
-                return status == "committed"
-            if status is None or time.monotonic() > deadline:
-                raise errors.StorageError("The database did not say whether it stored this.")
-            time.sleep(backoff.next())
+                log.debug("storage.resolving", error=type(exc).__name__)
+                time.sleep(backoff.next())
+            else:
+                is_done = row is not None and row[0] == self._batch
+                log.info("storage.resolved", committed=is_done)
+                return is_done
 
     # --- the readers' threads ---------------------------------------------------------------------
 
     def _read(self, work: Callable[[Transaction], T]) -> T:
-        try:
-            with self._readers.connection(timeout=PATIENCE) as connection:
+        link: _Link | None = getattr(self._local, "link", None)
+        if link is None:
+            link = self._local.link = _Link(self._url, self._options)
+            self._reading.append(link)
+        deadline = time.monotonic() + PATIENCE
+        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+        while True:
+            lost = False
+            try:
+                connection = link.connected()
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                try:
-                    return work(PostgresTransaction(connection, self._signals))
-                finally:
-                    with suppress(psycopg.Error):
-                        connection.execute("ROLLBACK")
-        except (psycopg.Error, PoolTimeout, PoolClosed) as exc:
-            raise mapped(exc) from exc
+                return work(PostgresTransaction(connection, self._signals, self._words))
+            except psycopg.Error as exc:
+                lost = link.is_lost(exc)
+                if not lost or self._closing or time.monotonic() > deadline:
+                    raise mapped(exc) from exc
+            finally:
+                link.roll_back(lost=lost)
+            time.sleep(backoff.next())
 
 
-_OPTIONS: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
+def place_of(url: str) -> str:
+    """What a URL names, as people are told of it: never with its password.
+
+    Raises:
+        StorageError: it is none.
+    """
+    try:
+        facts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # what it says may hold the password
+        facts = {}
+    if not url.startswith(("postgresql://", "postgres://")) or not facts:
+        raise errors.StorageError(
+            "[storage] url is not the URL of a PostgreSQL: write one such as "
+            "postgresql://user:password@host:5432/database; nothing was tried."
+        ) from None
+    host, port = facts.get("host", "localhost"), facts.get("port", "5432")
+    return f"{host}:{port}/{facts.get('dbname', facts.get('user', ''))}"
+
+
+def _last_row(connection: Connection, statements: str) -> Row | None:
+    """The first row of the last of several statements, which go to the server together."""
+    cursor = connection.execute(statements.encode())
+    while cursor.nextset():
+        pass
+    return cursor.fetchone()
+
+
+def _reason(exc: psycopg.Error) -> str:
+    """What a server, or the way to it, says of a connection that it refuses; no secret is in it."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    first = lines[0] if lines else type(exc).__name__
+    return first.rpartition("failed: ")[2].removeprefix("FATAL:").strip().rstrip(".")
 
 
 def _fenced(fence: Fence, work: Callable[[Transaction], T], tx: Transaction) -> T:
@@ -365,75 +411,3 @@ def _fenced(fence: Fence, work: Callable[[Transaction], T], tx: Transaction) -> 
     if not tx.execute("SELECT 1 FROM fences WHERE name = ? AND epoch = ? FOR SHARE", row):
         raise errors.FenceLost
     return work(tx)
-
-
-def _configure(connection: Connection) -> None:
-    connection.adapters.register_loader("numeric", _Whole)
-    connection.adapters.register_loader("text", _Text)
-    connection.adapters.register_dumper(bool, IntDumper)
-
-
-def _begin(connection: Connection) -> str:
-    """Begin to write; the transaction's number."""
-    cursor = connection.execute(
-        "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT pg_current_xact_id()::text"
-    )
-    cursor.nextset()
-    (number,) = cursor.fetchone() or ("",)
-    return str(number)
-
-
-def _migrate(tx: Transaction) -> None:
-    """Bring the tables to the current version; one node at a time.
-
-    Raises:
-        StorageError: the server is too old, or a newer version of the program made the tables.
-    """
-    found = int(tx.execute("SELECT current_setting('server_version_num')")[0][0])
-    if found < OLDEST:
-        raise errors.StorageError(
-            f"This is PostgreSQL {found // 10_000}, and Confidant needs {OLDEST // 10_000} or "
-            "newer. Nothing was changed."
-        )
-    tx.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
-    tx.execute(
-        "CREATE TABLE IF NOT EXISTS schema_versions("
-        "version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL)"
-    )
-    current = int(tx.execute("SELECT coalesce(max(version), 0) FROM schema_versions")[0][0])
-    if current > schema.VERSION:
-        raise errors.StorageError(
-            f"The database has version {current}, made by a newer Confidant; this one knows "
-            f"version {schema.VERSION}. Nothing was changed: start the newer one again."
-        )
-    for version in range(current + 1, schema.VERSION + 1):
-        for statement in schema.MIGRATIONS[version - 1]:
-            tx.execute(_spelled(statement))
-        tx.execute("INSERT INTO schema_versions VALUES (?, now()::text)", (version,))
-    for statement in _FULLTEXT:
-        tx.execute(statement)
-    for statement in memory_tables.STATEMENTS:
-        tx.execute(_spelled(statement))
-
-
-def _spelled(statement: str) -> str:
-    """A migration as PostgreSQL spells it; texts are compared byte by byte, as SQLite does."""
-    statement = statement.replace("{serial}", "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY")
-    return re.sub(r"\bTEXT\b", 'TEXT COLLATE "C"', statement)
-
-
-@lru_cache(maxsize=1_000)
-def _translated(sql: str) -> str:
-    """A statement with psycopg's marks, and nothing PostgreSQL would not take."""
-    return re.sub(r"\bIN \(\)", "IN (NULL)", sql.replace("%", "%%").replace("?", "%s"))
-
-
-def mapped(exc: Exception) -> errors.StorageError:
-    """Our error for one of PostgreSQL's."""
-    if isinstance(exc, psycopg.errors.DiskFull):
-        return errors.StorageFull()
-    if isinstance(exc, PoolClosed):
-        return errors.StorageClosed()
-    if isinstance(exc, _AWAY) and getattr(exc, "sqlstate", None) is None:
-        return errors.StorageError("The database server cannot be reached. It is tried again.")
-    return errors.StorageError(f"The database refused: {type(exc).__name__}.")

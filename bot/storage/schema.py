@@ -1,10 +1,14 @@
 """The tables, as forward migrations: version n is what the n-th step leaves behind.
 
 One SQL for both engines: `{serial}` is the only word they spell differently. Times are
-milliseconds since the epoch. Landed steps never change; a new need is a new step.
+milliseconds since the epoch. Landed steps never change; a new need is a new step. It only adds
+(`is_additive`), so that on PostgreSQL programs of this version and the last can run side by side.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -187,3 +191,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 VERSION = len(MIGRATIONS)
+
+_ADDED = re.compile(r"CREATE TABLE |CREATE INDEX |ALTER TABLE \w+ ADD COLUMN ")
+_DEMANDS = re.compile(r"ADD COLUMN (?!.*DEFAULT).*NOT NULL|ADD COLUMN .*(UNIQUE|REFERENCES|CHECK)")
+
+
+def is_additive(step: Sequence[str]) -> bool:
+    """True when programs that do not know a step can go on: it only adds what they may leave out.
+
+    That is tables, indexes that refuse nothing, and columns that need no value.
+    """
+    return all(_ADDED.match(each) and not _DEMANDS.search(each) for each in step)

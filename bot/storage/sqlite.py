@@ -34,9 +34,9 @@ _PRAGMAS = (
     "PRAGMA trusted_schema = OFF",
 )
 # 'text' is not stored again: the entries hold it, the index only points at them.
-_FULLTEXT = """CREATE VIRTUAL TABLE IF NOT EXISTS entries_text USING fts5(
+_FULLTEXT = f"""CREATE VIRTUAL TABLE IF NOT EXISTS entries_text USING fts5(
     text, content = '', contentless_delete = 1,
-    tokenize = 'porter unicode61 remove_diacritics 2')"""
+    tokenize = '{fulltext.TOKENIZER[0]} {" ".join(fulltext.TOKENIZER[1])}')"""
 
 log = structlog.get_logger(__name__)
 

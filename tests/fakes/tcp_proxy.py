@@ -25,6 +25,7 @@ class _Link:
         self.client = client
         self.server = server
         self.is_mute = False  # whatever the server still says is lost
+        self.is_held = False  # nothing passes, and the server's side stays when the client goes
 
     def abort(self) -> None:
         for writer in (self.client, self.server):
@@ -38,17 +39,22 @@ class TcpProxy:
         port: where it listens.
         delay: seconds that everything takes longer, each way.
         lost: how many answers it has lost.
+        held: how many connections it holds back for what was said on them.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self.port = 0
         self.delay = 0.0
         self.lost = 0
+        self.held = 0
         self._target = (host, port)
         self._links: set[_Link] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._is_cut = False
         self._losing: tuple[bytes, bool] | None = None
+        self._cuts = False
+        self._holding = b""
+        self._refusals = threading.Semaphore(0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy")
         self._flowing = asyncio.Event()
@@ -113,12 +119,33 @@ class TcpProxy:
 
         self._call(mend)
 
-    def lose_answer(self, to: bytes, *, done: bool) -> None:
+    def lose_answer(self, to: bytes, *, done: bool, cut: bool = False) -> None:
         """Once: end the connection on which a client says this, before it is answered.
 
-        With `done` the server has heard and answered it; without it never heard of it.
+        With `done` the server has heard and answered it; without it never heard of it. With `cut`
+        no connection is taken after that, until `mend`.
         """
         self._losing = (to, done)
+        self._cuts = cut
+
+    def hold_back(self, what: bytes) -> None:
+        """Once: keep what a client says from the server, and leave both connected."""
+        self._holding = what
+
+    def forget_held(self) -> None:
+        """End the client's side of what was held back; the server's stays, and hears nothing."""
+
+        def forget() -> None:
+            for link in self._links:
+                if link.is_held:
+                    link.client.transport.abort()
+
+        self._call(forget)
+
+    def refused(self, count: int) -> None:
+        """Return once so many connections were refused, while it is cut."""
+        for _ in range(count):
+            assert self._refusals.acquire(timeout=60)
 
     # --- its own loop -----------------------------------------------------------------------------
 
@@ -151,6 +178,7 @@ class TcpProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
             writer.transport.abort()
+            self._refusals.release()
             return
         task = asyncio.current_task()
         assert task is not None
@@ -178,6 +206,10 @@ class TcpProxy:
             link.abort()
             self._links.discard(link)
 
+    def _lose(self) -> None:
+        self.lost += 1
+        self._is_cut = self._is_cut or self._cuts
+
     async def _pump(
         self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
@@ -189,16 +221,26 @@ class TcpProxy:
                     await asyncio.sleep(self.delay)
                 await self._flowing.wait()
                 if link.is_mute and not is_client:
-                    self.lost += 1
+                    self._lose()
                     break
                 losing = self._losing if is_client else None
-                if losing is not None and losing[0] in tail + chunk:
+                if losing is not None and _says(losing[0], tail, chunk):
                     self._losing = None
                     link.is_mute = True
                     if not losing[1]:
-                        self.lost += 1
+                        self._lose()
                         break
+                if is_client and self._holding and _says(self._holding, tail, chunk):
+                    self._holding = b""
+                    link.is_held = True
+                    self.held += 1
+                    await asyncio.get_running_loop().create_future()  # until this is closed
                 tail = (tail + chunk)[-100:]
                 writer.write(chunk)
                 await writer.drain()
         link.abort()
+
+
+def _says(what: bytes, before: bytes, chunk: bytes) -> bool:
+    """True when something ends in this chunk."""
+    return what in before[1 - len(what) :] + chunk

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bot.config import MemoryConfig
 from bot.memory import ranking, vectors, words
-from bot.memory.index.schema import tokenizer
 from bot.memory.ranking import Candidate, Request, Scored, Weights
 from bot.memory.search import Hit
 from bot.memory.words import Statistics
+from bot.storage.fulltext import tokenizer
 from tests.support import make_config
 
 TOKENIZE = tokenizer(apsw.Connection(":memory:"))

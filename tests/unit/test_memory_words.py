@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.memory import words
-from bot.memory.index.schema import tokenizer
 from bot.memory.words import NEW_LINE, Likeness, Statistics
+from bot.storage.fulltext import tokenizer
 
 _CONNECTION = apsw.Connection(":memory:")
 TOKENIZE = tokenizer(_CONNECTION)

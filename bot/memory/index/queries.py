@@ -15,12 +15,12 @@ import structlog
 
 from bot.memory import vectors, words
 from bot.memory.index import schema
-from bot.memory.index.schema import Extension, Generation, connect, run, tokenizer
+from bot.memory.index.schema import Extension, Generation, connect, run
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
 from bot.memory.vectors import NDArray, Vectors, np
 from bot.memory.words import Statistics
-from bot.storage import Row
+from bot.storage import Row, fulltext
 
 BY_BITS = 192  # chunks the signs find, to be compared again by their windows
 COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by itself,
@@ -71,8 +71,8 @@ class FileReader:
         self._generation: Generation | None = None
         self._deadline = float("inf")
         self._known: dict[int, _Signatures] = {}
-        self.tokenize = tokenizer(self._connection)
-        self.split = tokenizer(self._connection, stems=False)
+        self.tokenize = fulltext.tokenizer(self._connection)
+        self.split = fulltext.tokenizer(self._connection, stems=False)
         self._connection.set_progress_handler(self._is_late, _STEPS)
 
     def close(self) -> None:

@@ -23,11 +23,11 @@ from bot.memory.index import queries
 from bot.memory.index.engine import Generation
 from bot.memory.index.queries import BY_BITS, Scope
 from bot.memory.index.row_store import mark_of, quoted, signs_of
-from bot.memory.index.schema import tokenizer
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term
 from bot.storage import SharedDatabase, Transaction
+from bot.storage.fulltext import tokenizer
 
 EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
 K1, B = 1.2, 0.75  # of BM25, as SQLite has them

@@ -20,7 +20,6 @@ from typing import Any
 
 import apsw
 
-from bot.memory import words
 from bot.memory.embed import Identity
 from bot.memory.index import engine
 from bot.storage import Row, Value, files, fulltext
@@ -47,7 +46,6 @@ _READER_PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA trusted_schema = OFF",
 )
-_TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
 
 # A number is never given twice. `epoch` moves when chunks get vectors later than others after them.
 _GENERATIONS = """CREATE TABLE IF NOT EXISTS generations(
@@ -77,7 +75,7 @@ _TABLES = (
     "CREATE INDEX chunks_without_vectors@ ON chunks@(id) WHERE bits IS NULL",
     f"""CREATE VIRTUAL TABLE chunks_text@ USING fts5(
         scope, heading, body, content = '', contentless_delete = 1,
-        tokenize = '{_TOKENIZER[0]} {" ".join(_TOKENIZER[1])}')""",
+        tokenize = '{fulltext.TOKENIZER[0]} {" ".join(fulltext.TOKENIZER[1])}')""",
 )
 # Small blocks: most partitions are one person's, and each takes at least one block.
 VECTORS = """CREATE VIRTUAL TABLE IF NOT EXISTS chunks_vectors@ USING vec0(
@@ -117,7 +115,7 @@ class IndexFile:
                 _check_format(self.connection)
                 run(self.connection, f"PRAGMA user_version = {FORMAT}")
                 run(self.connection, _GENERATIONS)
-            self.tokenize = tokenizer(self.connection)
+            self.tokenize = fulltext.tokenizer(self.connection)
             functions: Any = self.connection
             functions.create_scalar_function("folded", fulltext.folded, 1, deterministic=True)
         except BaseException:
@@ -310,26 +308,3 @@ def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ())
     """Run one statement and return all its rows; apsw raises what goes wrong."""
     cursor: Any = connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
     return cursor.fetchall()
-
-
-def tokenizer(connection: apsw.Connection, *, stems: bool = True) -> words.Tokenize:
-    """The full-text index's own tokenizer, so that Python sees the words as it does.
-
-    Without `stems` the same words come in the same places, but whole.
-    """
-    name, arguments = _TOKENIZER
-    if not stems:
-        name, *arguments = arguments
-    call: Any = connection.fts5_tokenizer(name, arguments)
-
-    def tokenize(text: str) -> list[str]:
-        data = text.encode("utf-8", "replace")
-        return call(
-            data,
-            apsw.FTS5_TOKENIZE_DOCUMENT,
-            None,
-            include_offsets=False,
-            include_colocated=False,
-        )
-
-    return tokenize

@@ -26,12 +26,12 @@ from bot.memory import chunking, ranking, words
 from bot.memory.embed import Embedder
 from bot.memory.index import note_files
 from bot.memory.index.engine import Reader, Rows
-from bot.memory.index.schema import tokenizer
 from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Findings, Hit, Mode
 from bot.memory.vectors import Vectors
 from bot.memory.words import Likeness, WordVectors
+from bot.storage.fulltext import tokenizer
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from bot.memory.index.cache import KEPT_DAYS, key_of
 from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store
 from bot.memory.index.row_reader import EXTENSION, RowReader
 from bot.memory.index.row_store import RowStore
-from bot.memory.index.schema import tokenizer
 from bot.memory.search import Counts, Probe
 from bot.storage import SharedDatabase, Transaction, Value
+from bot.storage.fulltext import tokenizer
 
 MEND = "CREATE EXTENSION vector"
 SLOW = f"pgvector is not installed: a slower way is used; `{MEND}` mends it"

@@ -1,0 +1,218 @@
+"""The tables on PostgreSQL: made and migrated by one program at a time, whoever comes first.
+
+A role that may not make tables can run the program once another has made them: where nothing is
+missing, nothing is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+import structlog
+from psycopg import errors as pg
+
+from bot import errors
+from bot.storage import memory_tables, schema
+from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
+
+OLDEST = 150_000  # PostgreSQL 15
+_LOCK: Final = 0x636F6E6669  # one program migrates, the others wait
+
+_VERSIONS = (
+    # Programs that know `compatible_from` may run on this version too.
+    """CREATE TABLE IF NOT EXISTS schema_versions(
+        version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL, compatible_from BIGINT NOT NULL)""",
+    # Tables beside those of every database: what made them, so that it is not done again.
+    """CREATE TABLE IF NOT EXISTS schema_parts(
+        name TEXT COLLATE "C" NOT NULL, digest TEXT NOT NULL, PRIMARY KEY(name, digest))""",
+    # The last transaction of each program: whether one whose COMMIT got no answer is there. Much
+    # room in each block lets a row be changed in place.
+    """CREATE TABLE IF NOT EXISTS writers(
+        id TEXT COLLATE "C" PRIMARY KEY, batch BIGINT NOT NULL,
+        at TIMESTAMPTZ NOT NULL DEFAULT now()) WITH (fillfactor = 20)""",
+)
+_FULLTEXT = (
+    """CREATE TABLE entries_text(
+        entry BIGINT NOT NULL, part BIGINT NOT NULL, words tsvector NOT NULL,
+        PRIMARY KEY(entry, part))""",
+    "CREATE INDEX entries_text_words ON entries_text USING gin(words)",
+)
+
+log = structlog.get_logger(__name__)
+
+
+def migrate(tx: PostgresTransaction) -> None:
+    """Bring the tables to the current version; other programs that begin wait for it.
+
+    Raises:
+        StorageError: the server is too old, refuses what is needed, or a newer version of the
+            program made the tables so that this one cannot use them.
+    """
+    _check_server(tx)
+    tx.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+    if not tx.execute("SELECT to_regclass('writers') IS NOT NULL")[0][0]:
+        for statement in _VERSIONS:
+            _make(tx, statement)
+    current = _version(tx)
+    compatible_from = current
+    for version in range(current + 1, schema.VERSION + 1):
+        step = schema.MIGRATIONS[version - 1]
+        for statement in step:
+            _make(tx, _spelled(statement))
+        if not schema.is_additive(step):
+            compatible_from = version
+        tx.execute(
+            "INSERT INTO schema_versions(version, applied_at, compatible_from) "
+            "VALUES (?, CAST(now() AS TEXT), ?)",
+            (version, compatible_from),
+        )
+    once(tx, "fulltext", _FULLTEXT)
+    once(tx, "memory", memory_tables.STATEMENTS)
+
+
+def once(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> None:
+    """Run those of the statements for some part that were not run before, in their order.
+
+    They are written like `schema.MIGRATIONS`. A part may get new ones, and keeps those it has.
+
+    Raises:
+        StorageError: the role may not do that.
+    """
+    rows = tx.execute("SELECT digest FROM schema_parts WHERE name = ?", (name,))
+    done = {str(row[0]) for row in rows}
+    for statement in statements:
+        digest = blake2b(statement.encode(), digest_size=16).hexdigest()
+        if digest not in done:
+            _make(tx, _spelled(statement))
+            tx.execute("INSERT INTO schema_parts(name, digest) VALUES (?, ?)", (name, digest))
+
+
+def extension(tx: PostgresTransaction, name: str) -> None:
+    """Make an extension of the server usable.
+
+    Raises:
+        StorageError: the server does not have it, or the role may not make it; the message has the
+            statement that mends it.
+    """
+    if tx.execute("SELECT 1 FROM pg_extension WHERE extname = ?", (name,)):
+        return
+    database, role = _place(tx)[1:]
+    statement = f"CREATE EXTENSION {name}"
+    try:
+        tx.connection.execute(statement.encode())
+    except (pg.FeatureNotSupported, pg.UndefinedFile) as exc:
+        raise errors.StorageError(
+            f'The database server does not have the extension "{name}". Install it there (packages '
+            f"are often called postgresql-…-{name} or pg{name}) and start again."
+        ) from exc
+    except pg.InsufficientPrivilege as exc:
+        raise errors.StorageError(
+            f'The role "{role}" may not make the extension "{name}". Have an administrator of the '
+            f'server run, in the database "{database}": {statement};'
+        ) from exc
+
+
+def belongs(tx: PostgresTransaction, cluster: str, now: int) -> None:
+    """Make sure that the tables are those of this cluster; unnamed ones take its name.
+
+    Raises:
+        StorageError: they are another's, and two bots must not share them.
+    """
+    rows = tx.execute("SELECT value FROM meta WHERE key = 'cluster'")
+    found = str(rows[0][0]) if rows else ""
+    if found == cluster:
+        return
+    if found:
+        said = f'[storage] cluster is "{cluster}"' if cluster else "[storage] cluster is not set"
+        raise errors.StorageError(
+            f'This database belongs to the cluster "{found}", and here {said}. Nothing was changed:'
+            " two bots need two databases; for the same bot set the same name."
+        )
+    tx.execute("INSERT INTO meta(key, value, updated_at) VALUES ('cluster', ?, ?)", (cluster, now))
+
+
+def check_rights(tx: PostgresTransaction) -> None:
+    """Make sure that the role may read and write all tables.
+
+    Raises:
+        StorageError: it may not; the message names them and has the statements that mend it.
+    """
+    rows = tx.execute(
+        """SELECT relname FROM pg_class WHERE relnamespace = CAST(current_schema() AS regnamespace)
+            AND relkind IN ('r', 'p') AND NOT (
+                has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+                AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE'))
+            ORDER BY relname"""
+    )
+    if rows:
+        names = ", ".join(str(row[0]) for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+        schema_name, _, role = _place(tx)
+        raise errors.StorageError(
+            f'The role "{role}" may not read and write these tables: {names}. Have their owner '
+            f"run: {GRANTS.format(schema=schema_name, role=_quoted(role))}"
+        )
+
+
+def version_of(connection: Connection) -> int:
+    """The version of the server, as PostgreSQL counts: 180001 is 18.1."""
+    return connection.info.server_version
+
+
+def _check_server(tx: PostgresTransaction) -> None:
+    found = version_of(tx.connection)
+    if found < OLDEST:
+        raise errors.StorageError(
+            f"This is PostgreSQL {found // 10_000}, and Confidant needs {OLDEST // 10_000} or "
+            "newer. Nothing was changed."
+        )
+
+
+def _version(tx: PostgresTransaction) -> int:
+    rows = tx.execute(
+        "SELECT version, compatible_from FROM schema_versions ORDER BY version DESC LIMIT 1"
+    )
+    current, compatible_from = rows[0] if rows else (0, 0)
+    if compatible_from > schema.VERSION:
+        raise errors.StorageError(
+            f"The database has version {current}, made by a newer Confidant; this one knows "
+            f"version {schema.VERSION}. Nothing was changed: start the newer one again."
+        )
+    if current > schema.VERSION:
+        log.info("storage.schema_newer", version=current, known=schema.VERSION)
+    return int(current)
+
+
+def _make(tx: PostgresTransaction, statement: str) -> None:
+    try:
+        # Not through `execute`: whatever looks like a mark is none in these.
+        tx.connection.execute(statement.encode())
+    except pg.InsufficientPrivilege as exc:
+        # The transaction is over, but what the connection is called is known without it.
+        role = _quoted(tx.connection.info.user)
+        raise errors.StorageError(
+            f"The role {role} may not make or change tables, and some are missing or older than "
+            "this version. Start once as the role that owns them, or have the owner of the "
+            f"database run: GRANT USAGE, CREATE ON SCHEMA public TO {role};"
+        ) from exc
+
+
+def _place(tx: PostgresTransaction) -> tuple[str, str, str]:
+    """The schema, the database and the role."""
+    found = tx.execute(
+        "SELECT CAST(current_schema() AS TEXT), CAST(current_database() AS TEXT), "
+        "CAST(current_user AS TEXT)"
+    )[0]
+    return str(found[0]), str(found[1]), str(found[2])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _spelled(statement: str) -> str:
+    """A migration as PostgreSQL spells it; texts are compared byte by byte, as SQLite does."""
+    statement = statement.replace("{serial}", "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY")
+    return re.sub(r"\bTEXT\b(?! COLLATE)", 'TEXT COLLATE "C"', statement)
