@@ -1,0 +1,140 @@
+"""Two whole programs on one PostgreSQL: what people notice of it, which is nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bot.testing import InMemoryChannel, ScriptedModel
+from tests.support import Engine, running, until
+
+GONE_AFTER = 2.0  # seconds
+
+
+@dataclass
+class Pair:
+    """Two nodes with the same model behind them; whatever either sends is in `sent`."""
+
+    one: Engine
+    other: Engine
+    url: str
+    stacks: dict[int, AsyncExitStack]
+
+    @property
+    def sent(self) -> list[str]:
+        return [piece.text for node in (self.one, self.other) for piece in node.channel.sent]
+
+    async def answered(self, count: int) -> list[str]:
+        await until(lambda: len(self.sent) >= count)
+        return self.sent
+
+    async def stop(self, node: Engine) -> None:
+        await self.stacks.pop(id(node)).aclose()
+
+    def look(self, sql: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(sql).fetchall()  # pyright: ignore[reportArgumentType]
+
+
+@asynccontextmanager
+async def pair(url: str, folder: Path, model: ScriptedModel) -> AsyncIterator[Pair]:
+    storage = {"url": url, "node_timeout": GONE_AFTER}
+    stacks: dict[int, AsyncExitStack] = {}
+    nodes: list[Engine] = []
+    async with AsyncExitStack() as all_of_them:
+        for name in ("one", "other"):
+            stack = AsyncExitStack()
+            all_of_them.push_async_callback(stack.aclose)
+            node = await stack.enter_async_context(
+                running(folder / name, model=model, storage=storage, channel=InMemoryChannel())
+            )
+            stacks[id(node)] = stack
+            nodes.append(node)
+        yield Pair(*nodes, url, stacks)
+
+
+@pytest.fixture
+def model() -> ScriptedModel:
+    return ScriptedModel()
+
+
+@pytest.fixture
+async def nodes(postgres_url: str, tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Pair]:
+    async with pair(postgres_url, tmp_path, model) as found:
+        yield found
+
+
+async def test_messages_that_come_in_anywhere_are_answered_once_and_in_order(nodes, model):
+    texts = [f"number {n}" for n in range(12)]
+    for number, text in enumerate(texts):
+        await (nodes.one, nodes.other)[number % 2].say(text)
+    await until(lambda: nodes.look("SELECT count(*) FROM inbox WHERE state = 'done'") == [(12,)])
+    await until(lambda: nodes.look("SELECT count(*) FROM outbox WHERE state <> 'sent'") == [(0,)])
+    assert nodes.look("SELECT count(*) FROM entries WHERE role = 'user'") == [(12,)]
+    said = [
+        line[0] for line in nodes.look("SELECT line FROM entries WHERE role = 'user' ORDER BY seq")
+    ]
+    assert [text for line in said for text in texts if f'"{text}"' in line] == texts
+
+
+async def test_one_node_sends_for_an_account_whoever_answered(nodes):
+    for number in range(8):
+        await (nodes.one, nodes.other)[number % 2].say(f"hello {number}", sender=f"p{number}")
+    await nodes.answered(8)
+    assert sorted(map(bool, (nodes.one.channel.sent, nodes.other.channel.sent))) == [False, True]
+
+
+async def test_a_copy_that_comes_in_at_another_node_is_dropped(nodes):
+    message = await nodes.one.say("hello")
+    await nodes.other.channel.push(message)
+    await nodes.one.say("good bye")
+    await nodes.answered(2)
+    assert nodes.look("SELECT count(*) FROM inbox") == [(2,)]
+    assert len(nodes.sent) == 2
+
+
+async def test_what_one_node_changed_of_a_conversation_the_other_knows(nodes, model):
+    await nodes.one.say("I like herons")
+    await nodes.answered(1)
+    await nodes.other.say("and storks")
+    await nodes.answered(2)
+    await nodes.one.say("/new")
+    await nodes.answered(3)
+    await nodes.other.say("what do I like?")
+    await nodes.answered(4)
+    first = model.requests[-1].messages
+    assert not any("and storks" in message.text for message in first[:-1] if message.role == "user")
+    assert nodes.look("SELECT count(*) FROM sessions") == [(2,)]
+
+
+async def test_the_other_node_goes_on_when_one_stops(nodes):
+    await nodes.one.say("hello")
+    await nodes.answered(1)
+    owner, heir = nodes.one, nodes.other
+    if not owner.channel.sent:
+        owner, heir = heir, owner
+    await nodes.stop(owner)
+    before = len(heir.channel.sent)
+    await heir.say("are you there?")
+    await until(lambda: len(heir.channel.sent) > before)
+
+
+async def test_a_turn_that_was_taken_over_changes_nothing_and_sends_nothing(nodes, model):
+    model.gate = asyncio.Event()
+    await nodes.one.say("hello")
+    await model.started.wait()
+    # Another node takes the lane, as it does when this one was silent for too long.
+    nodes.look("UPDATE fences SET epoch = epoch + 1 WHERE name LIKE 'lane/%' RETURNING 1")
+    model.gate.set()
+    await until(lambda: nodes.look("SELECT count(*) FROM inbox WHERE state = 'done'") == [(1,)])
+    await nodes.answered(1)
+    assert len(model.requests) == 2  # the first reply was given up
+    assert nodes.look("SELECT count(*) FROM entries WHERE role = 'user'") == [(1,)]
+    assert nodes.look("SELECT count(*) FROM outbox") == [(1,)]
+    assert nodes.sent == ["You said: hello"]
