@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from bot.storage import Database
+from bot.storage.sqlite import SqliteDatabase
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 
@@ -63,3 +67,16 @@ def postgres_url(postgres_admin_url: str) -> Iterator[str]:
 
     with postgres.a_database(postgres_admin_url) as url:
         yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def each_database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """A new database of either engine: what is tested on it holds on both."""
+    if request.param == "sqlite":
+        database: Database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    else:
+        from bot.storage.postgres import PostgresDatabase
+
+        database = await PostgresDatabase.open(request.getfixturevalue("postgres_url"))
+    yield database
+    await database.close()

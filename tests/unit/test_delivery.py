@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,8 +16,7 @@ from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, StorageFull
 from bot.metrics import Metrics
-from bot.storage import Transaction
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
 from tests.support import PATIENCE, FakeClock, until
 
@@ -28,7 +26,7 @@ ADA = Address("memory", "default", "ada")
 class Post:
     """An outbox and its delivery; `restart` begins again with what the table says."""
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         self.database = database
         self.clock = FakeClock()
         self.channel = InMemoryChannel(capabilities=Capabilities(max_length=64))
@@ -82,16 +80,14 @@ class Post:
 
 
 @pytest.fixture
-async def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def post(each_database: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
     monkeypatch.setattr(module, "LAST_RETRY", 0.004)
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.001)
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    made = Post(database)
+    made = Post(each_database)
     with capture_logs():  # to draw the tracebacks takes seconds
         yield made
         await made.delivery.stop(0)
-    await database.close()
 
 
 async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):

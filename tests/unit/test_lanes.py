@@ -20,15 +20,14 @@ from bot.gateway.lanes import Lanes
 from bot.identity import ConversationResolver, Parsed, Policy
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
-from bot.storage import Transaction
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage import Database, Transaction
 from tests.support import PATIENCE, make_config, until
 
 
 class Program:
     """Everything around the lanes: what was said is stored, what they do is noted in order."""
 
-    def __init__(self, database: SqliteDatabase, **config: object) -> None:
+    def __init__(self, database: Database, **config: object) -> None:
         self.database = database
         self.did: list[object] = []
         self.told: list[str] = []
@@ -133,14 +132,12 @@ class Program:
 
 
 @pytest.fixture
-async def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def database(each_database: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0)
-    opened = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield opened
-    await opened.close()
+    return each_database
 
 
-async def test_each_message_has_a_turn_of_its_own_in_order(database: SqliteDatabase):
+async def test_each_message_has_a_turn_of_its_own_in_order(database: Database):
     program = Program(database)
     await program.say("one", "two", "three")
     await program.idle()
@@ -148,7 +145,7 @@ async def test_each_message_has_a_turn_of_its_own_in_order(database: SqliteDatab
     assert program.told == []
 
 
-async def test_a_lane_has_one_turn_at_a_time_and_others_run_beside_it(database: SqliteDatabase):
+async def test_a_lane_has_one_turn_at_a_time_and_others_run_beside_it(database: Database):
     program = Program(database)
     program.gate.clear()
     await program.say("a1", "a2", key="a")
@@ -160,7 +157,7 @@ async def test_a_lane_has_one_turn_at_a_time_and_others_run_beside_it(database: 
     assert sorted(map(str, program.did)) == ["['a1']", "['a2']", "['b1']"]
 
 
-async def test_no_more_turns_than_allowed_run_at_once(database: SqliteDatabase):
+async def test_no_more_turns_than_allowed_run_at_once(database: Database):
     program = Program(database, max_turns=2)
     program.gate.clear()
     for key in "abcd":
@@ -173,7 +170,7 @@ async def test_no_more_turns_than_allowed_run_at_once(database: SqliteDatabase):
 
 
 async def test_what_waits_is_answered_together_where_the_operator_wants_it(
-    database: SqliteDatabase,
+    database: Database,
 ):
     program = Program(database, mode="collect", cap=3)
     await program.say("one", "two", "three")
@@ -181,14 +178,14 @@ async def test_what_waits_is_answered_together_where_the_operator_wants_it(
     assert program.did == [["one", "two", "three"]]
 
 
-async def test_together_are_never_more_than_the_cap(database: SqliteDatabase):
+async def test_together_are_never_more_than_the_cap(database: Database):
     program = Program(database, mode="collect", cap=2)
     await program.say("one", "two", "three")
     await program.idle()
     assert program.did == [["one", "two"], ["three"]]
 
 
-async def test_it_waits_until_nothing_more_comes(database: SqliteDatabase):
+async def test_it_waits_until_nothing_more_comes(database: Database):
     program = Program(database, mode="collect", debounce=0.5)
     rows = [await program.store(text) for text in ("one", "two", "three")]
     await program.lanes.put(rows[0])
@@ -207,7 +204,7 @@ async def test_it_waits_until_nothing_more_comes(database: SqliteDatabase):
     ],
 )
 async def test_it_does_not_wait_for_more_where_each_is_answered_alone_or_too_many_wait_already(
-    database: SqliteDatabase, mode: str, texts: list[str], answered: list[list[str]]
+    database: Database, mode: str, texts: list[str], answered: list[list[str]]
 ):
     program = Program(database, mode=mode, cap=2, debounce=60)
     async with asyncio.timeout(PATIENCE / 2):
@@ -218,7 +215,7 @@ async def test_it_does_not_wait_for_more_where_each_is_answered_alone_or_too_man
 
 @pytest.mark.parametrize("mode", ["followup", "collect"])
 async def test_a_full_lane_says_so_once_and_answers_all_that_waits_together(
-    database: SqliteDatabase, mode: str
+    database: Database, mode: str
 ):
     program = Program(database, mode=mode, cap=2)
     program.gate.clear()
@@ -265,9 +262,7 @@ async def test_a_full_lane_says_so_once_and_answers_all_that_waits_together(
         ([("/help", "s", 0), ("a", "s", 0), ("b", "s", 0)], ["/help", "ab"]),
     ],
 )
-async def test_only_what_belongs_together_is_answered_together(
-    database: SqliteDatabase, messages, turns
-):
+async def test_only_what_belongs_together_is_answered_together(database: Database, messages, turns):
     program = Program(database, mode="collect")
     for text, session, tries in messages:
         await program.store(text, session=session, tries=tries)
@@ -278,7 +273,7 @@ async def test_only_what_belongs_together_is_answered_together(
 
 
 async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message(
-    database: SqliteDatabase,
+    database: Database,
 ):
     program = Program(database)
     await program.say("/new hello", "/help", "bye")
@@ -289,7 +284,7 @@ async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message
     ]
 
 
-async def test_a_turn_that_fails_is_counted_and_tried_again(database: SqliteDatabase):
+async def test_a_turn_that_fails_is_counted_and_tried_again(database: Database):
     program = Program(database)
     program.errors = [RuntimeError("planned")]
     await program.say("one", "two")
@@ -297,7 +292,7 @@ async def test_a_turn_that_fails_is_counted_and_tried_again(database: SqliteData
     assert program.did == [("RuntimeError", ["one"]), ["one"], ["two"]]
 
 
-async def test_what_is_given_up_is_not_tried_again(database: SqliteDatabase):
+async def test_what_is_given_up_is_not_tried_again(database: Database):
     program = Program(database)
     program.errors, program.gives_up = [RuntimeError("planned")], True
     await program.say("one", "two")
@@ -305,7 +300,7 @@ async def test_what_is_given_up_is_not_tried_again(database: SqliteDatabase):
     assert program.did == [("RuntimeError", ["one"]), ["two"]]
 
 
-async def test_a_full_disk_is_nobodys_fault(database: SqliteDatabase):
+async def test_a_full_disk_is_nobodys_fault(database: Database):
     program = Program(database)
     program.errors, program.gives_up = [StorageFull()], True
     await program.say("one")
@@ -315,7 +310,7 @@ async def test_a_full_disk_is_nobodys_fault(database: SqliteDatabase):
 
 @pytest.mark.parametrize("tries", [MAX_TRIES - 1, MAX_TRIES, MAX_TRIES + 1])
 async def test_what_failed_too_often_is_set_aside_without_another_turn(
-    database: SqliteDatabase, tries: int
+    database: Database, tries: int
 ):
     program = Program(database)
     await program.store("bad", tries=tries)
@@ -326,7 +321,7 @@ async def test_what_failed_too_often_is_set_aside_without_another_turn(
     assert program.did == [first, ["good"]]
 
 
-async def test_after_a_restart_every_lane_goes_on(database: SqliteDatabase):
+async def test_after_a_restart_every_lane_goes_on(database: Database):
     program = Program(database, cap=2)
     assert await program.lanes.recover() == 0
     for number in range(5):
@@ -341,7 +336,7 @@ async def test_after_a_restart_every_lane_goes_on(database: SqliteDatabase):
 
 
 async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(
-    database: SqliteDatabase,
+    database: Database,
 ):
     program = Program(database)
     program.gate.clear()
@@ -358,7 +353,7 @@ async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(
     assert program.did == [["one"], ["two"]]
 
 
-async def test_stopping_does_not_wait_longer_than_it_may(database: SqliteDatabase):
+async def test_stopping_does_not_wait_longer_than_it_may(database: Database):
     program = Program(database)
     program.gate.clear()
     await program.say("one")
@@ -368,7 +363,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(database: SqliteDatabas
 
 
 async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(
-    database: SqliteDatabase,
+    database: Database,
 ):
     program = Program(database)
     row = await program.store("/help")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from bot.channel import Address, Attachment, Button, Capabilities, Piece
 from bot.delivery import outbox
 from bot.delivery.outbox import Extra, Letter, Queue
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage import Database
 
 ADA = Address("telegram", "default", "1", "t")
 PLACES = [
@@ -29,17 +27,15 @@ FULL = Extra(
 
 
 @pytest.fixture
-async def database(tmp_path: Path):
-    opened = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield opened
-    await opened.close()
+async def database(each_database: Database):
+    return each_database
 
 
-async def add(database: SqliteDatabase, text: str, address: Address = ADA, **more) -> Letter:
+async def add(database: Database, text: str, address: Address = ADA, **more) -> Letter:
     return await database.write(lambda tx: outbox.add(tx, address, text, 5, **more))
 
 
-async def waiting(database: SqliteDatabase, address: Address = ADA, asker: str = "") -> list[str]:
+async def waiting(database: Database, address: Address = ADA, asker: str = "") -> list[str]:
     found = await database.read(lambda tx: outbox.waiting(tx, Queue(address, asker), 10))
     return [letter.text for letter in found]
 
@@ -56,7 +52,7 @@ async def waiting(database: SqliteDatabase, address: Address = ADA, asker: str =
         {"extra": Extra(draft="7")},
     ],
 )
-async def test_what_is_read_back_is_what_was_stored(database: SqliteDatabase, more):
+async def test_what_is_read_back_is_what_was_stored(database: Database, more):
     letter = await add(database, "hello", **more)
     wanted = {
         "kind": "reply",
@@ -96,7 +92,7 @@ def test_a_piece_has_the_same_id_each_time(entry: str, ids: list[str]):
     assert [Piece(whole, "x", index=index).id for index in range(2)] == ids
 
 
-async def test_a_queue_is_one_place_and_one_person(database: SqliteDatabase):
+async def test_a_queue_is_one_place_and_one_person(database: Database):
     for number, place in enumerate(PLACES):
         await add(database, f"to {number}", place)
     await add(database, "to bob", ADA, asker="bob")
@@ -108,14 +104,14 @@ async def test_a_queue_is_one_place_and_one_person(database: SqliteDatabase):
     assert len(queues) == len(PLACES) + 1
 
 
-async def test_what_waits_comes_in_order_and_no_more_than_asked_for(database: SqliteDatabase):
+async def test_what_waits_comes_in_order_and_no_more_than_asked_for(database: Database):
     for number in range(4):
         await add(database, f"t{number}")
     found = await database.read(lambda tx: outbox.waiting(tx, Queue(ADA), 3))
     assert [letter.text for letter in found] == ["t0", "t1", "t2"]
 
 
-async def test_what_was_sent_leaves_no_words_behind(database: SqliteDatabase):
+async def test_what_was_sent_leaves_no_words_behind(database: Database):
     letter = await add(database, "secret", extra=FULL)
     other = await add(database, "other")
     await database.write(lambda tx: outbox.sent(tx, letter.id, 77))
@@ -129,7 +125,7 @@ async def test_what_was_sent_leaves_no_words_behind(database: SqliteDatabase):
     assert (await database.read(lambda tx: outbox.waiting(tx, Queue(ADA), 9)))[0] == other
 
 
-async def test_pieces_and_tries_are_noted_for_one_text(database: SqliteDatabase):
+async def test_pieces_and_tries_are_noted_for_one_text(database: Database):
     letter, other = await add(database, "long"), await add(database, "other")
 
     async def noted() -> list[tuple[int, int]]:
@@ -144,7 +140,7 @@ async def test_pieces_and_tries_are_noted_for_one_text(database: SqliteDatabase)
     assert await noted() == [(2, 0)]
 
 
-async def test_what_is_parked_is_kept_and_tried_again_only_when_it_may(database: SqliteDatabase):
+async def test_what_is_parked_is_kept_and_tried_again_only_when_it_may(database: Database):
     letters = [await add(database, f"t{number}") for number in range(4)]
     first, second, third, _ = letters
 
@@ -179,7 +175,7 @@ async def test_what_is_parked_is_kept_and_tried_again_only_when_it_may(database:
 
 
 async def test_what_a_chat_that_moved_waits_for_goes_with_it_and_nothing_else(
-    database: SqliteDatabase,
+    database: Database,
 ):
     for number, place in enumerate(PLACES):
         await add(database, f"to {number}", place)
@@ -204,7 +200,7 @@ async def test_what_a_chat_that_moved_waits_for_goes_with_it_and_nothing_else(
 
 
 async def test_what_is_old_and_over_is_dropped_and_nothing_that_may_still_go_out(
-    database: SqliteDatabase,
+    database: Database,
 ):
     letters = [await add(database, text) for text in ("sent", "late", "given up", "again", "waits")]
 
