@@ -178,7 +178,7 @@ class App:
         )
         await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
-        server = self._server(database, connections, memory) if self._parts.dashboard else None
+        server = self._server(backend, connections, memory) if self._parts.dashboard else None
         if server is not None:
             self._stack.push_async_callback(server.stop)
         for channel in self.channels.values():
@@ -411,12 +411,16 @@ class App:
                     self._spawn(channel.publish_commands(menus))
 
     def _server(
-        self, database: Database, connections: Connections, memory: Memory
+        self, backend: Backend, connections: Connections, memory: Memory
     ) -> DashboardServer:
+        if backend.standing is not None:
+            housekeeping.count_nodes(self.metrics, backend.standing)
         pages = [channel for channel in self.channels.values() if isinstance(channel, HttpRoutes)]
 
         async def readiness() -> Readiness:
-            return await housekeeping.readiness(database, connections, memory, self._clock)
+            return await housekeeping.readiness(
+                backend.database, connections, memory, self._clock, backend.standing
+            )
 
         return DashboardServer(
             self._config.dashboard,

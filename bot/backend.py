@@ -11,7 +11,7 @@ from bot import housekeeping, id_migration
 from bot.channel import reveal
 from bot.clock import Clock
 from bot.config import Config
-from bot.coordination import Alone, Coordination, SharedTurns
+from bot.coordination import Alone, Coordination, SharedTurns, Standing
 from bot.errors import ConfigError
 from bot.memory.memory import Shared
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
@@ -40,6 +40,7 @@ class Backend:
         housework: what it needs done while the program runs.
         shared: where notes are rows, what memory stands on; None where they are files.
         turns: where any of many nodes may answer a message; None where there is but this one.
+        standing: how this node stands among many; None where there is but this one.
     """
 
     database: Database
@@ -49,6 +50,7 @@ class Backend:
     housework: Sequence[Work]
     shared: Shared | None = None
     turns: SharedTurns | None = None
+    standing: Callable[[], Standing] | None = None
 
 
 async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
@@ -103,4 +105,5 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         (lambda: housekeeping.prune_regularly(node.database, node.clock), node.run),
         Shared(node.database, node),
         Turns(node, config.session.max_turns),
+        node.standing,
     )

@@ -37,6 +37,29 @@ class Event:
     body: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a node stands among all, as it last looked.
+
+    Attributes:
+        nodes: how many are alive, this one among them.
+        is_registered: the others count it as one of them.
+        is_connected: its direct connection stands, over which it is told of their doings.
+        owned: how many accounts and other things it alone does.
+        jobs: how many turns wait for any node to take them up.
+        oldest_job: for how long the first of these has waited, in ms.
+        takeovers: how many nodes it gave up, and turns of such nodes it gave back.
+    """
+
+    nodes: int
+    is_registered: bool
+    is_connected: bool
+    owned: int
+    jobs: int
+    oldest_job: int
+    takeovers: int
+
+
 def account_name(channel: str, account: str) -> str:
     """What owning an account is called."""
     return f"{channel}/{account}"

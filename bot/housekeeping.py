@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -11,6 +12,7 @@ import structlog
 from bot.channel import Health
 from bot.clock import DAY_MS, Clock
 from bot.config import StorageConfig
+from bot.coordination import Standing
 from bot.dashboard.api import Check, Readiness
 from bot.delivery import outbox
 from bot.errors import StorageClosed, StorageError
@@ -110,8 +112,29 @@ def _newest_ms(path: Path, now: int) -> float:
         return 0.0
 
 
+def count_nodes(metrics: Metrics, standing: Callable[[], Standing]) -> None:
+    """Let the metrics say how this node stands among all."""
+    metrics.follow("nodes", "Nodes that are alive.", lambda: standing().nodes)
+    metrics.follow("node_owned", "Accounts that this node listens for.", lambda: standing().owned)
+    metrics.follow("jobs_waiting", "Turns that wait for any node.", lambda: standing().jobs)
+    metrics.follow(
+        "jobs_oldest_seconds",
+        "For how long the first of the turns that wait has waited.",
+        lambda: standing().oldest_job / 1000,
+    )
+    metrics.follow(
+        "node_takeovers",
+        "Nodes that this one gave up, and turns of such nodes that it gave back.",
+        lambda: standing().takeovers,
+    )
+
+
 async def readiness(
-    database: Database, connections: Connections, memory: Memory, clock: Clock
+    database: Database,
+    connections: Connections,
+    memory: Memory,
+    clock: Clock,
+    standing: Callable[[], Standing] | None = None,
 ) -> Readiness:
     """Whether each part of the program works, for /readyz."""
     checks: list[Check] = []
@@ -120,6 +143,8 @@ async def readiness(
         checks.append(Check("storage", "ok"))
     except StorageError as exc:
         checks.append(Check("storage", "down", str(exc)))
+    if standing is not None:
+        checks.append(among_nodes(standing()))
     for channel, account, state, detail in connections.all():
         name = channel if account == "default" else f"{channel}/{account}"
         checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
@@ -130,6 +155,15 @@ async def readiness(
     problems = [*status.degraded, *(f"notes: {n}, {why}" for why, n in sorted(troubled.items()))]
     checks.append(Check("memory", "degraded" if problems else "ok", "; ".join(problems)))
     return Readiness(tuple(checks))
+
+
+def among_nodes(standing: Standing) -> Check:
+    """What /readyz says of a node among others."""
+    if not standing.is_connected:
+        return Check("nodes", "degraded", "this node's direct connection is gone; it is made again")
+    if not standing.is_registered:
+        return Check("nodes", "degraded", "the other nodes do not count on this one")
+    return Check("nodes", "ok", f"{standing.nodes} alive")
 
 
 async def _left_over(database: Database, since: int) -> list[Check]:

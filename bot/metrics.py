@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -55,3 +56,8 @@ class Metrics:
         self.loop_lag = gauge(
             "confidant_event_loop_lag_seconds", "How late the event loop was at its last check."
         )
+
+    def follow(self, name: str, documentation: str, number: Callable[[], float]) -> None:
+        """A gauge that asks for its number whenever it is looked at."""
+        gauge = Gauge(f"confidant_{name}", documentation, registry=self.registry)
+        gauge.set_function(number)

@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from bot import __version__, settings
-from bot.cli import doctor, garbage, memory, pairing, sessions
+from bot.cli import doctor, garbage, memory, nodes, pairing, sessions
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -26,6 +26,7 @@ cli.add_typer(sessions.cli, name="sessions")
 cli.add_typer(memory.cli, name="memory")
 cli.add_typer(configuration, name="config")
 cli.command()(doctor.doctor)
+cli.command()(nodes.nodes)
 
 
 @cli.command()

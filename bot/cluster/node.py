@@ -24,9 +24,9 @@ import structlog
 from bot import __version__
 from bot.backoff import Backoff
 from bot.clock import Clock
-from bot.cluster import tables, takeover
+from bot.cluster import census, tables, takeover
 from bot.cluster.signals import NodeSignals, Told
-from bot.coordination import Event, Hear, Topic
+from bot.coordination import Event, Hear, Standing, Topic
 from bot.errors import StorageError
 from bot.fencing import Fence
 from bot.storage.postgres import PostgresDatabase
@@ -78,6 +78,9 @@ class Node:
         self._epoch = 0  # of what this node began by itself
         self._sure_until = 0.0  # monotonic: until then nobody takes away what this node has
         self._wanted = asyncio.Event()
+        self._facts = census.NodeFacts()
+        self._is_connected = False
+        self._nodes = self._jobs = self._oldest_job = self._takeovers = 0
 
     @classmethod
     async def open(cls, url: str, clock: Clock, gone_after: float) -> Node:
@@ -105,6 +108,18 @@ class Node:
     def clock(self) -> int:
         """The server's time, in ms since the epoch: the same for all nodes."""
         return self._own_clock() + self._ahead
+
+    def standing(self) -> Standing:
+        """How this node stands among all, as it last looked."""
+        return Standing(
+            nodes=self._nodes,
+            is_registered=time.monotonic() < self._sure_until,
+            is_connected=self._is_connected,
+            owned=sum(self.owns(name) for name in self._held),
+            jobs=self._jobs,
+            oldest_job=self._oldest_job,
+            takeovers=self._takeovers,
+        )
 
     # --- bot.coordination.Coordination -----------------------------------------------------------
 
@@ -172,12 +187,14 @@ class Node:
                 async with await self._connect() as connection:
                     await self._catch_up(connection)
                     backoff.reset()
+                    self._is_connected = True
                     await self._serve(connection)
             except (psycopg.Error, OSError) as error:
                 log.warning("node.disconnected", error=type(error).__name__)
             except StorageError as error:
                 log.warning("node.not_registered", error=type(error).__name__)
             finally:
+                self._is_connected = False
                 self._lose_all()
             await asyncio.sleep(backoff.next())
 
@@ -213,11 +230,12 @@ class Node:
         """Tell that this node lives; if the others thought otherwise, begin anew."""
         began, ours = time.monotonic(), self._own_clock()
         rows = await connection.execute(
-            "UPDATE nodes SET beat_at = clock_timestamp() WHERE name = %s "
+            "UPDATE nodes SET beat_at = clock_timestamp(), facts = %s::jsonb WHERE name = %s "
             "RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
-            (self.name,),
+            (self._facts.told(), self.name),
         )
         found = await rows.fetchone()
+        answered = time.monotonic()
         if found is None:
             log.warning("node.was_given_up")
             self._lose_all()
@@ -226,6 +244,12 @@ class Node:
         self._ahead = int(found[0]) - (ours + self._own_clock()) // 2
         # The server may have taken it at any time since: what is counted is from before.
         self._sure_until = began + self.gone_after
+        await asyncio.sleep(0)  # one round of the loop
+        self._facts = census.NodeFacts(
+            clock_ahead=self._ahead,
+            database=round((answered - began) * 1000, 1),
+            loop=round((time.monotonic() - answered) * 1000, 1),
+        )
 
     async def _register(self) -> None:
         ours = self._own_clock()
@@ -326,13 +350,18 @@ class Node:
             ended = await connection.execute(takeover.END, (takeover.application(name),))
             log.warning("node.gone", node=name, connections=len(await ended.fetchall()))
             await self.database.write(lambda tx, name=name: takeover.give_up(tx, name))
+            self._takeovers += 1
         stalled = await connection.execute(takeover.STALLED, (self.gone_after,))
         for (job,) in await stalled.fetchall():
             await self.database.write(
                 lambda tx, job=job: takeover.take_back(tx, job, self.gone_after)
             )
+            self._takeovers += 1
         left = await connection.execute(takeover.LEFT)
         keys = [str(row[0]) for row in await left.fetchall()]
         if keys:
             await self.database.write(lambda tx: takeover.wake_again(tx, keys))
         await connection.execute(takeover.PRUNE_EVENTS, (KEPT_SECONDS,))
+        self._nodes, (self._jobs, self._oldest_job) = await self.database.read(
+            lambda tx: (census.alive(tx, self.gone_after), census.waiting(tx))
+        )

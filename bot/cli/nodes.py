@@ -1,0 +1,91 @@
+"""`confidant nodes`: who is there, what each does, and what waits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import orjson
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bot.backend import NO_EXTRA
+from bot.channel import reveal
+from bot.cli.common import ConfigOption, harmless, load, local_time
+from bot.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bot.cluster.census import Census
+
+ALONE = "This is one machine with a storage folder: [storage] url names no PostgreSQL to share."
+
+
+def nodes(
+    *,
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines: one JSON value.")] = False,
+) -> None:
+    """Show which nodes share the database, what each does, and what waits."""
+    storage = load(config, quiet=True).config.storage
+    url = reveal(storage.url)
+    if not url:
+        typer.echo("null" if as_json else ALONE)
+        return
+    found = asyncio.run(_look(url))
+    if as_json:
+        typer.echo(orjson.dumps(asdict(found), option=orjson.OPT_INDENT_2).decode())
+        return
+    console = Console()
+    console.print(_table(found, storage.node_timeout))
+    for line in _waiting(found):
+        typer.echo(line)
+
+
+async def _look(url: str) -> Census:
+    try:
+        from bot.cluster import census  # noqa: PLC0415 - its packages are an extra
+        from bot.storage.postgres import PostgresDatabase  # noqa: PLC0415
+    except ImportError as exc:
+        raise ConfigError(NO_EXTRA) from exc
+    database = await PostgresDatabase.open(url)
+    try:
+        return await database.read(census.take)
+    finally:
+        await database.close()
+
+
+def _table(found: Census, timeout: float) -> Table:
+    """Every node in a row."""
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
+    for name in ("node", "version", "since", "last sign", "clock", "loop", "owns"):
+        table.add_column(name, overflow="fold")
+    table.add_column("turns", justify="right")
+    for node in found.nodes:
+        silent = f"{node.silent / 1000:.1f} s ago"
+        table.add_row(
+            harmless(node.name),
+            harmless(node.version),
+            local_time(node.since),
+            silent if node.silent < timeout * 1000 else f"{silent}: counts as gone",
+            # A node whose clock is behind sees the database's ahead of its own.
+            f"{-node.facts.clock_ahead / 1000:+.1f} s",
+            f"{node.facts.loop:.0f} ms",
+            harmless(", ".join(node.owns)) or "-",
+            str(node.lanes),
+        )
+    return table
+
+
+def _waiting(found: Census) -> list[str]:
+    """What waits for any of them, in words."""
+    if not found.nodes:
+        return ["No node runs."]
+    oldest = f", the first for {found.oldest_job / 1000:.1f} s" if found.jobs else ""
+    left = f"{found.messages} messages are not answered yet, {found.texts} texts not sent."
+    lines = [f"{found.jobs} turns wait to be taken up{oldest}; {left}"]
+    if found.unowned:
+        lines.append(f"Nobody listens for: {harmless(', '.join(found.unowned))}.")
+    return lines

@@ -1,0 +1,144 @@
+"""Which nodes there are, what each does, and what waits, as their database knows it. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+import orjson
+
+from bot.cluster import tables
+from bot.storage import Row, Transaction
+
+_NODES = """SELECT name, version, facts,
+    CAST(extract(epoch FROM started_at) * 1000 AS BIGINT),
+    CAST(extract(epoch FROM clock_timestamp() - beat_at) * 1000 AS BIGINT)
+    FROM nodes ORDER BY started_at, name"""
+# All fences but those of lanes and nodes, of which there may be very many.
+_FENCES = """SELECT name, node FROM fences
+    WHERE name < 'lane/' OR name >= 'lane0' AND name < 'node/' OR name >= 'node0' ORDER BY name"""
+# Which advisory locks somebody holds: a node lets go of them without a word in the table.
+_LOCKS = """SELECT CAST(classid AS BIGINT), CAST(objid AS BIGINT) FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+_LANES = """SELECT fences.node, count(*) FROM procrastinate_jobs AS jobs
+    JOIN fences ON fences.name = 'lane/' || jobs.lock
+    WHERE jobs.status = 'doing' GROUP BY fences.node"""
+# The first that was deferred has the lowest number.
+_JOBS = """SELECT count(*), CAST(coalesce((SELECT
+    extract(epoch FROM clock_timestamp() - events.at) * 1000 FROM procrastinate_events AS events
+    WHERE events.job_id = min(jobs.id) AND events.type = 'deferred' LIMIT 1), 0) AS BIGINT)
+    FROM procrastinate_jobs AS jobs WHERE jobs.status = 'todo'"""
+_MESSAGES = "SELECT count(*) FROM inbox WHERE state = 'waiting'"
+_TEXTS = "SELECT count(*) FROM outbox WHERE state = 'waiting'"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node tells of itself with each sign of life, in ms.
+
+    Attributes:
+        clock_ahead: by how much the database's clock is ahead of the node's own.
+        database: how long the database took to answer.
+        loop: how long one round of the node's event loop took.
+    """
+
+    clock_ahead: float = 0
+    database: float = 0
+    loop: float = 0
+
+    @classmethod
+    def parse(cls, facts: Mapping[str, object]) -> NodeFacts:
+        """As they stand in the table; zero for what another version of the program told not."""
+        told = {name: facts.get(name) for name in cls.__slots__}
+        return cls(**{name: n for name, n in told.items() if isinstance(n, int | float)})
+
+    def told(self) -> str:
+        """As JSON."""
+        return orjson.dumps(asdict(self)).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node. `since` is in ms since the epoch, `silent` in ms since its last sign of life.
+
+    `owns` is what it alone does ("telegram/default"), `lanes` how many it is answering.
+    """
+
+    name: str
+    version: str
+    since: int
+    silent: int
+    owns: tuple[str, ...]
+    lanes: int
+    facts: NodeFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """All nodes, and what waits for any of them; `oldest_job` is in ms since it was deferred."""
+
+    nodes: tuple[Member, ...] = ()
+    jobs: int = 0
+    oldest_job: int = 0
+    messages: int = 0
+    texts: int = 0
+    unowned: tuple[str, ...] = field(default=())
+
+
+def take(tx: Transaction) -> Census:
+    """Look who is there; nobody in a database on which no node ever ran."""
+    if not tx.execute("SELECT to_regclass('nodes') IS NOT NULL")[0][0]:
+        return Census()
+    held = {_lock_id(row) for row in tx.execute(_LOCKS)}
+    owned: dict[str, list[str]] = {}
+    fences = [(str(name), str(node)) for name, node in tx.execute(_FENCES)]
+    for name, node in fences:
+        if tables.lock_id(name) in held:
+            owned.setdefault(node, []).append(name)
+    lanes = {str(node): int(count) for node, count in tx.execute(_LANES)}
+    nodes = tuple(
+        Member(
+            name=str(name),
+            version=str(version),
+            since=int(since),
+            silent=max(0, int(silent)),
+            owns=tuple(owned.get(name, ())),
+            lanes=lanes.get(name, 0),
+            facts=NodeFacts.parse(facts),
+        )
+        for name, version, facts, since, silent in tx.execute(_NODES)
+    )
+    jobs, oldest = waiting(tx)
+    there = {name for node in nodes for name in node.owns}
+    return Census(
+        nodes=nodes,
+        jobs=jobs,
+        oldest_job=oldest,
+        messages=int(tx.execute(_MESSAGES)[0][0]),
+        texts=int(tx.execute(_TEXTS)[0][0]),
+        unowned=tuple(name for name, _ in fences if name not in there),
+    )
+
+
+def waiting(tx: Transaction) -> tuple[int, int]:
+    """How many turns wait to be taken up, and for how long the first one has, in ms."""
+    jobs, oldest = tx.execute(_JOBS)[0]
+    return int(jobs), max(0, int(oldest))
+
+
+def alive(tx: Transaction, within: float) -> int:
+    """How many nodes gave a sign of life within so many seconds; none where none ever ran."""
+    if not tx.execute("SELECT to_regclass('nodes') IS NOT NULL")[0][0]:
+        return 0
+    rows = tx.execute(
+        "SELECT count(*) FROM nodes WHERE beat_at > clock_timestamp() - make_interval(secs => ?)",
+        (within,),
+    )
+    return int(rows[0][0])
+
+
+def _lock_id(row: Row) -> int:
+    """The signed number of an advisory lock, of which the server shows the halves."""
+    number = (int(row[0]) << 32) | int(row[1])
+    return number - (1 << 64) if number >= 1 << 63 else number
