@@ -49,6 +49,7 @@ class Standing:
         jobs: how many turns wait for any node to take them up.
         oldest_job: for how long the first of these has waited, in ms.
         takeovers: how many nodes it gave up, and turns of such nodes it gave back.
+        reruns: how many transactions were run again, after a collision or a lost connection.
     """
 
     nodes: int
@@ -58,6 +59,7 @@ class Standing:
     jobs: int
     oldest_job: int
     takeovers: int
+    reruns: int
 
 
 def account_name(channel: str, account: str) -> str:

@@ -127,6 +127,11 @@ def count_nodes(metrics: Metrics, standing: Callable[[], Standing]) -> None:
         "Nodes that this one gave up, and turns of such nodes that it gave back.",
         lambda: standing().takeovers,
     )
+    metrics.follow(
+        "transactions_rerun",
+        "Transactions run again after a collision or a lost connection.",
+        lambda: standing().reruns,
+    )
 
 
 async def readiness(

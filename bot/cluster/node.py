@@ -119,6 +119,7 @@ class Node:
             jobs=self._jobs,
             oldest_job=self._oldest_job,
             takeovers=self._takeovers,
+            reruns=self.database.reruns,
         )
 
     # --- bot.coordination.Coordination -----------------------------------------------------------

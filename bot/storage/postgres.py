@@ -128,6 +128,7 @@ class PostgresDatabase:
         self._options = options = {**OPTIONS, "application_name": name}
         self._id = secrets.token_hex(8)
         self._batch = 0  # the number of the last transaction that was begun
+        self.reruns = 0  # transactions that collided with others' or lost their connection
         self._link = _Link(url, options)  # the writer's
         # As many connections as threads: a pool would only wait longer for a server to come back.
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
@@ -290,6 +291,7 @@ class PostgresDatabase:
                 if not passing or time.monotonic() > deadline or (self._closing and lost):
                     log.warning("storage.write_failed", error=type(exc).__name__, works=len(works))
                     raise mapped(exc) from exc
+                self.reruns += 1
                 log.debug("storage.again", error=type(exc).__name__, works=len(works))
                 time.sleep(backoff.next())
             except BaseException:

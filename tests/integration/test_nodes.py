@@ -110,6 +110,7 @@ def standing(**changes: Any) -> Standing:
         "jobs": 5,
         "oldest_job": 1_500,
         "takeovers": 1,
+        "reruns": 4,
     }
     return Standing(**{**usual, **changes})
 
@@ -119,7 +120,13 @@ def test_metrics_have_numbers_of_all_nodes_and_no_names():
     now = [standing()]
     housekeeping.count_nodes(metrics, lambda: now[0])
     told = generate_latest(metrics.registry).decode()
-    for line in ("nodes 3.0", "node_owned 2.0", "jobs_waiting 5.0", "jobs_oldest_seconds 1.5"):
+    for line in (
+        "nodes 3.0",
+        "node_owned 2.0",
+        "jobs_waiting 5.0",
+        "jobs_oldest_seconds 1.5",
+        "transactions_rerun 4.0",
+    ):
         assert f"\nconfidant_{line}\n" in told
     now[0] = standing(nodes=2, takeovers=2)
     told = generate_latest(metrics.registry).decode()
