@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal, cast
 
 import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+from cachetools import LRUCache, TTLCache
 
-from adapters.web import assets, extras, protocol
+from adapters.web import assets, extras, nodes, protocol
 from adapters.web.markdown import render
+from adapters.web.nodes import OtherNodes, ToldDrafts
 from adapters.web.protocol import BadFrame, Send
 from adapters.web.socket import Socket
 from bot.channel import (
@@ -44,6 +47,9 @@ LONG_TEXT = 2_000  # characters from which rendering is done in a thread; 1 000 
 BURST = 40  # frames a page may send at once …
 FRAMES_PER_SECOND = 20.0  # … and then at this pace; faster ones wait
 INTERVAL = 0.08  # seconds between two frames of one draft
+MAX_DOING = 64  # activities known, for at most …
+DOING_SECONDS = 900.0  # … so long: the end of one of another node's may be missed
+REMEMBERED = 1024  # messages of other nodes
 BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update less often
 
 
@@ -68,9 +74,15 @@ class Web(TakesMarkdown):
         self._engine: Engine | None = None
         self._sockets: set[Socket] = set()
         self._visits: set[asyncio.Task[Any]] = set()
+        self._others = OtherNodes()
         self._drafts = WebDrafts(self)
+        self._told = ToldDrafts(self._others)
         self._shelf = extras.Shelf()
-        self._doing: dict[str, Activity] = {}  # what goes on now, by id
+        # What goes on now, by id, and the messages of other nodes that were shown.
+        self._doing: TTLCache[str, Activity] = TTLCache(
+            MAX_DOING, DOING_SECONDS, timer=time.monotonic
+        )
+        self._shown: LRUCache[str, None] = LRUCache(REMEMBERED)
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
@@ -79,12 +91,15 @@ class Web(TakesMarkdown):
     async def start(self, engine: Engine) -> None:
         """Take visitors from now on."""
         self._engine = engine
+        self._others.begin(engine)
         engine.report(self.name, DEFAULT_ACCOUNT, Health.UP)
 
     async def stop(self) -> None:
         """Say goodbye to every page, after what it sent is stored."""
         self._engine = None
+        self._others.end()
         self._drafts.clear()
+        self._told.clear()
         for socket in tuple(self._sockets):
             socket.close()
         if self._visits:
@@ -94,13 +109,66 @@ class Web(TakesMarkdown):
 
     async def send(self, piece: Piece) -> str:
         """Show it on every open page; with none open it waits in the history."""
-        at = piece.at or _now()
-        replaces = self._drafts.clear() if piece.kind == "reply" else []
-        html = await self.html(piece.text)
-        line = {"id": piece.id, "role": "bot", "text": piece.text, "at": at}
         more = extras.fields(piece)
+        message = {
+            "id": piece.id,
+            "text": piece.text,
+            "at": piece.at or _now(),
+            "draft": piece.draft,
+            "is_reply": piece.kind == "reply",
+        }
+        await self._show(message, more)
+        fits = extras.size(more) <= nodes.MAX_BODY
+        more = more if fits else extras.without_data(more)
+        await self._others.tell("message", **message, more=more)
+        return piece.id
+
+    async def typing(self, address: Address) -> None:
+        """Show on every page that a reply is being written."""
+        self._show_typing()
+        await self._others.tell("typing")
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """Show a reply as it grows, rendered at a calm pace."""
+        await self._drafts.show(draft_id, draft_id, text)
+        await self._told.show(draft_id, draft_id, text)
+
+    async def activity(self, address: Address, activity: Activity) -> None:
+        """Show on every page what goes on beside the replies, and what it came to."""
+        self._show_activity(activity)
+        await self._others.tell("activity", activity=asdict(activity))
+
+    async def heard(self, body: str) -> None:
+        """Show on this node's pages what another node told; see `Broadcasts.heard`."""
+        said = self._others.heard(body) if self._engine is not None else {}
+        match said.get("show"):
+            case "message" if said["id"] not in self._shown:
+                self._shown[said["id"]] = None
+                await self._show(said, said["more"])
+            case "said":
+                self._show_said(said["id"], said["text"], said["at"])
+            case "draft":
+                await self._drafts.show(said["id"], said["id"], said["text"])
+            case "typing":
+                self._show_typing()
+            case "activity":
+                self._show_activity(Activity(**said["activity"]))
+            case _:  # our own, heard before, or of a newer version
+                pass
+
+    # --- this node's pages ----------------------------------------------------------------------
+
+    async def _show(self, message: Mapping[str, Any], more: extras.Fields) -> None:
+        for drafts in (self._drafts, self._told):
+            drafts.replied(message["draft"], message["draft"])
+        replaces: list[str] = []
+        if message["is_reply"]:
+            self._told.clear()
+            replaces = self._drafts.clear()
+        html = await self.html(message["text"])
+        line = {"id": message["id"], "role": "bot", "text": message["text"], "at": message["at"]}
         if more:
-            self._shelf.keep(piece.id, more)
+            self._shelf.keep(message["id"], more)
         self._broadcast(
             lambda as_html: protocol.encode(
                 "message",
@@ -110,18 +178,20 @@ class Web(TakesMarkdown):
                 **_for_client(more, as_html=as_html),
             )
         )
-        return piece.id
 
-    async def typing(self, address: Address) -> None:
-        """Show on every page that a reply is being written."""
+    def _show_said(
+        self, message_id: str, text: str, at: int, besides: Socket | None = None
+    ) -> None:
+        """Show what a person typed on one page on the others."""
+        shown = protocol.encode("message", **_line(message_id, "user", text, at), replaces=[])
+        for socket in self._greeted():
+            if socket is not besides:
+                socket.put(shown)
+
+    def _show_typing(self) -> None:
         self._broadcast(lambda _as_html: protocol.encode("typing"))
 
-    async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """Show a reply as it grows, rendered at a calm pace."""
-        await self._drafts.show(draft_id, draft_id, text)
-
-    async def activity(self, address: Address, activity: Activity) -> None:
-        """Show on every page what goes on beside the replies, and what it came to."""
+    def _show_activity(self, activity: Activity) -> None:
         if activity.state == "begun":
             self._doing[activity.id] = activity
         else:
@@ -256,10 +326,8 @@ class Web(TakesMarkdown):
             socket.put(protocol.error("unexpected", locale, frame.id))
             return
         socket.put(protocol.encode("ack", id=frame.id, at=at))
-        shown = protocol.encode("message", **_line(frame.id, "user", frame.text, at), replaces=[])
-        for other in self._greeted():
-            if other is not socket:
-                other.put(shown)
+        self._show_said(frame.id, frame.text, at, socket)
+        await self._others.tell("said", id=frame.id, text=frame.text, at=at)
 
     # --- every visitor --------------------------------------------------------------------------
 

@@ -64,11 +64,11 @@ class Shelf:
 
     def keep(self, message_id: str, extras: Fields) -> None:
         """Remember them, and forget the oldest as far as there is no room."""
-        self._chars -= _chars(self._kept.pop(message_id, NOTHING))
+        self._chars -= size(self._kept.pop(message_id, NOTHING))
         self._kept[message_id] = extras
-        self._chars += _chars(extras)
+        self._chars += size(extras)
         while len(self._kept) > KEPT or self._chars > KEPT_CHARS:
-            self._chars -= _chars(self._kept.popitem(last=False)[1])
+            self._chars -= size(self._kept.popitem(last=False)[1])
 
     def of(self, message_id: str) -> Fields:
         """What came with a message, as far as it is remembered."""
@@ -87,5 +87,6 @@ def _described(file: Attachment, *, with_data: bool) -> dict[str, Any]:
     }
 
 
-def _chars(extras: Fields) -> int:
+def size(extras: Fields) -> int:
+    """How many characters its files come to."""
     return sum(len(file["data"]) for file in extras.get("attachments", ()))

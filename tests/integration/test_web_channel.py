@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 import pytest_asyncio
-from prometheus_client import CollectorRegistry
 
 from adapters.web import WebConfig, plugin
 from adapters.web.channel import ADDRESS, LONG_TEXT, Web
@@ -29,75 +26,15 @@ from bot.channel import (
     Outbound,
     Typing,
 )
-from bot.config import DashboardConfig
-from bot.dashboard import DashboardServer, Readiness
 from bot.errors import StorageError
-from bot.testing import RecordingEngine
+from tests.fakes.web_pages import Chat
 from tests.support import post
-
-
-async def ready() -> Readiness:
-    return Readiness()
-
-
-class Chat:
-    """The web channel on a real server, and pages that talk with it."""
-
-    def __init__(self) -> None:
-        self.web = Web()
-        self.engine = RecordingEngine()
-        self.url = ""
-
-    @asynccontextmanager
-    async def page(self, *, hello: bool = True, **fields: object) -> AsyncIterator[Page]:
-        async with (
-            aiohttp.ClientSession() as client,
-            client.ws_connect(
-                f"{self.url}chat/ws",
-                headers={"Origin": self.url.rstrip("/")},
-                max_msg_size=0,
-            ) as ws,
-        ):
-            page = Page(ws)
-            if hello:
-                await page.say(type="hello", version=1, **fields)
-                await page.until("history")
-            yield page
-
-
-class Page:
-    def __init__(self, ws: aiohttp.ClientWebSocketResponse) -> None:
-        self.ws = ws
-        self.frames: list[dict[str, Any]] = []
-
-    async def say(self, **frame: object) -> None:
-        await self.ws.send_str(json.dumps(frame))
-
-    async def until(self, kind: str, **fields: object) -> dict[str, Any]:
-        """The next frame of a kind, with these fields."""
-        while True:
-            frame = json.loads(await self.ws.receive_str())
-            self.frames.append(frame)
-            if frame["type"] == kind and fields.items() <= frame.items():
-                return frame
-
-    async def closed(self) -> int | None:
-        async for message in self.ws:
-            self.frames.append(json.loads(message.data))
-        return self.ws.close_code
 
 
 @pytest_asyncio.fixture
 async def chat() -> AsyncIterator[Chat]:
-    chat = Chat()
-    server = DashboardServer(
-        DashboardConfig(port=0), readiness=ready, registry=CollectorRegistry(), channels=[chat.web]
-    )
-    await chat.web.start(chat.engine)
-    chat.url = (await server.start()).url
-    yield chat
-    await chat.web.stop()
-    await server.stop()
+    async with Chat().served() as served:
+        yield served
 
 
 def bot_says(text: str, message_id: str = "out-1", **fields: Any) -> Outbound:

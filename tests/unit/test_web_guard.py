@@ -275,3 +275,14 @@ def test_a_cookie_counts_in_every_place():
     assert not any(tokens.remembers(f"{expiry}.{o}") for o in changed_anywhere(signature))
     assert not any(tokens.remembers(f"{o}.{signature}") for o in changed_anywhere(expiry))
     assert not any(Tokens(other).remembers(cookie) for other in changed_anywhere(TOKEN))
+
+
+def test_a_cookie_of_one_node_holds_on_the_others() -> None:
+    config = DashboardConfig(token="the same long token on every node")
+    one, two = (Guard(config, ignore).tokens for _ in range(2))
+    assert one is not None
+    assert two is not None
+    assert two.remembers(one.issue())
+    other = Guard(DashboardConfig(token="another token, as long as that"), ignore).tokens
+    assert other is not None
+    assert not other.remembers(one.issue())

@@ -113,9 +113,13 @@ class Drafts(ABC, Generic[P]):
 
         It does not show again, whatever is still said of it.
         """
+        self.replied(place, draft_id)
+        return await self._ended(place, draft_id)
+
+    def replied(self, place: P, draft_id: str) -> None:
+        """Show a draft no more, whatever is still said of it: its reply is there."""
         if draft_id:
             self._replied[place, draft_id] = None
-        return await self._ended(place, draft_id)
 
     async def _ended(self, place: P, draft_id: str) -> Draft[P] | None:
         draft = self._open.get(place)

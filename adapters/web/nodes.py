@@ -1,0 +1,65 @@
+"""What the pages of one node tell those of the others, where many nodes run.
+
+A page is open on whichever node a proxy chose, while replies are sent by one. What a node misses
+stands in the history, which every page gets when it comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import Any
+
+from bot.channel import Engine
+from bot.channel.kit.drafts import Draft, Drafts
+from bot.channel.kit.json_access import Json, mapping, parse_json
+
+CHANNEL = "web"
+INTERVAL = 0.5  # seconds between two states of a draft that other nodes are told
+MAX_BODY = 300_000  # characters; longer ones go without their pictures
+
+
+class OtherNodes:
+    """Tells the other nodes what their pages are to show."""
+
+    def __init__(self) -> None:
+        self._name = secrets.token_hex(8)
+        self._engine: Engine | None = None
+
+    def begin(self, engine: Engine) -> None:
+        """Tell them from now on."""
+        self._engine = engine
+
+    def end(self) -> None:
+        """Tell them nothing more."""
+        self._engine = None
+
+    async def tell(self, kind: str, **fields: Any) -> None:
+        """Tell them something, as far as they can be reached."""
+        if self._engine is not None:
+            body = json.dumps({"show": kind, **fields}, ensure_ascii=False)
+            await self._engine.broadcast(CHANNEL, f"{self._name} {body}")
+
+    def heard(self, body: str) -> Json:
+        """What another node told; nothing when it was this one."""
+        name, _, said = body.partition(" ")
+        return {} if name == self._name else mapping(parse_json(said))
+
+
+class ToldDrafts(Drafts[str]):
+    """The replies that are being written here, as other nodes hear of them."""
+
+    def __init__(self, others: OtherNodes) -> None:
+        super().__init__(asyncio.create_task)
+        self._others = others
+
+    async def put(self, draft: Draft[str]) -> float:
+        """Tell of a draft; see `Drafts.put`."""
+        draft.message = draft.id
+        await self._others.tell("draft", id=draft.id, text=draft.text)
+        return INTERVAL
+
+    async def remove(self, draft: Draft[str]) -> None:
+        """Tell that a draft is gone."""
+        await self._others.tell("draft", id=draft.id, text="")

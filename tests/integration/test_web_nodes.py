@@ -1,0 +1,180 @@
+"""A page shows the same on every node, whichever sends, writes or is typed at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from adapters.web import nodes
+from adapters.web.channel import ADDRESS, Web
+from bot.channel import Activity, Attachment, HistoryItem, Outbound
+from bot.testing import RecordingEngine
+from tests.fakes.web_pages import Chat
+from tests.support import post, until
+
+SAVING = Activity("s.saving", "saving", "begun")
+
+
+class Node(RecordingEngine):
+    """An engine that tells other nodes; with `is_cut_off` they miss it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[Web] = []  # this one's first
+        self.is_cut_off = False
+
+    async def broadcast(self, channel: str, body: str) -> None:
+        """Have every node hear it."""
+        await super().broadcast(channel, body)
+        for page in self.pages[: 1 if self.is_cut_off else None]:
+            await page.heard(body)
+
+
+@pytest.fixture
+async def chats(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Chat, Chat]]:
+    """Two nodes with one database."""
+    monkeypatch.setattr(nodes, "INTERVAL", 0.01)
+    engines = Node(), Node()
+    one, two = (Chat(engine) for engine in engines)
+    engines[0].pages, engines[1].pages = [one.web, two.web], [two.web, one.web]
+    engines[1].received, engines[1].lines = engines[0].received, engines[0].lines
+    async with AsyncExitStack() as stack:
+        for chat in (one, two):
+            await stack.enter_async_context(chat.served())
+        yield one, two
+
+
+async def test_a_reply_shows_on_the_pages_of_every_node_once(chats):
+    one, two = chats
+    async with one.page() as here, two.page() as there, two.page(format="text") as terminal:
+        await post(one.web, Outbound("o1", ADDRESS, "**hi**", at=7))
+        shown = [await page.until("message") for page in (here, there)]
+        assert shown[0] == shown[1]
+        assert "<strong>hi</strong>" in shown[0]["html"]
+        assert (await terminal.until("message"))["html"] == ""
+        (_, body) = one.engine.shown[-1]
+        await two.web.heard(body)  # told twice
+        await two.web.typing(ADDRESS)
+        await there.until("typing")
+        assert [frame["type"] for frame in there.frames].count("message") == 1
+
+
+async def test_what_is_typed_on_one_node_shows_on_the_others(chats):
+    one, two = chats
+    async with one.page() as here, one.page() as beside, two.page() as there:
+        await here.say(type="send", id="m1", text="*hello*")
+        await here.until("ack")
+        for page in (beside, there):
+            line = await page.until("message")
+            assert (line["id"], line["role"], line["text"]) == ("m1", "user", "*hello*")
+        assert "message" not in {frame["type"] for frame in here.frames}
+
+
+async def test_a_draft_grows_everywhere_and_ends_with_its_reply(chats):
+    writes, sends = chats
+    async with writes.page() as here, sends.page() as there:
+        await writes.web.draft(ADDRESS, "7", "half")
+        for page in (here, there):
+            assert "half" in (await page.until("draft"))["html"]
+        await writes.web.draft(ADDRESS, "7", "half a")
+        await there.until("draft", id="7", html="<p>half a</p>\n")
+        await post(sends.web, Outbound("o1", ADDRESS, "half a reply", draft="7"))
+        for page in (here, there):
+            assert (await page.until("message"))["replaces"] == ["7"]
+        # What was still on its way shows nothing more.
+        await writes.web.draft(ADDRESS, "7", "half a re")
+        await sends.web.typing(ADDRESS)
+        for page in (here, there):
+            await page.until("typing")
+            assert page.frames[-2]["type"] == "message"
+
+
+async def test_the_newest_of_many_states_reaches_the_other_node(chats):
+    one, two = chats
+    async with one.page(), two.page() as there:
+        for number in range(200):
+            await one.web.draft(ADDRESS, "7", f"text {number}.")
+        await there.until("draft", html="<p>text 199.</p>\n")
+    assert len(one.engine.shown) < 100
+
+
+async def test_a_draft_that_is_taken_away_goes_everywhere(chats):
+    one, two = chats
+    async with one.page() as here, two.page() as there:
+        await one.web.draft(ADDRESS, "7", "half")
+        for page in (here, there):
+            await page.until("draft")
+        await one.web.draft(ADDRESS, "7", "")
+        for page in (here, there):
+            await page.until("draft", html="")
+
+
+async def test_a_page_opened_on_another_node_sees_what_is_being_written_and_done(chats):
+    one, two = chats
+    await one.web.draft(ADDRESS, "7", "half")
+    await one.web.activity(ADDRESS, SAVING)
+    await until(lambda: two.web._drafts.texts == {"7": "half"})
+    async with two.page() as there:
+        assert "half" in (await there.until("draft"))["html"]
+        assert (await there.until("activity"))["state"] == "begun"
+        await one.web.activity(ADDRESS, Activity("s.saving", "saving", "done", "MEMORY.md"))
+        assert (await there.until("activity"))["where"] == "MEMORY.md"
+
+
+async def test_a_node_that_missed_a_reply_shows_it_to_whoever_comes_back(chats):
+    one, two = chats
+    one.engine.is_cut_off = True
+    async with two.page() as there:
+        await post(one.web, Outbound("o1", ADDRESS, "missed", at=7))
+        await two.web.typing(ADDRESS)
+        await there.until("typing")
+        assert "message" not in {frame["type"] for frame in there.frames}
+    one.engine.lines.append(HistoryItem("o1", "bot", "missed", 7))
+    async with two.page() as there:
+        (history,) = (frame for frame in there.frames if frame["type"] == "history")
+        assert [item["text"] for item in history["items"]] == ["missed"]
+
+
+async def test_a_page_whose_node_is_gone_goes_on_at_another(chats):
+    one, two = chats
+    async with one.page() as page:
+        await page.say(type="send", id="m1", text="before")
+        await page.until("ack")
+        await one.web.stop()
+        await page.closed()
+    async with two.page() as page:
+        await page.say(type="send", id="m2", text="after")
+        await page.until("ack")
+        await post(two.web, Outbound("o1", ADDRESS, "hi"))
+        await page.until("message", text="hi")
+    assert [inbound.text for inbound in one.engine.received] == ["before", "after"]
+
+
+async def test_pictures_come_along_unless_they_are_large(chats):
+    one, two = chats
+    async with two.page() as there:
+        for number, size in enumerate((10, nodes.MAX_BODY)):
+            file = Attachment("a.png", "image/png", b"x" * size)
+            await post(one.web, Outbound(f"o{number}", ADDRESS, "see", attachments=(file,)))
+        small, large = [(await there.until("message"))["attachments"][0] for _ in range(2)]
+    assert small["data"].startswith("data:image/png;base64,")
+    assert (large["data"], large["size"]) == ("", nodes.MAX_BODY)
+
+
+@pytest.mark.parametrize("body", ["x {}", 'x {"show": "of a newer version"}', "x []"])
+async def test_what_a_newer_version_says_is_passed_over(chats, body):
+    await chats[0].web.heard(body)
+
+
+async def test_alone_it_shows_everything_once(chats):
+    one, _ = chats
+    one.engine.pages = [one.web]
+    async with one.page() as page:
+        await one.web.typing(ADDRESS)
+        await post(one.web, Outbound("o1", ADDRESS, "hi"))
+        await one.web.activity(ADDRESS, SAVING)
+        await page.until("activity")
+        kinds = [frame["type"] for frame in page.frames]
+    assert kinds[-3:] == ["typing", "message", "activity"]
