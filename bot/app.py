@@ -447,7 +447,7 @@ class App:
             self._spawn(backend.turns.run(lanes.run))
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
-        self._spawn(feed.run())
+        self._spawn(memory.keep(feed, backend.coordination))
         self.reminders.start()
         self._scheduler.every("parked", PARKED_SECONDS, delivery.again, first=SWEEP_SECONDS)
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))

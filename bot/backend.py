@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,26 @@ async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> B
     """
     url = reveal(config.storage.url)
     return await (_shared(config, url, clock, stack) if url else _alone(config, clock, stack))
+
+
+@asynccontextmanager
+async def visiting(config: Config) -> AsyncGenerator[Shared | None]:
+    """What the command line stands on beside nodes that may run; None without a database URL.
+
+    Raises:
+        StorageError: the database cannot be used; the message says what to do.
+        ConfigError: the extra for it is not installed.
+    """
+    url = reveal(config.storage.url)
+    if not url:
+        yield None
+        return
+    try:
+        from bot.cluster import visitor  # noqa: PLC0415 - its packages are an extra
+    except ImportError as exc:
+        raise ConfigError(NO_EXTRA) from exc
+    async with visitor.visiting(url) as here:
+        yield Shared(here.database, here)
 
 
 async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:

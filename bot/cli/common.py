@@ -6,20 +6,22 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from bot import logs
+from bot.backend import visiting
 from bot.clock import moment
 from bot.config import Config, LogConfig
 from bot.errors import StorageError
 from bot.recovery import DATABASE_NAME
 from bot.settings import Loaded
 from bot.settings import load as load_settings
-from bot.storage import Transaction
+from bot.storage import Database, Transaction
 from bot.storage.sqlite import SqliteDatabase
 
 # Everything a text could command a terminal with; newline and tab stay.
@@ -74,26 +76,42 @@ def writing(config: Config, work: Callable[[Transaction], T]) -> T:
     return with_database(config, lambda database: database.write(work))
 
 
-def with_database(config: Config, use: Callable[[SqliteDatabase], Coroutine[Any, Any, T]]) -> T:
+def with_database(config: Config, use: Callable[[Database], Coroutine[Any, Any, T]]) -> T:
     """Use the database of a bot that may be running meanwhile.
 
     Raises:
         StorageError: there is no database yet, or it cannot be used.
     """
+
+    async def once() -> T:
+        async with opened_database(config) as database:
+            return await use(database)
+
+    return asyncio.run(once())
+
+
+@asynccontextmanager
+async def opened_database(config: Config) -> AsyncGenerator[Database]:
+    """The database of a bot that may be running meanwhile, within an `async with`.
+
+    Raises:
+        StorageError: there is no database yet, or it cannot be used.
+    """
+    async with visiting(config) as shared:
+        if shared is not None:
+            yield shared.database
+            return
     path = config.storage.folder / DATABASE_NAME
     if not path.exists():
         raise StorageError(
             f"There is no database in {path.parent} yet: start `confidant run` once."
         )
 
-    async def once() -> T:
-        database = await SqliteDatabase.open(path)
-        try:
-            return await use(database)
-        finally:
-            await database.close()
-
-    return asyncio.run(once())
+    database = await SqliteDatabase.open(path)
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:

@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from bot import __version__, settings
-from bot.cli import doctor, garbage, memory, nodes, pairing, sessions
+from bot.cli import doctor, garbage, nodes, notes, pairing, sessions
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -23,7 +23,7 @@ cli = typer.Typer(
 configuration = typer.Typer(help="Check, explain and show the configuration.", no_args_is_help=True)
 cli.add_typer(pairing.cli, name="pairing")
 cli.add_typer(sessions.cli, name="sessions")
-cli.add_typer(memory.cli, name="memory")
+cli.add_typer(notes.cli, name="memory")
 cli.add_typer(configuration, name="config")
 cli.command()(doctor.doctor)
 cli.command()(nodes.nodes)

@@ -8,14 +8,16 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.common import ConfigOption, load, local_time, with_database
+from bot.backend import visiting
+from bot.cli.common import ConfigOption, load, local_time, opened_database, with_database
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
 from bot.memory import layout, markdown
-from bot.memory.memory import OWNER_VIEW, Memory
+from bot.memory.memory import OWNER_VIEW, Cleared, Memory
 from bot.memory.search import Hit
 from bot.sessions import forgetting
+from bot.sessions.forgetting import Gone
 from bot.settings import Loaded
 from bot.storage.files import DataDirLock
 
@@ -123,11 +125,26 @@ def forget(
         typer.echo(f"and {whole} long results of tools")
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
-    cleared = _with_memory(loaded, lambda memory: memory.forget(OWNER_VIEW, wanted))
-    now = system_clock()
-    gone = with_database(
-        loaded.config, lambda database: forgetting.forget(database, OWNER_VIEW, wanted, now)
-    )
+
+    async def work(memory: Memory) -> tuple[Cleared, Gone]:
+        # Nodes hear of it, and what they have read before they write no more.
+        async with memory.notes.forgetting(OWNER_VIEW, wanted):
+            cleared = await memory.forget(OWNER_VIEW, wanted)
+            async with opened_database(loaded.config) as database:
+                now = system_clock()
+                return cleared, await forgetting.forget(database, OWNER_VIEW, wanted, now)
+
+    cleared, gone = _with_memory(loaded, work)
+    _tell(cleared, gone)
+    if _is_running(loaded.config):
+        typer.echo(
+            "The bot is running and still has its open conversations in mind: start it again, "
+            "or say /memory forget in the chat next time."
+        )
+
+
+def _tell(cleared: Cleared, gone: Gone) -> None:
+    """Say what was removed where."""
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} {'entry' if count == 1 else 'entries'} removed")
     if cleared.is_indexed:
@@ -142,14 +159,11 @@ def forget(
     )
     if gone.results:
         typer.echo(f"long results of tools: {gone.results} removed")
-    if _is_running(loaded.config):
-        typer.echo(
-            "The bot is running and still has its open conversations in mind: start it again, "
-            "or say /memory forget in the chat next time."
-        )
 
 
 def _is_running(config: Config) -> bool:
+    if config.storage.url is not None:  # nodes hear of it, and look at what they have in mind
+        return False
     try:
         with DataDirLock(config.storage.folder):
             return False
@@ -174,13 +188,14 @@ def _with_memory(loaded: Loaded, work: Callable[[Memory], Awaitable[T]]) -> T:
     config = loaded.config.model_copy(update={"memory": quiet})
 
     async def once() -> T:
-        memory = Memory.of(config, system_clock)
-        await memory.open()
-        try:
-            await memory.index.sync("command line")
-            return await work(memory)
-        finally:
-            await memory.close()
+        async with visiting(config) as shared:
+            memory = Memory.of(config, system_clock, None, shared)
+            await memory.open()
+            try:
+                await memory.index.sync("command line")
+                return await work(memory)
+            finally:
+                await memory.close()
 
     try:
         return asyncio.run(once())

@@ -26,6 +26,7 @@ from bot.memory.note_store import NoteStore
 from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import Findings, Searcher
+from bot.memory.transcripts import TranscriptFeed
 from bot.storage import SharedDatabase
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
@@ -115,14 +116,12 @@ class Memory:
         """
         embedder = embed.make(config.memory.embedder)
         folder = config.storage.folder / INDEX_FOLDER
-        store: NoteStore
+        store = store_of(config, clock, shared)
         if shared is None:
-            store = FolderNotes(config.workspace)
             index = MemoryIndex.in_folder(config.memory, store, folder, embedder, clock)
         else:
             _warn_of(config.workspace)
             database, owns = shared.database, partial(shared.coordination.owns, INDEX)
-            store = RowNotes(database, shared.coordination, clock)
             index = MemoryIndex.shared(config.memory, store, database, embedder, clock, owns=owns)
         notes = Notes(store, index.noticed)
         return cls(store, SpaceFiles(store), notes, index, searcher or index, embedder)
@@ -131,6 +130,26 @@ class Memory:
         """Prepare the workspace, and keep the index up with it from now on."""
         await asyncio.to_thread(self.store.prepare)
         await self.index.start()
+
+    async def keep(self, feed: TranscriptFeed, coordination: Coordination) -> None:
+        """Feed the index with what is said, until cancelled or closed.
+
+        Where many nodes share it, one of them does, and builds it anew when that is due.
+        """
+        while True:
+            async with coordination.owning(INDEX) as lost:
+                if coordination.is_shared:
+                    await self.index.sync("owned")
+                feeding = asyncio.create_task(feed.run())
+                losing = asyncio.create_task(lost.wait())
+                try:
+                    await asyncio.wait({feeding, losing}, return_when=asyncio.FIRST_COMPLETED)
+                    if feeding.done():
+                        return await feeding
+                finally:
+                    for task in (feeding, losing):
+                        task.cancel()
+                    await asyncio.gather(feeding, losing, return_exceptions=True)
 
     async def close(self) -> None:
         """Stop watching, and release the index and the embedder."""
@@ -199,6 +218,13 @@ class Memory:
         for listed in await self.files.names(view):
             if matches := await self.files.holding(view, listed.path, words, MAX_SPOTS):
                 yield listed.path, matches
+
+
+def store_of(config: Config, clock: Clock, shared: Shared | None) -> NoteStore:
+    """Where the notes of a configuration are: below the workspace, or in a database."""
+    if shared is None:
+        return FolderNotes(config.workspace)
+    return RowNotes(shared.database, shared.coordination, clock)
 
 
 def _warn_of(workspace: Path) -> None:

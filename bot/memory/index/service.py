@@ -48,8 +48,10 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         cache: Cache,
         embedder: Embedder,
         clock: Clock,
+        owns: Callable[[], bool] = lambda: True,
     ) -> None:
         """See `in_folder` and `shared`."""
+        self._owns = owns
         self._config = config
         self._notes = notes
         self._embedder = embedder
@@ -91,7 +93,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """An index in a database that many nodes share; the one that `owns` it builds it."""
         rows = SharedRows(database, embedder, owns)
         cache = RowCache(database)
-        return cls(config, notes, rows=rows, cache=cache, embedder=embedder, clock=clock)
+        return cls(config, notes, rows=rows, cache=cache, embedder=embedder, clock=clock, owns=owns)
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -267,13 +269,15 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         while True:
             await self._edited.wait()
             await asyncio.sleep(DEBOUNCE)
-            if self._edited.is_set():
+            # Elsewhere a search does it, when one comes before the node that has the index.
+            if self._owns() and self._edited.is_set():
                 await self.sync("watch")
 
     async def _every(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await self.sync("interval")
+            if self._owns():
+                await self.sync("interval")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
