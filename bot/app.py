@@ -21,6 +21,7 @@ from bot.agent.models.offline import OfflineModel
 from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
 from bot.agent.session_cache import SessionCache
+from bot.agent.stopping import TurnStops
 from bot.agent.tools.artifacts import ArtifactGet
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
@@ -221,6 +222,7 @@ class App:
         live = LiveSigns(database, self.channels, backend.coordination)
         self._stack.push_async_callback(live.stop)
         running = RunningTurns()
+        stops = TurnStops(running, backend.coordination, clock)
         cache = SessionCache(database, limits.count, is_shared=backend.coordination.is_shared)
         committer = Committer(database, delivery, backend.mirrored, cache)
         active = ActiveSessions(cache, limits, resolver)
@@ -272,7 +274,7 @@ class App:
             connections=connections.all,
         )
         known = handlers(
-            conversation=ConversationCommands(running, models),
+            conversation=ConversationCommands(stops, models),
             context=context,
             info=info,
             memory=MemoryCommands(memory, database),
@@ -284,7 +286,7 @@ class App:
             handlers=known,
             committer=committer,
             upkeep=upkeep,
-            running=running,
+            stops=stops,
             resolver=resolver,
             clock=clock,
         )

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from bot.agent.turn import RunningTurns
+from bot.agent.stopping import TurnStops
 from bot.channel import Inbound
 from bot.clock import Clock
 from bot.commands.base import Answer, Apply, Call, Handler, saying
@@ -78,24 +78,25 @@ class Commander:
         handlers: Mapping[str, Handler],
         committer: Committer,
         upkeep: Upkeep,
-        running: RunningTurns,
+        stops: TurnStops,
         resolver: ConversationResolver,
         clock: Clock,
     ) -> None:
         self._handlers = handlers
         self._committer = committer
         self._upkeep = upkeep
-        self._running = running
+        self._stops = stops
         self._resolver = resolver
         self._clock = clock
 
-    def command_in(self, inbound: Inbound, conversation: Conversation) -> Parsed | None:
+    async def command_in(self, inbound: Inbound, conversation: Conversation) -> Parsed | None:
         """The command to answer at once, if a message is one.
 
         "stop" alone is one while a reply is being written.
         """
-        if conversation.command is None and conversation.key in self._running:
-            return Parsed("stop") if not inbound.edit_of and is_abort(inbound.text) else None
+        may_stop = conversation.command is None and not inbound.edit_of
+        if may_stop and is_abort(inbound.text) and await self._stops.is_running(conversation.key):
+            return Parsed("stop")
         return conversation.command
 
     async def run(self, waiting: QueuedMessage, parsed: Parsed) -> QueuedMessage | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bot.agent.models import Models
-from bot.agent.turn import RunningTurns
+from bot.agent.stopping import TurnStops
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.sessions import compactions, store
@@ -14,8 +14,8 @@ from bot.unit_of_work import UnitOfWork
 class ConversationCommands:
     """`/new`, `/reset`, `/undo`, `/stop`, `/model`."""
 
-    def __init__(self, running: RunningTurns, models: Models) -> None:
-        self._running = running
+    def __init__(self, stops: TurnStops, models: Models) -> None:
+        self._stops = stops
         self._models = models
 
     async def new(self, call: Call) -> Apply:
@@ -58,7 +58,7 @@ class ConversationCommands:
 
     async def stop(self, call: Call) -> Apply:
         """Stop the reply being written; what was written so far is kept."""
-        stopped = self._running.stop(call.place.key)
+        stopped = await self._stops.stop(call.place.key)
         return saying(text(call.language, f"command.stop.{'done' if stopped else 'nothing'}"))
 
     async def model(self, call: Call) -> Apply:

@@ -149,7 +149,7 @@ class Gateway:
 
     async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
         inbound, body = inbox.storable(inbound)
-        command = self._commander.command_in(inbound, conversation)
+        command = await self._commander.command_in(inbound, conversation)
         code = codes.new_code() if conversation.verdict is AccessDecision.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.

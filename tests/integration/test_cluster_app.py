@@ -138,3 +138,36 @@ async def test_a_turn_that_was_taken_over_changes_nothing_and_sends_nothing(node
     assert nodes.look("SELECT count(*) FROM entries WHERE role = 'user'") == [(1,)]
     assert nodes.look("SELECT count(*) FROM outbox") == [(1,)]
     assert nodes.sent == ["You said: hello"]
+
+
+async def test_a_turn_is_stopped_from_the_other_node(nodes, model):
+    for number, node in enumerate((nodes.one, nodes.other)):
+        for words in ("/stop", "stop"):
+            model.gate, model.started = asyncio.Event(), asyncio.Event()
+            before = len(nodes.sent)
+            await nodes.one.say("tell me everything", sender=f"p{number}{words}")
+            await model.started.wait()
+            await node.say(words, sender=f"p{number}{words}")
+            await nodes.answered(before + 2)
+            assert "Stopped." in "\n".join(nodes.sent[before:])
+            model.gate.set()
+
+
+async def test_nothing_is_stopped_where_no_turn_runs(nodes):
+    await nodes.one.say("/stop")
+    await nodes.other.say("stop")
+    sent = await nodes.answered(2)
+    assert "You said: stop" in sent
+
+
+async def test_a_reply_is_seen_growing_where_its_account_is(nodes, model):
+    await nodes.one.say("hello")
+    await nodes.answered(1)
+    owner = nodes.one if nodes.one.channel.sent else nodes.other
+    other = nodes.other if owner is nodes.one else nodes.one
+    model.gate, model.started = asyncio.Event(), asyncio.Event()
+    await other.say("and then?", sender="bob")
+    await until(lambda: "You" in owner.channel.drafts)
+    model.gate.set()
+    await nodes.answered(2)
+    assert "You" not in other.channel.drafts
