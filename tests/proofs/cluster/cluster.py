@@ -39,6 +39,10 @@ streaming = false
 [session.reset]
 mode = "none"
 
+[session.reset.by_chat."telegram:4"]
+mode = "idle"
+idle_minutes = 4
+
 [session.queue]
 cap = 1000  # each message has an answer of its own
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -53,13 +54,14 @@ class Model:
         await asyncio.sleep(self._chance.uniform(*self.thinks))
         port = int(request.headers["Host"].rpartition(":")[2])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        opening = (start(input_tokens=20), *text(0, words))
-        await response.write(b"".join(map(sse, opening)))
-        if self.before_end is not None:
-            await self.before_end(name, port)
-        await response.write(b"".join(map(sse, end(output_tokens=5))))
-        await response.write_eof()
+        with contextlib.suppress(ConnectionResetError):  # who asked may be gone
+            await response.prepare(request)
+            opening = (start(input_tokens=20), *text(0, words))
+            await response.write(b"".join(map(sse, opening)))
+            if self.before_end is not None:
+                await self.before_end(name, port)
+            await response.write(b"".join(map(sse, end(output_tokens=5))))
+            await response.write_eof()
         return response
 
 

@@ -62,7 +62,7 @@ class People:
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.asked: dict[str, Asked] = {}
-        self.commands: Counter[int] = Counter()
+        self.commands: dict[int, list[str]] = defaultdict(list)
         self.faults: list[tuple[float, float]] = []
         self.page = Page(cluster)
         self._stops: list[tuple[int, float]] = []
@@ -89,7 +89,7 @@ class People:
 
     def command(self, chat: int, words: str) -> None:
         """Somebody types a command."""
-        self.commands[chat] += 1
+        self.commands[chat].append(words)
         if words == "/stop":
             self._stops.append((chat, time.monotonic()))
         self._cluster.telegram.push_text(chat, words)
@@ -137,7 +137,7 @@ class People:
         telegram = self._cluster.telegram
         if telegram.pending() or self.page.waiting:
             return "acknowledged", telegram.pending(), sorted(self.page.waiting)
-        owed = len(self.asked) + self.commands.total()
+        owed = len(self.asked) + sum(map(len, self.commands.values()))
         stored = await self._cluster.query("SELECT state, count(*) FROM inbox GROUP BY state")
         if stored != [("done", owed)]:
             return "inbox", owed, stored
@@ -155,7 +155,9 @@ class People:
         repeats = self._judge_telegram(stopped)
         await self._judge_page(stopped)
         assert not self._cluster.model.leaks, self._cluster.model.leaks[:3]
-        return Verdict(len(self.asked), self.commands.total(), repeats, len(stopped))
+        return Verdict(
+            len(self.asked), sum(map(len, self.commands.values())), repeats, len(stopped)
+        )
 
     async def _judge_entries(self) -> set[str]:
         """Each message is in one turn, in the order of its chat; the names of those stopped."""
@@ -194,14 +196,23 @@ class People:
             foreign = {*CANARY.findall(sent.text)} - {canary(sent.chat_id)}
             assert not foreign, f"{foreign} was shown in {sent.chat_id}"
         for chat in (*DIRECT, ROOM):
-            once, again = self._without_repeats(by_chat[chat])
-            repeats += again
+            answers = [sent for sent in by_chat[chat] if _ANSWER.match(sent.text)]
+            once, again = self._without_repeats(answers)
             names = [found[1] for text in once if (found := _ANSWER.match(text))]
             owed = [n for n, one in self.asked.items() if one.chat == chat and n not in stopped]
             assert names == owed, f"answered in {chat}: {names}, asked: {owed}"
-            others = [text for text in once if not _ANSWER.match(text)]
-            assert len(others) == self.commands[chat], f"commands of {chat}: {others}"
+            repeats += again + self._judge_commands(chat, by_chat[chat])
         return repeats
+
+    def _judge_commands(self, chat: int, sent: Sequence[Sent]) -> int:
+        """Each command was answered; how many of those sends were repeated."""
+        others = [each for each in sent if not _ANSWER.match(each.text)]
+        texts = [each.text for each in others]
+        again = len(others) - len(self.commands[chat])
+        # Two answers may be the same words: at most as many as a fault met are repeats.
+        _, repeats = self._without_repeats(others)
+        assert 0 <= again <= repeats, f"commands {self.commands[chat]} in {chat}: {texts}"
+        return again
 
     def _without_repeats(self, sent: Sequence[Sent]) -> tuple[list[str], int]:
         """The texts without sends that a fault met; how many those were."""

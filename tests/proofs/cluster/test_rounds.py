@@ -22,8 +22,7 @@ pytestmark = pytest.mark.slow
 
 async def test_whatever_goes_wrong_each_message_is_answered_exactly_once(tmp_path, capsys):
     async with Cluster(tmp_path / "cluster", seed=SEED) as cluster:
-        await cluster.start(cluster.nodes[0])
-        await cluster.start(*cluster.nodes[1:])
+        await cluster.start()
         people = People(cluster, SEED)
         faults = Rounds(cluster, people, SEED)
         await faults.run(rounds(10))
