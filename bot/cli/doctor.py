@@ -20,6 +20,8 @@ from bot.delivery import outbox
 from bot.errors import ConfidantError, ModelError, ModelNotFound
 from bot.id_migration import short_folders
 from bot.memory import embed
+from bot.memory.index.row_reader import EXTENSION
+from bot.memory.index.shared_rows import MEND
 from bot.sessions import inbox
 from bot.settings import Loaded
 
@@ -119,11 +121,25 @@ def _memory(config: Config) -> Sequence[Finding]:
         how = Finding("ok", "it is searched by words alone, as [memory] says")
     else:
         how = Finding("ok", f"it is searched by words and by meaning ({embedder.provider})")
+    if config.storage.url is not None:
+        return [how, *_pgvector(config)]
     astray = short_folders(config.workspace)
     return [
         how,
         *(Finding("warning", f"workspace/{each} is nobody's: {_SHORT}", _MOVE) for each in astray),
     ]
+
+
+def _pgvector(config: Config) -> Sequence[Finding]:
+    """Whether the database compares vectors in the quick way."""
+    try:
+        found = reading(config, lambda tx: tx.execute(EXTENSION))
+    except ConfidantError as error:
+        return [Finding("error", f"the notes cannot be read: {error}")]
+    if found:
+        return [Finding("ok", f"the notes are rows of the database; pgvector is {found[0][0]}")]
+    fix = f"Say `{MEND}` there, as who owns the database."
+    return [Finding("warning", "the database has no pgvector: vectors are compared slowly", fix)]
 
 
 def _tokens(config: Config) -> Sequence[Finding]:

@@ -22,11 +22,11 @@ from bot.memory.embed import Identity
 from bot.memory.index import queries
 from bot.memory.index.engine import Generation
 from bot.memory.index.queries import BY_BITS, Scope
-from bot.memory.index.row_store import mark_of, quoted, signs_of
+from bot.memory.index.row_store import mark_of, signs_of
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term
-from bot.storage import SharedDatabase, Transaction
+from bot.storage import SharedDatabase, Transaction, tsvector
 from bot.storage.fulltext import tokenizer
 
 EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
@@ -176,8 +176,8 @@ def _postings(tx: Transaction, query: Query, scope: Scope) -> list[_Posting]:
     """Which of the scope's chunks have each term; looking stops where one is common anyway."""
     if not scope.ids or not query.terms:
         return []
-    within = " | ".join(quoted(mark_of(each)) for each in scope.ids)
-    asked = [f"({within}) & ({' <-> '.join(map(quoted, term.tokens))})" for term in query.terms]
+    within = " | ".join(map(mark_of, scope.ids))
+    asked = [f"({within}) & ({tsvector.query(term.tokens)})" for term in query.terms]
     values = ", ".join(f"({number}, ?::tsquery)" for number in range(len(asked)))
     rows = tx.execute(
         f"""SELECT t.number, array_agg(found.id), array_agg(found.length)

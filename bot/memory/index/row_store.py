@@ -11,13 +11,10 @@ from bot.memory.index.engine import DimsChanged, Generation, Known, Packed, Sour
 from bot.memory.index.store import known_of
 from bot.memory.search import Counts, Forgotten, Source
 from bot.memory.words import Tokenize
-from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext
+from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, tsvector
 
 T = TypeVar("T")
 
-GAP = 1  # positions between a heading's words and the text's: no phrase spans them
-MAX_POSITION = 16_383  # of a word in a tsvector; what comes later stands there too
-MAX_TOKEN = 500  # characters; a lexeme may have 2046 bytes
 _ROWS = 200  # chunks in one statement
 
 
@@ -255,7 +252,7 @@ class StoreWriting:
                 *(source, partition, passage.start_line, passage.end_line),
                 *(passage.day.toordinal() if passage.day else None, length),
                 *(packed.vectors if packed else None, passage.heading, passage.body),
-                vector_of(partition, heading, body),
+                words_of(partition, heading, body),
             )
         one = "(?, ?, ?, ?, ?::bigint, ?, ?::bytea, ?, ?, ?::tsvector)"
         rows = self.run(
@@ -289,25 +286,14 @@ class StoreWriting:
 
 
 def mark_of(partition: int) -> str:
-    """What stands in a chunk's words for its partition; no note has such a word."""
-    return f"\ue001{partition}"
+    """What stands in a chunk's words for its partition, as they are spelled; no note has it."""
+    return f"'\ue001{partition}'"
 
 
-def quoted(token: str) -> str:
-    """A token as it is spelled in a tsvector or a tsquery."""
-    escaped = token[:MAX_TOKEN].replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"
-
-
-def vector_of(partition: int, heading: Sequence[str], body: Sequence[str]) -> str:
+def words_of(partition: int, heading: Sequence[str], body: Sequence[str]) -> str:
     """A chunk's words, with where each is, as PostgreSQL reads a tsvector."""
-    places: dict[str, list[str]] = {}
-    for start, tokens in ((1, heading), (1 + len(heading) + GAP, body)):
-        for at, token in enumerate(tokens, start):
-            if token != words.NEW_LINE:
-                places.setdefault(token, []).append(str(min(at, MAX_POSITION)))
-    parts = [f"{quoted(token)}:{','.join(at)}" for token, at in places.items()]
-    return " ".join((quoted(mark_of(partition)), *parts))
+    # A line's end stands between the two, so no phrase spans them.
+    return " ".join((mark_of(partition), *tsvector.vectors((*heading, words.NEW_LINE, *body))))
 
 
 def signs_of(bits: bytes) -> str:
