@@ -188,16 +188,20 @@ class App:
         if server is not None:
             self.address = await server.start()
         self._stack.push_async_callback(delivery.stop, SEND_GRACE)
+        if backend.turns is not None:
+            self._stack.push_async_callback(backend.turns.close)
         self._stack.push_async_callback(lanes.stop, STOP_GRACE)
         if backend.turns is not None:
             self._stack.callback(backend.turns.stop)
         await self._start_channels(gateway, pages=False)
-        await lanes.recover()
+        if backend.turns is not None:
+            backend.turns.start(lanes.run)
+        else:
+            await lanes.recover()
         delivery.open()
         self._stack.push_async_callback(self._scheduler.close)
         self._stack.push_async_callback(self._stop_tasks)
         self._background(
-            lanes=lanes,
             resolver=resolver,
             database=database,
             delivery=delivery,
@@ -434,7 +438,6 @@ class App:
     def _background(
         self,
         *,
-        lanes: Lanes,
         resolver: ConversationResolver,
         database: Database,
         delivery: Delivery,
@@ -445,8 +448,6 @@ class App:
         config, clock = self._config, self._clock
         for work in backend.housework:
             self._spawn(work())
-        if backend.turns is not None:
-            self._spawn(backend.turns.run(lanes.run))
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
         self._spawn(memory.keep(feed, backend.coordination))

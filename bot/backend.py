@@ -122,7 +122,7 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         node,
         lambda _lines: None,
         node.clock,
-        (lambda: housekeeping.prune_regularly(node.database, node.clock), node.run),
+        (lambda: housekeeping.prune_regularly(node.database, node.clock), node.hear_others),
         Shared(node.database, node),
         Turns(node, config.session.max_turns),
         node.standing,

@@ -124,12 +124,16 @@ class SharedTurns(Protocol):
         """What the lane of a key writes is written behind this."""
         ...
 
-    async def run(self, run_lane: Callable[[str], Awaitable[None]]) -> None:
-        """Take up lanes until stopped; `run_lane` answers all that waits for a key."""
+    def start(self, run_lane: Callable[[str], Awaitable[None]]) -> None:
+        """Take up lanes from now on; `run_lane` answers all that waits for a key."""
         ...
 
     def stop(self) -> None:
-        """Begin no more."""
+        """Begin no more; what runs goes on."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything, once what ran has ended."""
         ...
 
 

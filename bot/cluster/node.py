@@ -53,7 +53,9 @@ class _Held:
 
 
 class Node:
-    """`bot.coordination.Coordination` over PostgreSQL. Make it with `open`, and `run` it.
+    """`bot.coordination.Coordination` over PostgreSQL. Make it with `open`.
+
+    It is there for the others from then on; it hears them from `hear_others` on.
 
     It has more than fifteen methods because the seam has nine, and one connection serves all of
     them, one after another.
@@ -81,6 +83,9 @@ class Node:
         self._facts = census.NodeFacts()
         self._is_connected = False
         self._nodes = self._jobs = self._oldest_job = self._takeovers = 0
+        self._hears = False
+        self._is_behind = True  # with what others said
+        self._task: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, url: str, clock: Clock, gone_after: float) -> Node:
@@ -96,10 +101,14 @@ class Node:
         except BaseException:
             await node.database.close()
             raise
+        node._task = asyncio.create_task(node._run())
         return node
 
     async def close(self) -> None:
         """Let others have what this node had, and disconnect."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         self._lose_all()
         with suppress(StorageError):
             await self.database.write(lambda tx: takeover.leave(tx, self.name))
@@ -180,13 +189,18 @@ class Node:
 
     # --- the direct connection -------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def hear_others(self) -> None:
+        """Pass on what others say from now on, and what they said lately; after the last `on`."""
+        self._hears = True
+        self._wanted.set()
+
+    async def _run(self) -> None:
         """Be there for the others, until cancelled; a lost connection is made again."""
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)
         while True:
             try:
+                self._is_behind = True
                 async with await self._connect() as connection:
-                    await self._catch_up(connection)
                     backoff.reset()
                     self._is_connected = True
                     await self._serve(connection)
@@ -207,7 +221,11 @@ class Node:
             prepare_threshold=None,
             connect_timeout=max(1, int(self.gone_after)),
         )
-        await connection.execute(f"LISTEN {tables.CHANNEL}")  # pyright: ignore[reportArgumentType]
+        try:
+            await connection.execute(f"LISTEN {tables.CHANNEL}")  # pyright: ignore[reportArgumentType]
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def _serve(self, connection: Connection) -> None:
@@ -220,10 +238,15 @@ class Node:
                     await self._beat(connection)
                 next_beat = now + every
             await self._see_to_leases(connection)
+            if self._hears and self._is_behind:
+                self._is_behind = False
+                await self._catch_up(connection)
             if now >= next_sweep:
                 await self._sweep(connection)
                 next_sweep = now + every
-            waits = any(held.users and not held.epoch for held in self._held.values())
+            waits = not self._hears or any(
+                held.users and not held.epoch for held in self._held.values()
+            )
             pause = min(TICK, every / 2) if waits else max(0.01, next_beat - time.monotonic())
             await self._listen(connection, pause)
 
@@ -271,7 +294,7 @@ class Node:
             return
         if any(each.work for each in told):
             self.look_for_work()
-        others = [each for each in told if each.node != self.name and each.last]
+        others = [each for each in told if each.node != self.name and each.last and self._hears]
         for each in others:
             await self._read_events(connection, each)
 

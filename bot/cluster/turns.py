@@ -29,6 +29,7 @@ from bot.storage import Transaction
 POLL_SECONDS = 1.0  # between looks for work that nobody told of
 AGAIN_SECONDS = 0.02  # after a turn: a job of its key may have been waiting for its end
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0
+CLOSE_SECONDS = 5.0  # that the end of a job may take once its turn has ended
 POOL = 3  # connections of a node for its jobs
 
 log = structlog.get_logger(__name__)
@@ -43,6 +44,7 @@ class Turns:
         """At most so many lanes run on this node at the same time."""
         self._node = node
         self._run_lane: RunLane | None = None
+        self._task: asyncio.Task[None] | None = None
         self._epochs: dict[str, int] = {}
         self._stopping = False
         self._app = App(connector=_Connector(node))
@@ -66,12 +68,26 @@ class Turns:
         """What a lane writes is written behind this."""
         return Fence(tables.lane(key), self._epochs.get(key, 0))
 
-    async def run(self, run_lane: RunLane) -> None:
-        """Take up work until cancelled or stopped; a lost connection is made again.
-
-        `run_lane` answers all that waits for a session key.
-        """
+    def start(self, run_lane: RunLane) -> None:
+        """Take up work from now on; `run_lane` answers all that waits for a session key."""
         self._run_lane = run_lane
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """Begin no more turns; those that run go on."""
+        self._stopping = True
+        self._worker.stop()
+
+    async def close(self) -> None:
+        """Let go of the connections, once the turns that ran have ended."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """Have jobs run until stopped; a lost connection is made again."""
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)
         while not self._stopping:
             try:
@@ -82,11 +98,6 @@ class Turns:
                 log.warning("turns.interrupted", error=type(error).__name__)
             if not self._stopping:
                 await asyncio.sleep(backoff.next())
-
-    def stop(self) -> None:
-        """Begin no more turns."""
-        self._stopping = True
-        self._worker.stop()
 
     async def _turn(self, context: JobContext) -> None:
         key = context.job.lock or ""

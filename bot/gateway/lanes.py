@@ -81,8 +81,6 @@ class Lanes:
 
     async def recover(self) -> int:
         """Queue everything that has no answer yet from before a restart; how many lanes."""
-        if self._shared is not None:
-            return 0
         keys = await self._database.read(inbox.waiting_keys)
         for key in keys:
             self._workers.look(key)

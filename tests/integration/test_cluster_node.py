@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import psycopg
@@ -15,7 +14,7 @@ from bot.clock import system_clock
 from bot.cluster import tables, takeover
 from bot.cluster.node import Node
 from bot.cluster.signals import Told
-from bot.coordination import Event
+from bot.coordination import Event, Hear
 from bot.errors import FenceLost
 from bot.fencing import Fence
 from bot.sessions import inbox
@@ -29,11 +28,14 @@ class Nodes:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.tasks: dict[Node, asyncio.Task[None]] = {}
+        self.all: list[Node] = []
 
-    async def start(self, clock=system_clock) -> Node:
+    async def start(self, clock=system_clock, **hears: Hear) -> Node:
         node = await Node.open(self.url, clock, GONE_AFTER)
-        self.tasks[node] = asyncio.create_task(node.run())
+        self.all.append(node)
+        for topic, hear in hears.items():
+            node.on(topic, hear)
+        await node.hear_others()
         return node
 
     def pause(self, node: Node) -> Callable[[], None]:
@@ -60,10 +62,7 @@ class Nodes:
             return cursor.fetchall() if cursor.description else []
 
     async def close(self) -> None:
-        for node, task in self.tasks.items():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        for node in self.all:
             await node.close()
 
 
@@ -146,11 +145,8 @@ async def test_what_one_node_says_the_others_hear(nodes):
 
         return keep
 
-    first = await Node.open(nodes.url, system_clock, GONE_AFTER)
-    second = await Node.open(nodes.url, system_clock, GONE_AFTER)
-    for name, node in (("first", first), ("second", second)):
-        node.on("show", hear(name))
-        nodes.tasks[node] = asyncio.create_task(node.run())
+    first = await nodes.start(show=hear("first"))
+    await nodes.start(show=hear("second"))
     await first.publish(Event("show", "web", "hello"))
     await until(lambda: heard)
     assert heard == [("second", Event("show", "web", "hello"))]
@@ -163,10 +159,8 @@ async def test_what_was_said_while_a_connection_was_lost_is_heard(nodes):
         heard.append(event)
 
     first = await nodes.start()
-    second = await Node.open(nodes.url, system_clock, GONE_AFTER)
-    second.on("show", keep)
     await first.publish(Event("show", "web", "before it listened"))
-    nodes.tasks[second] = asyncio.create_task(second.run())
+    await nodes.start(show=keep)
     await until(lambda: heard)
     assert heard == [Event("show", "web", "before it listened")]
 
@@ -181,10 +175,8 @@ async def test_a_listener_that_fails_keeps_nothing_from_the_others(nodes):
         heard.append(event)
 
     first = await nodes.start()
-    second = await Node.open(nodes.url, system_clock, GONE_AFTER)
-    second.on("show", fail)
+    second = await nodes.start(show=fail)
     second.on("show", keep)
-    nodes.tasks[second] = asyncio.create_task(second.run())
     await first.publish(Event("show", "web", "x"))
     await until(lambda: heard)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import psycopg
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -32,9 +33,11 @@ from bot.channel import Piece
 from bot.sessions import entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.mirror import Mirror
-from bot.storage import Transaction
+from bot.storage import Transaction, fulltext
+from bot.storage.postgres import PostgresTransaction, Signals
 from bot.storage.sqlite import SqliteDatabase, SqliteTransaction
 from bot.testing import InMemoryChannel, ScriptedModel
+from tests.fakes import postgres
 from tests.support import Engine, FakeClock, running
 
 T = TypeVar("T")
@@ -62,7 +65,12 @@ class Conversations(RuleBasedStateMachine):
         self.written: dict[str, list[str]] = {}  # session → its lines when last looked at
         self.open = 0
         self.folder = Path(self.home.name) / "0"
+        self.storage: dict[str, object] = {}
+        self.prepare()
         self.start()
+
+    def prepare(self) -> None:
+        """Before the first start."""
 
     # --- the engine's life ---
 
@@ -73,7 +81,11 @@ class Conversations(RuleBasedStateMachine):
         self.model = ScriptedModel(script=answer)
         self.channel = InMemoryChannel()
         self.running: AbstractAsyncContextManager[Engine] = running(
-            self.folder, model=self.model, clock=self.clock, channel=self.channel
+            self.folder,
+            model=self.model,
+            clock=self.clock,
+            channel=self.channel,
+            storage=self.storage,
         )
         self.engine = self.run(self.running.__aenter__())
 
@@ -94,12 +106,7 @@ class Conversations(RuleBasedStateMachine):
         connection = apsw.Connection(str(self.folder / "confidant.db"))
         try:
             with connection:
-                tx: Transaction = SqliteTransaction(connection)
-                lines = {each.id: store.lines(tx, each.id) for each in store.all_sessions(tx)}
-                waiting = tx.execute(
-                    "SELECT message_id FROM inbox WHERE state IN ('waiting', 'command')"
-                )
-                return lines, store.pointers(tx), Counter(str(row[0]) for row in waiting)
+                return _look(SqliteTransaction(connection))
         finally:
             connection.close()
 
@@ -292,6 +299,51 @@ class Conversations(RuleBasedStateMachine):
             self.home.cleanup()
 
 
+class ConversationsOnPostgres(Conversations):
+    """The same over PostgreSQL: of two nodes one is there at a time, and connections are cut.
+
+    The clock is the server's there, so nobody can let it jump.
+    """
+
+    admin_url = ""
+    the_clock_jumps_and_someone_writes = None
+
+    def prepare(self) -> None:
+        self.database = postgres.a_database(self.admin_url)
+        self.url = self.database.__enter__()
+        self.storage = {"url": self.url, "node_timeout": 2}
+
+    def look(self) -> tuple[dict[str, list[str]], dict[str, str], Counter[str]]:
+        with psycopg.connect(self.url) as connection:
+            return _look(PostgresTransaction(connection, Signals(), fulltext.Words()))
+
+    @rule(steps=st.integers(0, 25))
+    def it_is_killed_and_started(self, steps: int) -> None:
+        """Every connection is cut, in the middle of whatever it is doing."""
+        self.run(_steps(steps))
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        self.crashes += 1
+
+    async def mirror_is_the_database(self) -> None:
+        """There is none."""
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.database.__exit__(None, None, None)
+
+
+def _look(tx: Transaction) -> tuple[dict[str, list[str]], dict[str, str], Counter[str]]:
+    lines = {each.id: store.lines(tx, each.id) for each in store.all_sessions(tx)}
+    waiting = tx.execute("SELECT message_id FROM inbox WHERE state IN ('waiting', 'command')")
+    return lines, store.pointers(tx), Counter(str(row[0]) for row in waiting)
+
+
 def _copy(source: Path, target: Path) -> None:
     """What is on the disk now; a file that is being replaced meanwhile is there before or after."""
     target.mkdir()
@@ -339,4 +391,14 @@ def test_nothing_is_lost_changed_or_answered_twice(monkeypatch):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.01)
     run_state_machine_as_test(
         Conversations, settings=settings(max_examples=25, stateful_step_count=30, deadline=None)
+    )
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_changed_or_answered_twice_on_postgres(monkeypatch, postgres_admin_url):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.01)
+    monkeypatch.setattr(ConversationsOnPostgres, "admin_url", postgres_admin_url)
+    run_state_machine_as_test(
+        ConversationsOnPostgres,
+        settings=settings(max_examples=6, stateful_step_count=20, deadline=None),
     )
