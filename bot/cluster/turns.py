@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, LiteralString
 
+import psycopg
 import structlog
 from procrastinate import App, JobContext, PsycopgConnector, exceptions
 from procrastinate.connector import Notify
 from procrastinate.worker import Worker
+from psycopg_pool import PoolTimeout
 
 from bot import fencing
 from bot.backoff import Backoff
@@ -30,9 +34,12 @@ POLL_SECONDS = 1.0  # between looks for work that nobody told of
 AGAIN_SECONDS = 0.02  # after a turn: a job of its key may have been waiting for its end
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0
 CLOSE_SECONDS = 5.0  # that the end of a job may take once its turn has ended
+PATIENCE = 15.0  # seconds for a server that went away, at the end of a job
 POOL = 3  # connections of a node for its jobs
 
 log = structlog.get_logger(__name__)
+
+_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 RunLane = Callable[[str], Awaitable[None]]
 
@@ -123,7 +130,11 @@ def _take(tx: Transaction, key: str, node: str) -> int:
 
 
 class _Connector(PsycopgConnector):
-    """Hears of work through the node's own connection instead of one more."""
+    """Hears of work through the node's own connection instead of one more.
+
+    What ends a job is tried again while the server is away. What fetches one is not: its answer may
+    have been lost, so the worker begins anew as another one, and its jobs are found (`takeover`).
+    """
 
     def __init__(self, node: Node) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
@@ -133,6 +144,21 @@ class _Connector(PsycopgConnector):
             kwargs={"application_name": node.application, "prepare_threshold": None},
         )
         self._node = node
+
+    async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
+        """Run a statement that changes something and may be run twice."""
+        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await super().execute_query_async(query, **arguments)
+            except exceptions.ConnectorException as error:
+                if isinstance(error.__cause__, psycopg.errors.RaiseException):
+                    log.info("turn.ended_elsewhere")  # it was taken back meanwhile
+                    return None
+                if time.monotonic() > end or not isinstance(error.__cause__, _AWAY):
+                    raise
+            await asyncio.sleep(backoff.next())
 
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
         """Pass on that there may be work, for as long as the worker runs."""

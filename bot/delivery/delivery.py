@@ -131,8 +131,11 @@ class Delivery:
             async with self._coordination.owning(name) as lost:
                 log.info("delivery.owns", account=name)
                 looking = asyncio.create_task(self._look_until(lost))
-                await lost.wait()
-                looking.cancel()
+                try:
+                    await lost.wait()
+                finally:
+                    looking.cancel()
+                    await asyncio.gather(looking, return_exceptions=True)
                 await self._workers.end(lambda queue: _account(queue.address) == name)
 
     async def _look_until(self, lost: asyncio.Event) -> None:
