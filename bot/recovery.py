@@ -31,6 +31,7 @@ from bot.sessions.entries import Entry, NewEntry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, backup, journal, upsert
+from bot.storage.meta import must_be_whole
 from bot.storage.sqlite import SqliteDatabase
 
 DATABASE_NAME = "confidant.db"
@@ -109,6 +110,11 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
     except StorageCorrupt:
         used = (await asyncio.to_thread(backup.restore, path, now)).name
         database = await SqliteDatabase.open(path)
+    try:
+        await database.read(must_be_whole)
+    except BaseException:
+        await database.close()
+        raise
     is_due = backup.read_back_is_due(path)
     settle = partial(inbox.settle, now=now)
     try:

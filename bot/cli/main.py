@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from bot import __version__, settings
-from bot.cli import doctor, garbage, nodes, notes, pairing, sessions
+from bot.cli import doctor, garbage, move, nodes, notes, pairing, sessions
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -27,6 +27,7 @@ cli.add_typer(notes.cli, name="memory")
 cli.add_typer(configuration, name="config")
 cli.command()(doctor.doctor)
 cli.command()(nodes.nodes)
+cli.command()(move.move)
 
 
 @cli.command()

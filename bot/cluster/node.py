@@ -29,6 +29,7 @@ from bot.cluster.signals import NodeSignals, Told
 from bot.coordination import Event, Hear, Standing, Topic
 from bot.errors import StorageError
 from bot.fencing import Fence
+from bot.storage.meta import must_be_whole
 from bot.storage.postgres import PostgresDatabase
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
@@ -97,6 +98,7 @@ class Node:
         node = cls(url, clock, gone_after)
         await node.database.start(takeover.prepare, wait=True)
         try:
+            await node.database.read(must_be_whole)
             await node._register()
         except BaseException:
             await node.database.close()

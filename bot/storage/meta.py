@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from bot.clock import Clock
-from bot.storage import Database, upsert
+from bot.errors import StorageError
+from bot.storage import Database, Transaction, upsert
+
+MOVE = "move:"  # what the keys begin with that say how far a move into this database is
+MOVED_FROM = f"{MOVE}from"  # where everything here comes from
+MOVED = ""  # what that says once all is here
 
 
 class MetaStore:
@@ -46,3 +51,17 @@ class MetaStore:
         """
         row = {"key": key, "value": text, "updated_at": self._clock()}
         await self._database.write(lambda tx: upsert(tx, "meta", ("key",), row))
+
+
+def must_be_whole(tx: Transaction) -> None:
+    """Make sure that nothing is being moved into this database.
+
+    Raises:
+        StorageError: a move was begun and is not complete.
+    """
+    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (MOVED_FROM,))
+    if rows and rows[0][0] != MOVED:
+        raise StorageError(
+            "A move into this database is not complete, so nothing runs on it yet. Do the same "
+            "`confidant move` again: it goes on where it ended."
+        )
