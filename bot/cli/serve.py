@@ -19,6 +19,11 @@ from bot.settings import Loaded
 
 SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
 
+NO_NODE = (
+    "With [storage] url the terminal joins the page of a running node. Start one with "
+    "`confidant run`, or set [dashboard] host and port to where one is."
+)
+
 log = structlog.get_logger(__name__)
 
 
@@ -60,6 +65,9 @@ def _stop_signal() -> asyncio.Event:
 async def chat_here(loaded: Loaded) -> None:
     """Talk in this terminal: with a bot of its own, or with the one that runs already.
 
+    Where many nodes share a database it is always one that runs: a node with nothing but a terminal
+    would take up turns of conversations whose channels it does not have.
+
     Raises:
         ConfidantError: neither could be reached; the message says what to do.
     """
@@ -68,13 +76,20 @@ async def chat_here(loaded: Loaded) -> None:
     console = plugin.create(config.channels.get("console"))
     if not isinstance(console, Interactive):
         raise ConfigError("The installed console channel cannot be used by `confidant chat`.")
+    url = Listening(config.dashboard.host, config.dashboard.port).url
+    token = reveal(config.dashboard.token)
+    if reveal(config.storage.url):
+        try:
+            await console.attach(url, token)
+        except ChannelError as exc:
+            raise ChannelError(f"{NO_NODE} {exc}") from exc
+        return
     try:
         parts = Parts(channels={"console": console}, dashboard=False)
         async with App(config, loaded.plugins, parts):
             await console.finished()
     except StorageBusy as busy:
-        url = Listening(config.dashboard.host, config.dashboard.port).url
         try:
-            await console.attach(url, reveal(config.dashboard.token))
+            await console.attach(url, token)
         except ChannelError as exc:
             raise StorageBusy(f"{busy} Its page could not be joined from here: {exc}") from exc

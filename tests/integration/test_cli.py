@@ -16,6 +16,7 @@ import pytest
 
 from bot import __version__
 from bot.cli.serve import chat_here
+from bot.errors import ChannelError
 from bot.settings import load
 from tests.support import Engine, running
 
@@ -232,6 +233,28 @@ async def test_the_terminal_joins_the_page_of_a_running_bot(tmp_path, host, url)
     async with running(tmp_path / "data"):
         await chat_here(replace(loaded, plugins={**loaded.plugins, "console": console}))
     assert terminal.joined == url
+
+
+class Alone(Joining):
+    """A terminal at whose page nothing answers."""
+
+    async def attach(self, url: str, token: str) -> None:
+        await super().attach(url, token)
+        raise ChannelError("Nothing answers at 127.0.0.1:8420")
+
+
+async def test_with_a_shared_database_the_terminal_joins_a_node_and_never_becomes_one(tmp_path):
+    settings = {"CONFIDANT_STORAGE__URL": "postgresql://nobody@127.0.0.1:1/none"}
+    loaded = load(None, settings, tmp_path)
+    for terminal in (Joining(), Alone()):
+        console = replace(loaded.plugins["console"], create=lambda _config, made=terminal: made)
+        here = chat_here(replace(loaded, plugins={**loaded.plugins, "console": console}))
+        if isinstance(terminal, Alone):
+            with pytest.raises(ChannelError, match=r"`confidant run`.*Nothing answers"):
+                await here
+        else:
+            await here
+        assert terminal.joined == "http://127.0.0.1:8420/"
 
 
 async def test_looking_takes_no_lock_that_a_message_would_have_to_wait_for(tmp_path):
