@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from bot import housekeeping, id_migration
 from bot.channel import reveal
 from bot.clock import Clock
@@ -24,6 +26,13 @@ NO_EXTRA = (
     "[storage] url names a PostgreSQL, and what talks to one is not installed. "
     "Install it with `pip install 'confidant-bot[cluster]'`, or remove the option."
 )
+
+_LEFT = (
+    "it holds conversations, and [storage] url is what is used: they are not in that database "
+    "unless `confidant move` copied them, and nothing here is changed"
+)
+
+log = structlog.get_logger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -80,7 +89,7 @@ async def visiting(config: Config) -> AsyncGenerator[Shared | None]:
         from bot.cluster import visitor  # noqa: PLC0415 - its packages are an extra
     except ImportError as exc:
         raise ConfigError(NO_EXTRA) from exc
-    async with visitor.visiting(url) as here:
+    async with visitor.visiting(url, config.storage.cluster) as here:
         yield Shared(here.database, here)
 
 
@@ -115,7 +124,9 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         from bot.cluster.turns import Turns  # noqa: PLC0415
     except ImportError as exc:
         raise ConfigError(NO_EXTRA) from exc
-    node = await Node.open(url, clock, config.storage.node_timeout)
+    if (config.storage.folder / DATABASE_NAME).exists():
+        log.warning("storage.folder_left", folder=str(config.storage.folder), hint=_LEFT)
+    node = await Node.open(url, clock, config.storage.node_timeout, cluster=config.storage.cluster)
     stack.push_async_callback(node.close)
     return Backend(
         node.database,

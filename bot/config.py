@@ -383,6 +383,11 @@ class StorageConfig(Section):
         default=None,
         description="A PostgreSQL that many nodes share, instead of the folder: postgresql://…",
     )
+    cluster: str = Field(
+        default="",
+        max_length=64,
+        description="Name of the bot that the database behind url belongs to; others are refused.",
+    )
     node_timeout: float = Field(
         default=8.0,
         ge=1,

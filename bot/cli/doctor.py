@@ -11,17 +11,19 @@ import typer
 from bot import recovery
 from bot.agent.models import OFFLINE, Window
 from bot.agent.models.anthropic import AnthropicModel
-from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding
-from bot.cli.common import DATABASE_NAME, ConfigOption, harmless, load, local_time, reading
+from bot.backend import NO_EXTRA
+from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding, reveal
+from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.config import AnthropicConfig, Config
 from bot.context import tokens
 from bot.context.budget import resolve
 from bot.delivery import outbox
-from bot.errors import ConfidantError, ModelError, ModelNotFound
+from bot.errors import ConfidantError, ModelError, ModelNotFound, StorageError
 from bot.id_migration import short_folders
 from bot.memory import embed
 from bot.memory.index.row_reader import EXTENSION
 from bot.memory.index.shared_rows import MEND
+from bot.recovery import DATABASE_NAME
 from bot.sessions import inbox
 from bot.settings import Loaded
 
@@ -50,6 +52,7 @@ def doctor(
         typer.echo("No channel that could be checked is set up.")
     found = {name: _examine(loaded, name) for name in names}
     if not channel:
+        found |= {"database": _database(loaded.config)}
         found |= {"model": _model(loaded.config), "memory": _memory(loaded.config)}
         found |= {"tokens": _tokens(loaded.config), "messages": _left_over(loaded.config)}
     for name, findings in found.items():
@@ -59,6 +62,27 @@ def doctor(
             _show(finding)
     if any(finding.level == "error" for findings in found.values() for finding in findings):
         raise typer.Exit(1)
+
+
+def _database(config: Config) -> Sequence[Finding]:
+    """The server of the database: whether it can be used; nothing for a folder."""
+    if config.storage.url is None:
+        return []
+    try:
+        from bot.storage.postgres_server import examine  # noqa: PLC0415 - its packages are an extra
+    except ImportError:
+        return [Finding("error", NO_EXTRA)]
+    try:
+        server = examine(reveal(config.storage.url), config.storage.cluster)
+    except StorageError as error:
+        return [Finding("error", str(error))]
+    megabytes = round(server.size / 1_000_000)
+    tables = f"tables of version {server.tables}" if server.tables else "no tables yet"
+    return [
+        Finding("ok", f"PostgreSQL {server.version} at {server.place}: {megabytes} MB, {tables}"),
+        *(Finding("error", problem) for problem in server.problems),
+        *([] if server.problems else [Finding("ok", "the role may do what is needed")]),
+    ]
 
 
 def _model(config: Config) -> Sequence[Finding]:
@@ -156,9 +180,14 @@ def _tokens(config: Config) -> Sequence[Finding]:
 
 def _left_over(config: Config) -> list[Finding]:
     """What got no answer, and what could not be sent; nothing before the bot was started once."""
-    if not (config.storage.folder / DATABASE_NAME).exists():
+    if config.storage.url is None and not (config.storage.folder / DATABASE_NAME).exists():
         return []
-    aside, parked = reading(config, lambda tx: (inbox.aside(tx, 0), outbox.parked_by_channel(tx)))
+    try:
+        aside, parked = reading(
+            config, lambda tx: (inbox.aside(tx, 0), outbox.parked_by_channel(tx))
+        )
+    except StorageError as error:
+        return [Finding("error", f"they cannot be looked at: {error}")]
     findings = [
         Finding(
             "warning",
@@ -180,7 +209,8 @@ def _left_over(config: Config) -> list[Finding]:
 
 def _show_restored(loaded: Loaded) -> None:
     """Say what became of a database that was lost once."""
-    if not (loaded.config.storage.folder / DATABASE_NAME).exists():
+    storage = loaded.config.storage
+    if storage.url is not None or not (storage.folder / DATABASE_NAME).exists():
         return
     found = reading(loaded.config, recovery.latest)
     if found is not None:

@@ -89,14 +89,14 @@ class Node:
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, url: str, clock: Clock, gone_after: float) -> Node:
+    async def open(cls, url: str, clock: Clock, gone_after: float, *, cluster: str = "") -> Node:
         """Connect to the database and make what is missing there.
 
         Raises:
             StorageError: it cannot be used; the message says what to do.
         """
         node = cls(url, clock, gone_after)
-        await node.database.start(takeover.prepare, wait=True)
+        await node.database.start(takeover.prepare, cluster=cluster, wait=True)
         try:
             await node.database.read(must_be_whole)
             await node._register()

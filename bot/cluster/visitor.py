@@ -50,7 +50,7 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visiting(url: str) -> AsyncGenerator[Visitor]:
+async def visiting(url: str, cluster: str) -> AsyncGenerator[Visitor]:
     """Come to a database of nodes, and leave it.
 
     Raises:
@@ -58,7 +58,7 @@ async def visiting(url: str) -> AsyncGenerator[Visitor]:
     """
     signals = NodeSignals(NAME, lambda _name: False)
     database = PostgresDatabase(url, signals, name=takeover.application(NAME))
-    await database.start(prepare=takeover.prepare)
+    await database.start(takeover.prepare, cluster=cluster)
     try:
         yield Visitor(database)
     finally:

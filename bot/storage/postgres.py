@@ -254,14 +254,8 @@ class PostgresDatabase:
                 make(PostgresTransaction(connection, self._signals, self._words))
             connection.execute(_PRUNE.encode())
             self._enlist(connection)
-        except AWAY as exc:
-            if getattr(exc, "sqlstate", None) is None or isinstance(exc, ENDED):
-                raise errors.StorageAway(
-                    f"The database server at {self.place} cannot be used: {_reason(exc)}."
-                ) from exc
-            raise mapped(exc) from exc
         except psycopg.Error as exc:
-            raise mapped(exc) from exc
+            raise unusable(exc, self.place) from exc
 
     def _enlist(self, connection: Connection) -> None:
         connection.execute(
@@ -386,6 +380,14 @@ def place_of(url: str) -> str:
         ) from None
     host, port = facts.get("host", "localhost"), facts.get("port", "5432")
     return f"{host}:{port}/{facts.get('dbname', facts.get('user', ''))}"
+
+
+def unusable(exc: psycopg.Error, place: str) -> errors.StorageError:
+    """Our error for what goes wrong before anything could be done at a server."""
+    is_away = isinstance(exc, AWAY) and getattr(exc, "sqlstate", None) is None
+    if not is_away and not isinstance(exc, ENDED):
+        return mapped(exc)
+    return errors.StorageAway(f"The database server at {place} cannot be used: {_reason(exc)}.")
 
 
 def _last_row(connection: Connection, statements: str) -> Row | None:

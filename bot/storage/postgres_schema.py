@@ -51,23 +51,24 @@ def migrate(tx: PostgresTransaction) -> None:
         StorageError: the server is too old, refuses what is needed, or a newer version of the
             program made the tables so that this one cannot use them.
     """
-    _check_server(tx)
+    check_server(tx)
     tx.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
     if not tx.execute("SELECT to_regclass('writers') IS NOT NULL")[0][0]:
         for statement in _VERSIONS:
             _make(tx, statement)
-    current = _version(tx)
-    compatible_from = current
-    for version in range(current + 1, schema.VERSION + 1):
-        step = schema.MIGRATIONS[version - 1]
+    current = version(tx)
+    rows = tx.execute("SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
+    compatible_from = int(rows[0][0])
+    for number in range(current + 1, schema.VERSION + 1):
+        step = schema.MIGRATIONS[number - 1]
         for statement in step:
             _make(tx, _spelled(statement))
         if not schema.is_additive(step):
-            compatible_from = version
+            compatible_from = number
         tx.execute(
             "INSERT INTO schema_versions(version, applied_at, compatible_from) "
             "VALUES (?, CAST(now() AS TEXT), ?)",
-            (version, compatible_from),
+            (number, compatible_from),
         )
     once(tx, "fulltext", _FULLTEXT)
     once(tx, "memory", memory_tables.STATEMENTS)
@@ -118,20 +119,42 @@ def extension(tx: PostgresTransaction, name: str) -> None:
 def belongs(tx: PostgresTransaction, cluster: str, now: int) -> None:
     """Make sure that the tables are those of this cluster; unnamed ones take its name.
 
+    A name that the operator gives, because nothing else makes a bot the same: its tokens are
+    renewed, its channels and its name in chats change.
+
     Raises:
         StorageError: they are another's, and two bots must not share them.
     """
+    if check_cluster(tx, cluster) != cluster:
+        row = ("cluster", cluster, now)
+        tx.execute("INSERT INTO meta(key, value, updated_at) VALUES (?, ?, ?)", row)
+
+
+def check_cluster(tx: PostgresTransaction, cluster: str) -> str:
+    """The name of the cluster whose tables these are, or empty.
+
+    Raises:
+        StorageError: it is another name.
+    """
     rows = tx.execute("SELECT value FROM meta WHERE key = 'cluster'")
     found = str(rows[0][0]) if rows else ""
-    if found == cluster:
-        return
-    if found:
+    if found and found != cluster:
         said = f'[storage] cluster is "{cluster}"' if cluster else "[storage] cluster is not set"
         raise errors.StorageError(
             f'This database belongs to the cluster "{found}", and here {said}. Nothing was changed:'
             " two bots need two databases; for the same bot set the same name."
         )
-    tx.execute("INSERT INTO meta(key, value, updated_at) VALUES ('cluster', ?, ?)", (cluster, now))
+    return found
+
+
+def check_making(tx: PostgresTransaction) -> None:
+    """Make sure that the role may make tables.
+
+    Raises:
+        StorageError: it may not.
+    """
+    if not tx.execute("SELECT has_schema_privilege(current_schema(), 'CREATE')")[0][0]:
+        raise _may_not_make(tx)
 
 
 def check_rights(tx: PostgresTransaction) -> None:
@@ -161,7 +184,12 @@ def version_of(connection: Connection) -> int:
     return connection.info.server_version
 
 
-def _check_server(tx: PostgresTransaction) -> None:
+def check_server(tx: PostgresTransaction) -> None:
+    """Make sure that the server is new enough.
+
+    Raises:
+        StorageError: it is not.
+    """
     found = version_of(tx.connection)
     if found < OLDEST:
         raise errors.StorageError(
@@ -170,7 +198,12 @@ def _check_server(tx: PostgresTransaction) -> None:
         )
 
 
-def _version(tx: PostgresTransaction) -> int:
+def version(tx: PostgresTransaction) -> int:
+    """The version of the tables; 0 while there are none.
+
+    Raises:
+        StorageError: a newer version of the program made them, and this one cannot use them.
+    """
     rows = tx.execute(
         "SELECT version, compatible_from FROM schema_versions ORDER BY version DESC LIMIT 1"
     )
@@ -190,13 +223,18 @@ def _make(tx: PostgresTransaction, statement: str) -> None:
         # Not through `execute`: whatever looks like a mark is none in these.
         tx.connection.execute(statement.encode())
     except pg.InsufficientPrivilege as exc:
-        # The transaction is over, but what the connection is called is known without it.
-        role = _quoted(tx.connection.info.user)
-        raise errors.StorageError(
-            f"The role {role} may not make or change tables, and some are missing or older than "
-            "this version. Start once as the role that owns them, or have the owner of the "
-            f"database run: GRANT USAGE, CREATE ON SCHEMA public TO {role};"
-        ) from exc
+        raise _may_not_make(tx) from exc
+
+
+def _may_not_make(tx: PostgresTransaction) -> errors.StorageError:
+    # The transaction may be over, but what the connection is called is known without it.
+    role = _quoted(tx.connection.info.user)
+    return errors.StorageError(
+        f"The role {role} may not make or change tables, and some are missing or older than "
+        "this version. Run `confidant sessions list` once with the URL of the role that owns "
+        "them, or have the owner of the database run: "
+        f"GRANT USAGE, CREATE ON SCHEMA public TO {role};"
+    )
 
 
 def _place(tx: PostgresTransaction) -> tuple[str, str, str]:

@@ -1,0 +1,66 @@
+"""What a PostgreSQL server is like, for somebody who wants to know; nothing is changed there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+
+from bot import errors
+from bot.storage import fulltext, postgres_schema, schema
+from bot.storage.postgres import OPTIONS, place_of, unusable
+from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that can be reached.
+
+    Attributes:
+        place: its host, port and database.
+        version: such as "18.1".
+        size: of the database, in bytes.
+        tables: the version of the tables; 0 while there are none.
+        problems: what stands in the way, each with what mends it.
+    """
+
+    place: str
+    version: str
+    size: int
+    tables: int
+    problems: tuple[str, ...]
+
+
+def examine(url: str, cluster: str) -> Server:
+    """Look at the server that a URL names.
+
+    Raises:
+        StorageError: the URL is none, or the server cannot be reached.
+    """
+    place = place_of(url)
+    try:
+        with psycopg.connect(url, **OPTIONS) as connection:
+            configure(connection)
+            tx = PostgresTransaction(connection, Signals(), fulltext.Words())
+            return _look(tx, place, cluster)
+    except psycopg.Error as exc:
+        raise unusable(exc, place) from exc
+
+
+def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:
+    version = str(tx.execute("SHOW server_version")[0][0]).split()[0]
+    size = int(tx.execute("SELECT pg_database_size(current_database())")[0][0])
+    problems: list[str] = []
+    tables = 0
+    try:
+        postgres_schema.check_server(tx)
+        if tx.execute("SELECT to_regclass('schema_versions') IS NOT NULL")[0][0]:
+            postgres_schema.check_rights(tx)
+            tables = postgres_schema.version(tx)
+            if tables:
+                postgres_schema.check_cluster(tx, cluster)
+        if tables < schema.VERSION:
+            postgres_schema.check_making(tx)
+    except errors.StorageError as exc:
+        problems.append(str(exc))
+    return Server(place, version, size, tables, tuple(problems))
