@@ -185,8 +185,11 @@ class Gateway:
         try:
             with fencing.behind(self._connections.own_fence()):
                 return await self._commander.run(message, command)
-        except FenceLost:  # this node was given up meanwhile: another one answers it
+        except FenceLost:  # this node was given up meanwhile, and what it was answering taken over
             log.warning("command.fenced", channel=message.inbound.channel)
+            await self._committer.commit(
+                self._clock(), lambda unit: _hand_over(unit, message), until_stored=True
+            )
             return None
         except StorageError as error:
             log.warning(
@@ -250,6 +253,15 @@ class Gateway:
     async def broadcast(self, channel: str, body: str) -> None:
         """Have a channel show something on every node, this one first. Never raises."""
         await self._connections.broadcast(channel, body)
+
+
+def _hand_over(unit: UnitOfWork, message: QueuedMessage) -> None:
+    """Have a lane answer a command, unless whoever gave this node up has done that.
+
+    It may have been stored after that: nobody else knows of it then.
+    """
+    if inbox.hand_over(unit.tx, message.id):
+        unit.queue(message)
 
 
 def _store(

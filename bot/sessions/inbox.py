@@ -128,6 +128,16 @@ def reclaim_of(tx: Transaction, node: str) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
+def hand_over(tx: Transaction, row: int) -> bool:
+    """Let a lane take up one command; False when that was done, or it is answered."""
+    return bool(
+        tx.execute(
+            "UPDATE inbox SET state = 'waiting' WHERE id = ? AND state = 'command' RETURNING id",
+            (row,),
+        )
+    )
+
+
 def endanger_first(tx: Transaction, key: str) -> None:
     """A program has ended, or was given up, while it answered a key's first message."""
     tx.execute(

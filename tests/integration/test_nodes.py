@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
 from prometheus_client import generate_latest
 from typer.testing import CliRunner
@@ -159,3 +160,16 @@ def test_a_node_that_is_cut_off_is_degraded(changes, words):
     check = housekeeping.among_nodes(standing(**changes))
     assert check.state == "degraded"
     assert words in check.detail
+
+
+async def test_a_command_that_was_stored_after_its_node_was_given_up_is_answered_once(
+    tmp_path, postgres_url
+):
+    async with running(tmp_path, storage=shared(postgres_url)) as engine:
+        await engine.ask("hello")
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            given_up = "UPDATE fences SET epoch = epoch + 1 WHERE name LIKE 'node/%'"
+            assert connection.execute(given_up).rowcount == 1
+        assert "Model:" in await engine.ask("/status")
+        await engine.ask("bye")
+        assert len(engine.channel.sent) == 3
