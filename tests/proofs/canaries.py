@@ -23,6 +23,7 @@ from urllib.parse import quote as escaped
 
 import aiohttp
 import numpy as np
+import psycopg
 import pytest
 import structlog
 from pydantic import BaseModel, Field
@@ -33,6 +34,7 @@ from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, Inbound
 from bot.memory import disk, vectors
+from bot.memory.row_notes import RowNotes, space_of
 from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Text, ToolResult, ToolUse
 from bot.settings import config_model
@@ -389,8 +391,11 @@ class Plan:
 class World:
     """One workspace, one engine, many people, and everything they are shown."""
 
-    def __init__(self, folder: Path, setting: Setting, tap: Wiretap) -> None:
+    def __init__(self, folder: Path, setting: Setting, tap: Wiretap, url: str = "") -> None:
+        """Notes are files below `folder`, or rows of the database that `url` names."""
         self.folder = folder
+        self.url = url
+        self._planted: list[tuple[str, str]] = []  # rows that are not in the database yet
         self.setting = setting
         self.tap = tap
         self.clock = FakeClock()
@@ -440,6 +445,13 @@ class World:
         patch.setattr("bot.storage.sqlite._PRAGMAS", FAST)
         patch.setattr("os.fsync", lambda _file: None)
         patch.setattr(disk, "opened", read)
+        reading = RowNotes.read
+
+        def read_row(notes: RowNotes, folders: tuple[str, ...], name: str, limit: int) -> Any:
+            self._reads.append(name)
+            return reading(notes, folders, name, limit)
+
+        patch.setattr(RowNotes, "read", read_row)
         patch.setattr(composition.Memory, "of", staticmethod(memory_of))
         patch.setattr(composition, "TranscriptFeed", feed_of)
         if self.setting.embedder == "hash":
@@ -447,7 +459,7 @@ class World:
         parts = Parts(clock=self.clock, remote=self.model, channels=self.channels, dashboard=True)
         self.app = await self._stack.enter_async_context(App(config, plugins, parts))
         self.client = await self._stack.enter_async_context(aiohttp.ClientSession())
-        await self.memory.index.sync("test")
+        await self._index()
 
     async def stop(self) -> None:
         for page in ("healthz", "metrics"):  # its figures only grow, so the last ones say it all
@@ -471,7 +483,7 @@ class World:
         provider = "none" if setting.embedder == "none" else "local"
         data = {
             "agent": {"timezone": "UTC"},
-            "storage": {"dir": self.folder, "backup_hours": 0},
+            "storage": {"dir": self.folder, "backup_hours": 0, "url": self.url or None},
             "memory": {"embedder": {"provider": provider}, "watch": False, "min_score": 0.0},
             "session": {
                 "dm_scope": setting.dm_scope,
@@ -515,12 +527,16 @@ class World:
 
     def plant(self, space: str, name: str, topic: int, *, visible: bool = True) -> None:
         """An editor writes a canary into a file; `visible` for whoever has that space."""
-        folder = self.workspace if space in {"", "main"} else self.workspace / space
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         token = self.canary(space=space if visible else "")
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"- {self.sentence(token, topic)}\n")
+        path = name if space in {"", "main"} else f"{space}/{name}"
+        line = f"- {self.sentence(token, topic)}\n"
+        if self.url:
+            self._planted.append((path, line))
+            return
+        file = self.workspace / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write(line)
 
     def plant_everywhere(self) -> None:
         """Every space, every kind of file, and every place beside them that is nobody's."""
@@ -534,8 +550,9 @@ class World:
                 self.plant(space, name, topic, visible=False)
             folder = self.workspace / ("" if space == "main" else space)
             # A file that is in trouble has a name too, which must not be told.
-            odd = folder / "memory" / f"odd-{self.canary(space=space)}.md"
-            odd.write_bytes(b"- \xff\xfe\x81 odd\n")
+            if not self.url:
+                odd = folder / "memory" / f"odd-{self.canary(space=space)}.md"
+                odd.write_bytes(b"- \xff\xfe\x81 odd\n")
         for space in sorted({self.setting.space(who) for who in (*MEMBERS, *BYSTANDERS)}):
             for topic, name in enumerate(("ROOM.md", "memory/talk.md", "memory/2026-11-21.md")):
                 self.plant(space, name, topic)
@@ -548,7 +565,8 @@ class World:
             self.plant("", name, topic, visible=False)
         for topic, name in enumerate(("how-to.md", "MEMORY.md", "deep/er.md")):
             self.plant("shared", name, topic)
-        self._lay_links()
+        if not self.url:
+            self._lay_links()
 
     def _lay_links(self) -> None:
         ada, bob = (self.setting.space(Who("memory", name)) for name in ("ada", "bob"))
@@ -584,7 +602,7 @@ class World:
         """Something said where nobody is answered: no file opened for it, and no word but one."""
         # What ended before is being saved still, and what was written then is being indexed.
         await settled()
-        await self.memory.index.sync("test")
+        await self._index()
         before = (len(self.model.requests), len(self._reads), self._outputs())
         more = {"chat": "closed", "chat_type": kind, "mentions_bot": True}
         await self._push(who, text, Plan(None), **more)
@@ -743,9 +761,16 @@ class World:
     # --- what is looked at from outside -----------------------------------------------------------
 
     async def index_catches_up(self) -> None:
-        await self.memory.index.sync("test")
+        await self._index()
         await self.feed.reconcile()
         await self.feed.follow()
+
+    async def _index(self) -> None:
+        """Bring the index up to the notes, with what was planted in rows since."""
+        if self._planted:
+            await asyncio.to_thread(plant_rows, self.url, self._planted)
+            self._planted.clear()
+        await self.memory.index.sync("test")
 
     async def probe(self) -> None:
         """The page that tells how things are, and nothing else."""
@@ -945,3 +970,16 @@ def hostile(setting: Setting, token_paths: Sequence[str] = ()) -> list[str]:
         )
     ]
     return [*plain, *twisted, "x" * 499, "memory/" + "é" * 240 + ".md", *token_paths]
+
+
+def plant_rows(url: str, planted: Sequence[tuple[str, str]]) -> None:
+    """Add lines to rows by the names they are given, whatever these are."""
+    with psycopg.connect(url) as connection:
+        for path, line in planted:
+            connection.execute(
+                """INSERT INTO notes(path, space, version, text, size, made_at, changed_at)
+                   VALUES (%(path)s, %(space)s, 1, %(line)s, octet_length(%(line)s), 0, 0)
+                   ON CONFLICT (path) DO UPDATE SET text = notes.text || excluded.text,
+                       size = notes.size + excluded.size, version = notes.version + 1""",
+                {"path": path, "space": space_of(path), "line": line},
+            )

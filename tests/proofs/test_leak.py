@@ -40,6 +40,7 @@ from bot.identity.view import MemoryView, folder_name
 from bot.memory.layout import Target
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
+from tests.fakes import postgres
 from tests.proofs.canaries import (
     BYSTANDERS,
     EVERYONE,
@@ -140,8 +141,12 @@ class Strangers(RuleBasedStateMachine):
         self.home = tempfile.TemporaryDirectory()
         self.stack = ExitStack()
         self.tap = self.stack.enter_context(Wiretap().listening())
-        self.world = World(Path(self.home.name), Setting(), self.tap)
+        self.world = World(Path(self.home.name), Setting(), self.tap, self.database())
         self.started = False
+
+    def database(self) -> str:
+        """The URL of an empty database; empty when notes are files."""
+        return ""
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self.loop.run_until_complete(asyncio.wait_for(work, STEP_SECONDS))
@@ -512,9 +517,9 @@ async def tour_of_links(world: World) -> None:
     world.scan()
 
 
-async def take_the_tour(folder: Path, setting: Setting) -> Counter[str]:
+async def take_the_tour(folder: Path, setting: Setting, url: str = "") -> Counter[str]:
     with Wiretap().listening() as tap:
-        world = World(folder, setting, tap)
+        world = World(folder, setting, tap, url)
         world.plant_everywhere()
         await world.start()
         try:
@@ -573,6 +578,43 @@ async def test_with_the_local_embedder_and_everybody_linked_somehow(tmp_path: Pa
     setting = Setting(owner=("memory:boss",), links=links, embedder="local")
     counts = await take_the_tour(tmp_path, setting)
     assert counts["rightly seen"] > 500
+
+
+class SharedStrangers(Strangers):
+    """The same where notes are rows of a PostgreSQL."""
+
+    admin_url: ClassVar = ""
+
+    def database(self) -> str:
+        """One for each run."""
+        return self.stack.enter_context(postgres.a_database(self.admin_url))
+
+
+@pytest.mark.slow
+def test_nobody_is_shown_rows_that_are_anothers(postgres_admin_url: str):
+    Strangers.totals, SharedStrangers.admin_url = Counter(), postgres_admin_url
+    run_state_machine_as_test(
+        SharedStrangers,
+        settings=settings(
+            max_examples=2,
+            stateful_step_count=60,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    totals = Strangers.totals
+    print("; ".join(f"{count} {what}" for what, count in sorted(totals.items())), "; 0 sightings")
+    assert totals["steps"] >= 100
+    assert totals["rightly seen"] > 500
+
+
+@pytest.mark.slow
+async def test_a_memory_of_rows_takes_the_tour(tmp_path: Path, postgres_url: str):
+    setting = Setting(owner=("memory:boss",), scope=Rules("allow", ()), embedder="hash")
+    counts = await take_the_tour(tmp_path, setting, postgres_url)
+    assert counts["rightly seen"] > 500
+    assert not list(tmp_path.rglob("*.md"))
 
 
 # --- what changes between a message and its turn --------------------------------------------------
@@ -769,6 +811,21 @@ def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "may_see", lambda _view, _hit: True)
 
 
+def rows_are_searched_everywhere(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent import recall
+    from bot.agent.tools import search
+    from bot.memory.index.row_reader import RowReader
+
+    def everything(self: RowReader, tx: Any, _partitions: Any) -> Any:
+        names = [str(row[0]) for row in tx.execute("SELECT name FROM memory_partitions")]
+        return scope(self, tx, names)
+
+    scope = RowReader._scope
+    patch.setattr(RowReader, "_scope", everything)
+    for module in (recall, search):
+        patch.setattr(module, "may_see", lambda _view, _hit: True)
+
+
 def names_lead_anywhere(patch: pytest.MonkeyPatch) -> None:
     from bot.memory import layout
 
@@ -834,13 +891,13 @@ def a_page_tells_more(patch: pytest.MonkeyPatch) -> None:
     from bot.dashboard.api import MemoryPages
 
     async def leaky(self: MemoryPages, request: web.Request) -> web.Response:
-        found = await self._memory._desk._index.search(  # type: ignore[attr-defined]
+        found = await self._memory.index.search(
             request.query["q"], ("people/ada", *_people(self)), 50
         )
         return web.json_response([hit.snippet for hit in found.hits])
 
     def _people(self: MemoryPages) -> Iterator[str]:
-        workspace = self._memory._desk._index._workspace  # type: ignore[attr-defined]
+        workspace = self._memory.store.root  # type: ignore[attr-defined]
         return (f"people/{path.name}" for path in (workspace / "people").iterdir())
 
     patch.setattr(MemoryPages, "_search", leaky)
@@ -959,3 +1016,17 @@ async def test_a_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
     leaky(monkeypatch)
     with pytest.raises(Leak):
         await take_the_tour(tmp_path, setting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "leaky", [rows_are_searched_everywhere, names_lead_anywhere], ids=lambda leaky: leaky.__name__
+)
+async def test_a_leak_of_rows_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str, leaky: Break
+):
+    leaky(monkeypatch)
+    with pytest.raises(Leak):
+        await take_the_tour(
+            tmp_path, Setting(owner=("memory:boss",), embedder="hash"), postgres_url
+        )
