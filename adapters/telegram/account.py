@@ -150,6 +150,10 @@ class Account(ABC):
             Stopped: the channel stops.
         """
 
+    @abstractmethod
+    async def resume(self) -> None:
+        """Go on with what another node was brought and is not whole."""
+
     # --- connecting ------------------------------------------------------------------------------
 
     async def serve(self) -> None:
@@ -266,6 +270,9 @@ class PollingAccount(Account):
         """Poll on one node at a time."""
         begin = self.drafts.recall
         await self.supervisor.listen(self.serve, self.failed, begin=begin, end=self._end)
+
+    async def resume(self) -> None:
+        """Nothing: no other node is brought anything."""
 
     def _end(self) -> None:
         """Forget what is another one's now; what that leaves is known by what it kept."""

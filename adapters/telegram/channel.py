@@ -124,6 +124,12 @@ class Telegram:
         account = self._accounts.get(address.account)
         return account is not None and await account.members.is_admin(address, sender)
 
+    async def heard(self, body: str) -> None:
+        """A node was brought something for this account that is not whole; see `Broadcasts`."""
+        account = self._accounts.get(body)
+        if account is not None:
+            account.supervisor.spawn(account.resume())
+
     async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
         """Register the commands with every bot; one that is not connected does it then."""
         self._menus = menus

@@ -77,6 +77,7 @@ class Updates:
         # Of the updates Telegram still keeps: those that are stored, and when the others came.
         self._done: set[int] = set()
         self._seen: dict[int, float] = {}
+        self.holds = False  # whether what is brought and not whole is held on this node
         self._held = Reassembly[Press | Moved](supervisor, self._perform, patience)
 
     def forget(self) -> None:
@@ -95,7 +96,7 @@ class Updates:
         if pending is None:
             return
         if number is not None and self._held.must_wait(pending):
-            await self._held.hold(update, pending)
+            await self._hold(update, pending)
             return
         try:
             await self._perform(pending)
@@ -106,10 +107,22 @@ class Updates:
                 raise
             # Telegram would bring nothing else of this chat meanwhile; see MAX_FAULTS.
             _log.exception("telegram.store.fault", account=self._account, tries=0)
+            await self._hold(update, pending)
+
+    async def _hold(self, update: object, pending: Pending) -> None:
+        if self.holds:
             await self._held.hold(update, pending)
+        else:
+            await self._held.hand_over(update, pending)
+            await self._engine.broadcast(CHANNEL, self._account)
+
+    async def leave(self) -> None:
+        """Hold nothing any more: another node does, and goes on with what is kept."""
+        self.holds = False
+        await self._held.abandon()
 
     async def resume(self) -> None:
-        """Go on with what an earlier run of the program was brought and could not store whole.
+        """Go on with what an earlier run, or another node, was brought and could not store whole.
 
         Raises:
             StorageError: it cannot be read.

@@ -19,6 +19,8 @@ from bot.errors import StorageError
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  # the header's name
 
+LOOK = 30.0  # seconds between looks for what other nodes left and nobody told of
+
 _log = structlog.get_logger()
 
 
@@ -46,9 +48,24 @@ class WebhookAccount(Account):
             allowed_updates=ALLOWED_UPDATES,
             secret_token=reveal(self.config.webhook_secret),
         )
-        await self.begin_receiving()
-        self._admit()
-        await self.supervisor.stopping.wait()
+        self.updates.holds = True
+        try:
+            await self.begin_receiving()
+            self._admit()
+            while True:
+                await self.supervisor.pause(LOOK)
+                await self.resume()
+        finally:
+            await self.updates.leave()
+
+    async def resume(self) -> None:
+        """Go on with what other nodes were brought and could not store whole.
+
+        Raises:
+            Stopped: the account stops before it can be read.
+        """
+        if self.updates.holds:
+            await self.supervisor.insist("resume.failed", self.updates.resume)
 
     def _admit(self) -> None:
         self.ready = True

@@ -15,7 +15,7 @@ import orjson
 import structlog
 from cachetools import LRUCache
 
-from bot.channel import Activities, Activity, Address, Broadcasts, Channel, Drafts, Typing
+from bot.channel import Activities, Activity, Address, Channel, Drafts, HttpRoutes, Typing
 from bot.coordination import Coordination, Event, account_name
 from bot.errors import StorageError
 from bot.sessions import inbox
@@ -89,9 +89,9 @@ class LiveSigns:
             await self._tell(address, {"activity": asdict(activity)})
 
     def _is_here(self, channel: Channel, address: Address) -> bool:
-        # What is watched from every node is told to all of them by the channel itself.
+        # A page is open on any node: its channel tells all of them.
         name = account_name(address.channel, address.account)
-        return isinstance(channel, Broadcasts) or self._coordination.owns(name)
+        return isinstance(channel, HttpRoutes) or self._coordination.owns(name)
 
     # --- between nodes ---------------------------------------------------------------------------
 

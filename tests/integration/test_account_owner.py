@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
 
+from adapters.telegram import webhook
 from bot.channel import Address, Health, Inbound, Media, Outbound
 from bot.channel.kit import supervisor
 from bot.channel.kit.supervisor import ELSEWHERE
@@ -178,26 +179,76 @@ async def test_a_node_that_does_not_poll_knows_a_rooms_admins(telegram, one, two
     assert not await channel.is_admin(place, "8")
 
 
-async def test_one_node_registers_a_webhook_and_both_take_calls(telegram, one, two, stack):
-    ports = [free_port(), free_port()]
+@asynccontextmanager
+async def webhooks(telegram, nodes):
+    """Two nodes that take calls; their channels, and how Telegram brings one of them an update."""
+    ports = [free_port() for _ in nodes]
     hook = {"mode": "webhook", "webhook_url": f"http://127.0.0.1:{ports[0]}"}
     hook["webhook_secret"] = "a-good_Secret1"
-    for node, port in zip((one, two), ports, strict=True):
-        config = telegram_channel.settings(telegram, webhook_port=port, **hook)
-        await stack.enter_async_context(telegram_channel.running(node, config))
-        await until(lambda n=node: n.state == (Health.UP, ""))
-    http = await stack.enter_async_context(aiohttp.ClientSession())
     headers = {"X-Telegram-Bot-Api-Secret-Token": "a-good_Secret1"}
-    for number, port in enumerate(ports):
-        update = {"update_id": number + 1, "message": telegram.message(7, f"to {number}")}
-        async with http.post(
-            f"http://127.0.0.1:{port}/telegram/default", json=update, headers=headers
-        ) as response:
-            assert response.status == 200
-    assert (one.mine, two.mine) == (["to 0"], ["to 1"])
-    assert len(telegram.called("setWebhook")) == 1
-    hand_over(one, two)
-    await telegram.wait_called("setWebhook", 2)
+    channels = []
+    async with AsyncExitStack() as stack, aiohttp.ClientSession() as http:
+        for node, port in zip(nodes, ports, strict=True):
+            config = telegram_channel.settings(telegram, webhook_port=port, **hook)
+            channels.append(await stack.enter_async_context(telegram_channel.running(node, config)))
+            await until(lambda n=node: n.state == (Health.UP, ""))
+
+        async def bring(which, update):
+            url = f"http://127.0.0.1:{ports[which]}/telegram/default"
+            async with http.post(url, json=update, headers=headers) as response:
+                return response.status
+
+        yield channels, bring
+
+
+def picture(telegram, number):
+    photo = [{"file_id": f"p{number}", "file_unique_id": f"u{number}", "file_size": 9}]
+    message = telegram.message(7, None, media_group_id="a1", photo=photo, caption=f"p{number}")
+    return {"update_id": number, "message": message}
+
+
+async def test_an_album_that_is_brought_to_several_nodes_is_one_message(telegram, one, two):
+    async with webhooks(telegram, (one, two)) as (channels, bring):
+        for number in range(1, 5):
+            assert await bring(number % 2, picture(telegram, number)) == 200
+            for _, body in two.shown:
+                await channels[0].heard(body)
+        await until(lambda: bool(one.received))
+        await until(lambda: not one.notes)
+    assert [len(inbound.media) for inbound in one.received] == [4]
+    assert two.mine == []
+
+
+async def test_what_a_node_holds_goes_to_the_one_that_takes_over(telegram, one, two):
+    one.gate.clear()
+    async with webhooks(telegram, (one, two)) as (_, bring):
+        assert await bring(0, picture(telegram, 1)) == 200
+        hand_over(one, two)
+        await until(lambda: bool(two.received))
+        await until(lambda: not two.notes)
+        one.gate.set()
+    assert [len(inbound.media) for inbound in two.received] == [1]
+    assert one.mine == []
+
+
+async def test_what_nobody_told_of_is_looked_for(telegram, one, two, monkeypatch):
+    monkeypatch.setattr(webhook, "LOOK", 0.01)
+    async with webhooks(telegram, (one, two)) as (_, bring):
+        assert await bring(1, picture(telegram, 1)) == 200
+        await until(lambda: bool(one.mine))
+        await until(lambda: not one.notes)
+    assert two.mine == []
+
+
+async def test_one_node_registers_a_webhook_and_both_take_calls(telegram, one, two):
+    async with webhooks(telegram, (one, two)) as (_, bring):
+        for number in range(2):
+            update = {"update_id": number + 1, "message": telegram.message(7, f"to {number}")}
+            assert await bring(number, update) == 200
+        assert (one.mine, two.mine) == (["to 0"], ["to 1"])
+        assert len(telegram.called("setWebhook")) == 1
+        hand_over(one, two)
+        await telegram.wait_called("setWebhook", 2)
 
 
 # --- Discord -------------------------------------------------------------------------------------

@@ -213,8 +213,8 @@ async def test_other_paths_and_methods_are_not_there(engine, config, post, port)
 
 async def test_calls_before_the_bot_knows_itself_come_again(fake, engine, config, post):
     fake.fail_next("getMe", Fault(delay=30))
-    async with running(engine, config):
-        await fake.wait_called("setWebhook")
+    async with running(engine, config) as channel:
+        await channel._listening.wait()
         assert (await post(UPDATE))[0] == 503
     assert engine.received == []
 

@@ -194,6 +194,7 @@ class _PendingChat(Generic[X]):
     pending: list[Pending[X]] = field(default_factory=list[Pending[X]])
     coming: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: asyncio.Task[None] | None = None
 
 
 class Reassembly(Generic[X]):
@@ -234,6 +235,22 @@ class Reassembly(Generic[X]):
             lane.changed.set()
         self._enter(pending, lane)
 
+    async def hand_over(self, update: object, pending: Pending[X]) -> None:
+        """Keep an update for the node that holds what is not whole yet, which has to be told.
+
+        Raises:
+            StorageError: it could not be kept.
+        """
+        (number,) = pending.numbers
+        await self._keep(number, json.dumps(update))
+
+    async def abandon(self) -> None:
+        """Leave everything that is kept to another node."""
+        workers = [lane.worker for lane in self._lanes.values() if lane.worker is not None]
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
     async def kept(self) -> dict[int, object]:
         """The updates an earlier run of the program held, by number, the first one first.
 
@@ -271,7 +288,7 @@ class Reassembly(Generic[X]):
         lane = self._lanes.get(chat)
         if lane is None:
             lane = self._lanes[chat] = _PendingChat[X]()
-            self._supervisor.spawn(self._work(chat, lane))
+            lane.worker = self._supervisor.spawn(self._work(chat, lane))
         return lane
 
     def _enter(self, pending: Pending[X], lane: _PendingChat[X]) -> None:
