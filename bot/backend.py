@@ -126,7 +126,9 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         raise ConfigError(NO_EXTRA) from exc
     if (config.storage.folder / DATABASE_NAME).exists():
         log.warning("storage.folder_left", folder=str(config.storage.folder), hint=_LEFT)
-    node = await Node.open(url, clock, config.storage.node_timeout, cluster=config.storage.cluster)
+    storage = config.storage
+    direct = reveal(storage.direct_url)
+    node = await Node.open(url, clock, storage.node_timeout, direct=direct, cluster=storage.cluster)
     stack.push_async_callback(node.close)
     return Backend(
         node.database,

@@ -383,6 +383,11 @@ class StorageConfig(Section):
         default=None,
         description="A PostgreSQL that many nodes share, instead of the folder: postgresql://…",
     )
+    direct_url: SecretStr | None = Field(
+        default=None,
+        description="The same database as url, without the pooler (PgBouncer) that url goes "
+        "through: each node has one connection that cannot be pooled.",
+    )
     cluster: str = Field(
         default="",
         max_length=64,

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -25,6 +26,7 @@ from bot import __version__
 from bot.backoff import Backoff
 from bot.clock import Clock
 from bot.cluster import census, tables, takeover
+from bot.cluster.hearing import Hearing
 from bot.cluster.signals import NodeSignals, Told
 from bot.coordination import Event, Hear, Standing, Topic
 from bot.errors import StorageError
@@ -41,6 +43,10 @@ FIRST_RETRY, LAST_RETRY = 0.2, 5.0  # seconds between connections
 log = structlog.get_logger(__name__)
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+
+class GivenUp(Exception):
+    """The others took this node for gone; it is counted anew."""
 
 
 @dataclass(slots=True)
@@ -64,8 +70,12 @@ class Node:
 
     is_shared = True
 
-    def __init__(self, url: str, clock: Clock, gone_after: float) -> None:
-        """`gone_after` so many seconds without a sign of life a node counts as gone."""
+    def __init__(self, url: str, clock: Clock, gone_after: float, direct: str = "") -> None:
+        """`gone_after` so many seconds without a sign of life a node counts as gone.
+
+        `direct` is the same database without a pooler in between, for the one connection that must
+        have its own process at the server.
+        """
         self.name = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
         self.application = takeover.application(self.name)
         self.gone_after = gone_after
@@ -73,9 +83,10 @@ class Node:
             url, NodeSignals(self.name, self.owns), name=self.application
         )
         self.url = url
+        self._direct = direct or url
         self._own_clock = clock
         self._ahead = 0  # ms that the server's clock is ahead of ours
-        self._hear: dict[Topic, list[Hear]] = {}
+        self._hearing = Hearing()
         self._on_work: set[asyncio.Event] = set()
         self._held: dict[str, _Held] = {}
         self._epoch = 0  # of what this node began by itself
@@ -87,15 +98,18 @@ class Node:
         self._hears = False
         self._is_behind = True  # with what others said
         self._task: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, url: str, clock: Clock, gone_after: float, *, cluster: str = "") -> Node:
+    async def open(
+        cls, url: str, clock: Clock, gone_after: float, *, direct: str = "", cluster: str = ""
+    ) -> Node:
         """Connect to the database and make what is missing there.
 
         Raises:
             StorageError: it cannot be used; the message says what to do.
         """
-        node = cls(url, clock, gone_after)
+        node = cls(url, clock, gone_after, direct)
         await node.database.start(takeover.prepare, cluster=cluster, wait=True)
         try:
             await node.database.read(must_be_whole)
@@ -108,9 +122,11 @@ class Node:
 
     async def close(self) -> None:
         """Let others have what this node had, and disconnect."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in (self._task, self._sweeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        await self._hearing.close()
         self._lose_all()
         with suppress(StorageError):
             await self.database.write(lambda tx: takeover.leave(tx, self.name))
@@ -137,7 +153,7 @@ class Node:
 
     def on(self, topic: Topic, hear: Hear) -> None:
         """See `Coordination.on`."""
-        self._hear.setdefault(topic, []).append(hear)
+        self._hearing.on(topic, hear)
 
     @contextmanager
     def hearing_of_work(self) -> Generator[asyncio.Event]:
@@ -210,6 +226,10 @@ class Node:
                 log.warning("node.disconnected", error=type(error).__name__)
             except StorageError as error:
                 log.warning("node.not_registered", error=type(error).__name__)
+            except GivenUp:  # its locks may still be held by that connection: it is closed
+                pass
+            except Exception:  # a fault of ours must not make this node deaf for good
+                log.exception("node.failed")
             finally:
                 self._is_connected = False
                 self._lose_all()
@@ -217,7 +237,7 @@ class Node:
 
     async def _connect(self) -> Connection:
         connection = await psycopg.AsyncConnection.connect(
-            self.url,
+            self._direct,
             autocommit=True,
             application_name=self.application,
             prepare_threshold=None,
@@ -266,7 +286,7 @@ class Node:
             log.warning("node.was_given_up")
             self._lose_all()
             await self._register()
-            return
+            raise GivenUp
         self._ahead = int(found[0]) - (ours + self._own_clock()) // 2
         # The server may have taken it at any time since: what is counted is from before.
         self._sure_until = began + self.gone_after
@@ -310,7 +330,7 @@ class Node:
             f"SELECT topic, name, body FROM events WHERE {which} ORDER BY id",  # pyright: ignore[reportArgumentType]
             given,
         )
-        await self._dispatch([Event(*row) for row in await rows.fetchall()])
+        self._hearing.put([Event(*row) for row in await rows.fetchall()])
 
     async def _catch_up(self, connection: Connection) -> None:
         """Hear what was told while this node was away."""
@@ -321,16 +341,8 @@ class Node:
         )
         missed = [Event(*row) for row in await rows.fetchall()]
         # Also what is no longer there to be heard.
-        await self._dispatch([*missed, Event("books"), Event("outbox"), Event("notes")])
+        self._hearing.put([*missed, Event("books"), Event("outbox"), Event("notes")])
         self.look_for_work()
-
-    async def _dispatch(self, events: Sequence[Event]) -> None:
-        for event in dict.fromkeys(events):  # the same one twice says nothing more
-            for hear in self._hear.get(event.topic, ()):
-                try:
-                    await hear(event)
-                except Exception:
-                    log.exception("node.event_failed", topic=event.topic)
 
     # --- what only one does ----------------------------------------------------------------------
 
@@ -339,12 +351,12 @@ class Node:
             if held.users and not held.epoch:
                 await self._try_to_own(connection, name, held)
             elif not held.users:
+                del self._held[name]  # whoever wants it from now on waits for another one
                 if held.epoch:
                     self._lose(held)
                     await connection.execute(
                         "SELECT pg_advisory_unlock(%s)", (tables.lock_id(name),)
                     )
-                del self._held[name]
 
     async def _try_to_own(self, connection: Connection, name: str, held: _Held) -> None:
         number = tables.lock_id(name)
@@ -369,25 +381,35 @@ class Node:
                 self._lose(held)
 
     async def _sweep(self, connection: Connection) -> None:
-        """Give up nodes that told nothing for too long; one node does that at a time."""
-        # What is found here is looked at again in a transaction: this one may be out of date.
+        """Look for nodes and turns that are gone, and have them given up beside the heartbeat."""
         gone = await connection.execute(takeover.STALE, (self.name, self.gone_after))
-        for (name,) in await gone.fetchall():
+        names = [str(row[0]) for row in await gone.fetchall()]
+        for name in names:
             ended = await connection.execute(takeover.END, (takeover.application(name),))
             log.warning("node.gone", node=name, connections=len(await ended.fetchall()))
-            await self.database.write(lambda tx, name=name: takeover.give_up(tx, name))
-            self._takeovers += 1
         stalled = await connection.execute(takeover.STALLED, (self.gone_after,))
-        for (job,) in await stalled.fetchall():
-            await self.database.write(
-                lambda tx, job=job: takeover.take_back(tx, job, self.gone_after)
-            )
-            self._takeovers += 1
+        jobs = [int(row[0]) for row in await stalled.fetchall()]
         left = await connection.execute(takeover.LEFT)
         keys = [str(row[0]) for row in await left.fetchall()]
-        if keys:
-            await self.database.write(lambda tx: takeover.wake_again(tx, keys))
         await connection.execute(takeover.PRUNE_EVENTS, (KEPT_SECONDS,))
-        self._nodes, (self._jobs, self._oldest_job) = await self.database.read(
-            lambda tx: (census.alive(tx, self.gone_after), census.waiting(tx))
-        )
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._give_up(names, jobs, keys))
+
+    async def _give_up(
+        self, names: Sequence[str], jobs: Sequence[int], keys: Sequence[str]
+    ) -> None:
+        """Give back what gone nodes had; it is looked at again in a transaction each."""
+        try:
+            for name in names:
+                await self.database.write(partial(takeover.give_up, node=name))
+                self._takeovers += 1
+            for job in jobs:
+                work = partial(takeover.take_back, job=job, timeout=self.gone_after)
+                self._takeovers += await self.database.write(work)
+            if keys:
+                await self.database.write(partial(takeover.wake_again, keys=keys))
+            self._nodes, (self._jobs, self._oldest_job) = await self.database.read(
+                lambda tx: (census.alive(tx, self.gone_after), census.waiting(tx))
+            )
+        except StorageError as error:
+            log.warning("node.sweep_failed", error=type(error).__name__)

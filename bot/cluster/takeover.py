@@ -78,8 +78,8 @@ def give_up(tx: Transaction, node: str) -> None:
         tx.wake(key)
 
 
-def take_back(tx: Transaction, job: int, timeout: float) -> None:
-    """Give back the turn of a worker that is gone, if it still is.
+def take_back(tx: Transaction, job: int, timeout: float) -> int:
+    """Give back the turn of a worker that is gone, if it still is: how many there were.
 
     Its first message is counted as one that a program may have ended for.
     """
@@ -90,6 +90,7 @@ def take_back(tx: Transaction, job: int, timeout: float) -> None:
         inbox.endanger_first(tx, key)
         tx.wake(key)
         log.warning("turn.taken_back", job=job)
+    return len(found)
 
 
 def wake_again(tx: Transaction, keys: Sequence[str]) -> None:
