@@ -23,7 +23,7 @@ help:
 	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
 	@echo 'make install  set up .venv, with .venv/bin/confidant in it'
 	@echo 'make test     set up everything tests need and run all checks and tests'
-	@echo 'make proof    kills and losses of power, ten times as many (PROOF_TIMES=100 for more)'
+	@echo 'make proof    kills, losses of power, faults of a cluster, ten times as many (PROOF_TIMES=100 for more)'
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
 	@echo 'make mutants  change the code in one place at a time: does a test fail? (an hour or two)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
