@@ -6,8 +6,10 @@ RUN python -m venv /opt/confidant
 WORKDIR /src
 
 # The dependencies first: they change rarely, so this layer is kept.
-COPY requirements.lock ./
-RUN /opt/confidant/bin/python -m pip install --require-hashes -r requirements.lock
+# Many nodes on one PostgreSQL need requirements-cluster.lock instead.
+ARG REQUIREMENTS=requirements.lock
+COPY requirements.lock requirements-cluster.lock ./
+RUN /opt/confidant/bin/python -m pip install --require-hashes -r ${REQUIREMENTS}
 
 COPY pyproject.toml README.md LICENSE ./
 COPY bot bot

@@ -88,8 +88,8 @@ def outcome(moved: Moved, name: str, config: Config, to: str) -> list[str]:
     if moved.others:
         lines.append(f"{moved.others} files of the workspace are no notes and stay where they are.")
     if to.startswith(_SCHEMES):
-        lines.append("To run on it, put this into confidant.toml, with the password if it has one:")
-        lines.append(f'  [storage]\n  url = "{_without_password(to)}"')
+        lines.append("To run on it, put this into .env, with the password if it has one:")
+        lines.append(f"  CONFIDANT_STORAGE__URL={_without_password(to)}")
         return lines
     lines.append("To run on it, put this into confidant.toml, and remove [storage] url:")
     lines.append(f'  [storage]\n  dir = "{name}"')

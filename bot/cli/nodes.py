@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import orjson
 import typer
@@ -12,13 +12,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bot.backend import NO_EXTRA
-from bot.channel import reveal
+from bot.backend import visiting
 from bot.cli.common import ConfigOption, harmless, load, local_time
-from bot.errors import ConfigError
-
-if TYPE_CHECKING:
-    from bot.cluster.census import Census
+from bot.cluster import census
+from bot.cluster.census import Census
+from bot.config import Config
 
 ALONE = "This is one machine with a storage folder: [storage] url names no PostgreSQL to share."
 
@@ -29,32 +27,24 @@ def nodes(
     as_json: Annotated[bool, typer.Option("--json", help="For machines: one JSON value.")] = False,
 ) -> None:
     """Show which nodes share the database, what each does, and what waits."""
-    storage = load(config, quiet=True).config.storage
-    url = reveal(storage.url)
-    if not url:
+    loaded = load(config, quiet=True).config
+    found = asyncio.run(_look(loaded))
+    if found is None:
         typer.echo("null" if as_json else ALONE)
         return
-    found = asyncio.run(_look(url))
     if as_json:
         typer.echo(orjson.dumps(asdict(found), option=orjson.OPT_INDENT_2).decode())
         return
     console = Console()
-    console.print(_table(found, storage.node_timeout))
+    console.print(_table(found, loaded.storage.node_timeout))
     for line in _waiting(found):
         typer.echo(line)
 
 
-async def _look(url: str) -> Census:
-    try:
-        from bot.cluster import census  # noqa: PLC0415 - its packages are an extra
-        from bot.storage.postgres import PostgresDatabase  # noqa: PLC0415
-    except ImportError as exc:
-        raise ConfigError(NO_EXTRA) from exc
-    database = await PostgresDatabase.open(url)
-    try:
-        return await database.read(census.take)
-    finally:
-        await database.close()
+async def _look(config: Config) -> Census | None:
+    """Who is there; None without a database URL. What is missing in the database is made."""
+    async with visiting(config) as shared:
+        return None if shared is None else await shared.database.read(census.take)
 
 
 def _table(found: Census, timeout: float) -> Table:

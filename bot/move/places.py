@@ -17,6 +17,7 @@ from urllib.parse import quote
 import apsw
 
 from bot.backend import NO_EXTRA
+from bot.cluster import census
 from bot.errors import ConfigError, StorageBusy, StorageClosed, StorageError
 from bot.move.notes import Files, Notes, Rows
 from bot.move.tables import Table
@@ -119,11 +120,13 @@ async def server(url: str, node_timeout: float) -> AsyncGenerator[Place]:
         ConfigError: the extra for it is not installed.
     """
     try:
-        from bot.cluster import census  # noqa: PLC0415 - its packages are an extra
+        from bot.cluster import takeover  # noqa: PLC0415 - its packages are an extra
         from bot.storage.postgres import PostgresDatabase  # noqa: PLC0415
     except ImportError as exc:
         raise ConfigError(NO_EXTRA) from exc
-    database = await PostgresDatabase.open(url)
+    database = PostgresDatabase(url)
+    # All that nodes need, too: their own role may not make it.
+    await database.start(takeover.prepare)
     try:
         if alive := await database.read(lambda tx: census.alive(tx, node_timeout)):
             raise StorageBusy(

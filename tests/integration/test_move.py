@@ -472,7 +472,7 @@ async def test_a_process_that_is_killed_is_gone_on_with(folder, tmp_path, postgr
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err
     assert [orjson.loads(line)["what"] for line in out.splitlines()][-2:] == ["words", "notes"]
-    assert b"[storage]" in err
+    assert b"CONFIDANT_STORAGE__URL=postgresql://" in err
     back = tmp_path / "back"
     await moved(at(postgres_url), places.new_folder(back))
     assert notes_of(back) == notes_of(folder)

@@ -21,9 +21,71 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def service() -> Any:
+    return services()["confidant"]
+
+
+def services() -> Any:
     compose = YAML(typ="safe").load((ROOT / "docker-compose.yml").read_text("utf-8"))
-    assert list(compose["services"]) == ["confidant"]
-    return compose["services"]["confidant"]
+    return compose["services"]
+
+
+NODES = ["node-1", "node-2", "node-3"]
+
+
+def test_without_the_profile_there_is_but_one_service():
+    every = services()
+    assert list(every) == ["confidant", *NODES, "postgres", "proxy"]
+    assert "profiles" not in every["confidant"]
+    assert all(every[name]["profiles"] == ["cluster"] for name in list(every)[1:])
+
+
+def test_each_node_is_the_same_and_set_up_by_options_that_exist(service, tmp_path):
+    nodes = [services()[name] for name in NODES]
+    assert [node.pop("hostname") for node in nodes] == NODES
+    assert nodes[0] == nodes[1] == nodes[2]
+    environ = {str(name): str(value) for name, value in nodes[0]["environment"].items()}
+    environ["CONFIDANT_DASHBOARD__TOKEN"] = "0123456789abcdef0123456789abcdef"
+    loaded = settings.load(None, environ, tmp_path)
+    # Saying where a webhook would listen is all that is said of channels here.
+    assert all("webhook_host" in warning.lower() for warning in loaded.warnings)
+    url = loaded.config.storage.url
+    assert url is not None
+    # The password stands in no file of ours, and the file needs none where nobody wants nodes.
+    assert url.get_secret_value() == "postgresql://confidant@postgres:5432/confidant"
+    assert environ["PGPASSWORD"] == "${POSTGRES_PASSWORD:-}"
+    assert nodes[0]["build"]["args"] == {"REQUIREMENTS": "requirements-cluster.lock"}
+    for kept in ("read_only", "cap_drop", "security_opt", "stop_grace_period", "init"):
+        assert nodes[0][kept] == service[kept]
+    assert nodes[0]["image"] != service["image"]
+
+
+def test_the_proxy_is_the_only_way_in_and_knows_every_node(service):
+    every = services()
+    assert every["proxy"]["ports"] == service["ports"]
+    assert not [name for name in (*NODES, "postgres") if "ports" in every[name]]
+    assert every["proxy"]["depends_on"] == NODES
+    caddy = (ROOT / "config" / "cluster" / "Caddyfile").read_text("utf-8")
+    for port in ("8420", "8421", "8422"):
+        assert f"\n:{port} {{" in caddy
+        assert f"reverse_proxy {' '.join(f'{node}:{port}' for node in NODES)} {{" in caddy
+    assert caddy.count("{") == caddy.count("}")
+
+
+def test_files_that_containers_are_given_exist():
+    for each in services().values():
+        for volume in each.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert not source.startswith(".") or (ROOT / source).is_file(), source
+
+
+def test_the_database_gets_its_extension_by_a_statement_it_takes(postgres_url):
+    import psycopg
+
+    sql = (ROOT / "config" / "cluster" / "extensions.sql").read_bytes()
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(sql)
+        found = connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone()
+    assert found == (1,)
 
 
 def dockerfile() -> list[list[tuple[str, str]]]:
@@ -124,7 +186,8 @@ def test_the_image_runs_as_nobody_in_particular_and_keeps_its_data_in_a_volume()
 def test_the_image_is_built_from_hashes_and_from_files_that_exist():
     build, _ = dockerfile()
     runs = " ".join(rest for name, rest in build if name == "RUN")
-    assert "--require-hashes -r requirements.lock" in runs
+    assert "--require-hashes -r ${REQUIREMENTS}" in runs
+    assert [rest for name, rest in build if name == "ARG"] == ["REQUIREMENTS=requirements.lock"]
     ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
     for name, rest in build:
         if name == "COPY":
