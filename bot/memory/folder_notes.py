@@ -78,6 +78,9 @@ class FolderNotes:
         """See `NoteStore.prepare`; nothing is raised, and what a person has written stays."""
         return folders.prepare(self.root)
 
+    async def tidy(self) -> None:
+        """Nothing is kept."""
+
     async def watch(
         self, on_change: Callable[[], None], on_state: Callable[[str], None], stop: asyncio.Event
     ) -> None:

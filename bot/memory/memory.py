@@ -30,6 +30,7 @@ from bot.memory.transcripts import TranscriptFeed
 from bot.storage import SharedDatabase
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
+TIDY_SECONDS = 600.0  # between looks for what is kept for a while only
 INDEX = "index"  # what the node that builds the index of many is alone in doing
 MAX_SPOTS = 200  # places of one answer
 
@@ -143,7 +144,10 @@ class Memory:
                 feeding = asyncio.create_task(feed.run())
                 losing = asyncio.create_task(lost.wait())
                 try:
-                    await asyncio.wait({feeding, losing}, return_when=asyncio.FIRST_COMPLETED)
+                    waiting, first = {feeding, losing}, asyncio.FIRST_COMPLETED
+                    while not any(each.done() for each in waiting):
+                        await self.store.tidy()
+                        await asyncio.wait(waiting, timeout=TIDY_SECONDS, return_when=first)
                     if feeding.done():
                         return await feeding
                 finally:

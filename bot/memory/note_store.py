@@ -139,6 +139,10 @@ class NoteStore(Protocol):
         """Begin a new workspace with the templates; how many were copied."""
         ...
 
+    async def tidy(self) -> None:
+        """Let go of what is kept for a while only; now and then, by one node. Never raises."""
+        ...
+
     async def watch(
         self, on_change: Callable[[], None], on_state: Callable[[str], None], stop: asyncio.Event
     ) -> None:

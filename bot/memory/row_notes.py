@@ -65,7 +65,7 @@ class RowNotes:
                 if above
                 else tx.execute(columns)
             )
-            return [_seen(*row) for row in rows]
+            return [seen_of(*row) for row in rows]
 
         found: list[tuple[list[tuple[int, str]], Seen]] = []
         for seen in self._read(work):
@@ -85,7 +85,7 @@ class RowNotes:
         if not rows:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         text, *seen = rows[0]
-        return str(text).encode()[:limit], _seen(*seen)
+        return str(text).encode()[:limit], seen_of(*seen)
 
     def append(
         self,
@@ -153,6 +153,14 @@ class RowNotes:
         if copied := self._write(work, None):
             log.info("workspace.prepared", notes=copied)
         return copied
+
+    async def tidy(self) -> None:
+        """Let go of forgotten words that nobody can write any more."""
+        now = self._clock()
+        try:
+            await self._database.write(lambda tx: forgettings.clear(tx, now))
+        except StorageError as error:  # the next time will do
+            log.warning("memory.not_tidied", error=type(error).__name__)
 
     async def watch(
         self, on_change: Callable[[], None], on_state: Callable[[str], None], stop: asyncio.Event
@@ -228,7 +236,8 @@ def _path(folders: tuple[str, ...], name: str) -> str:
     return "/".join((*folders, name))
 
 
-def _seen(path: str, changed_at: int, size: int, version: int) -> Seen:
+def seen_of(path: str, changed_at: int, size: int, version: int) -> Seen:
+    """A row as it was come across."""
     return Seen(path, (changed_at * 1_000_000, size, version))
 
 

@@ -12,6 +12,7 @@ _NOTES = (
     """CREATE TABLE IF NOT EXISTS notes(
         path TEXT PRIMARY KEY, space TEXT NOT NULL, version BIGINT NOT NULL, text TEXT NOT NULL,
         size BIGINT NOT NULL, made_at BIGINT NOT NULL, changed_at BIGINT NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS notes_changed ON notes(changed_at)",
     # What was forgotten of late, by space: whoever began to read before must not write it. The
     # words are cleared once nobody can be at work who has read them; the last number stays.
     """CREATE TABLE IF NOT EXISTS forgettings(
@@ -37,6 +38,7 @@ _INDEX = (
         space TEXT NOT NULL, path TEXT NOT NULL, hash BYTEA NOT NULL, mtime BIGINT NOT NULL,
         size BIGINT NOT NULL, inode BIGINT NOT NULL, at BIGINT NOT NULL, problem TEXT NOT NULL,
         text TEXT, UNIQUE(partition, kind, name))""",
+    "CREATE INDEX IF NOT EXISTS memory_sources_name ON memory_sources(name)",
     """CREATE TABLE IF NOT EXISTS memory_chunks(
         id {serial}, source BIGINT NOT NULL, partition BIGINT NOT NULL, start_line BIGINT NOT NULL,
         end_line BIGINT NOT NULL, day BIGINT, length BIGINT NOT NULL, vectors BYTEA,

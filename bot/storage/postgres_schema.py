@@ -72,6 +72,12 @@ def migrate(tx: PostgresTransaction) -> None:
         )
     once(tx, "fulltext", _FULLTEXT)
     once(tx, "memory", memory_tables.STATEMENTS)
+    tx.execute("SAVEPOINT vector")
+    try:
+        extension(tx, "vector")
+    except errors.StorageError as exc:  # memory is searched without it too, in a slower way
+        tx.execute("ROLLBACK TO SAVEPOINT vector")
+        log.warning("storage.no_pgvector", why=str(exc))
 
 
 def once(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> None:

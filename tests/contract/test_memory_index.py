@@ -128,8 +128,6 @@ async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield Home(FolderNotes(tmp_path / "workspace"), tmp_path)
         return
     url: str = request.getfixturevalue("postgres_url")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION vector")
     database = await PostgresDatabase.open(url)
     notes = RowNotes(database, Deaf(), FakeClock())  # type: ignore[arg-type]
     yield Home(notes, tmp_path, database, url)
@@ -192,7 +190,10 @@ async def test_what_others_wrote_changes_no_score(home: Home):
         assert await index.search("blue canary", MAIN) == before
 
 
-async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(home: Home):
+async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bot.memory.index.row_store.LOOK_AT_ALL", 0.0)
     await home.write("memory/a.md", "the old words\n")
     async with home.index() as index:
         await home.write("memory/a.md", "entirely different\n")
@@ -350,6 +351,8 @@ async def test_a_text_that_is_refused_keeps_no_other_from_its_vector(home: Home)
 async def shared(postgres_url: str, tmp_path: Path) -> AsyncIterator[Home]:
     """Rows in a database without pgvector."""
     database = await PostgresDatabase.open(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP EXTENSION vector")
     notes = RowNotes(database, Deaf(), FakeClock())  # type: ignore[arg-type]
     yield Home(notes, tmp_path, database, postgres_url)
     await database.close()

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from bot.memory.chunking import Passage
 from bot.memory.embed import Identity
+from bot.memory.note_store import NoteStore, Seen
 from bot.memory.ranking import Candidates, Request
 from bot.memory.search import Counts, Forgotten, Probe, Source
 from bot.memory.words import Tokenize
@@ -121,6 +122,18 @@ class Store(Protocol):
 
     def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
         """Every source of a kind, by partition and name."""
+        ...
+
+    def differences(
+        self, notes: NoteStore, refused: dict[str, str]
+    ) -> tuple[list[Seen], list[int]]:
+        """The notes that are new or look different, and the sources whose note is gone.
+
+        `refused` is as `NoteStore.walk` has it.
+
+        Raises:
+            OSError: the notes cannot be looked through.
+        """
         ...
 
     def remove(self, sources: Iterable[int]) -> None:

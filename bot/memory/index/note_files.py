@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
 
 from bot.errors import NotVisible
 from bot.memory import layout
+from bot.memory.index.engine import Known
 from bot.memory.layout import Located
 from bot.memory.note_store import NoteStore, Seen
 
@@ -47,6 +48,24 @@ def files(notes: NoteStore, refused: dict[str, str] | None = None) -> Iterator[S
     """
     found = notes.walk((), layout.is_note, layout.MAX_PARTS, refused)
     return islice(found, MAX_FILES)
+
+
+def differences(
+    notes: NoteStore, known: Mapping[str, Known], refused: dict[str, str]
+) -> tuple[list[Seen], list[int]]:
+    """The notes that are not known, or look different, and the known ones that are gone.
+
+    Raises:
+        OSError: the workspace itself cannot be read.
+    """
+    left, changed = dict(known), list[Seen]()
+    for seen in files(notes, refused):
+        row = left.pop(seen.path, None)
+        if row is None or row.look != seen.look:
+            changed.append(seen)
+    # What lies in a folder that cannot be looked into is not gone.
+    hidden = tuple(refused)
+    return changed, [each.id for name, each in left.items() if not name.startswith(hidden)]
 
 
 def note(seen: Seen) -> Note | None:

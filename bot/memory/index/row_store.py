@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
+from bot.memory.index import note_files
 from bot.memory.index.engine import DimsChanged, Generation, Known, Packed, SourceRow
 from bot.memory.index.store import known_of
+from bot.memory.note_store import NoteStore, Seen
+from bot.memory.row_notes import RowNotes, seen_of
 from bot.memory.search import Counts, Forgotten, Source
 from bot.memory.words import Tokenize
 from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, tsvector
 
 T = TypeVar("T")
 
+LOOK_AT_ALL = 240.0  # seconds after which all notes are compared, and not only late changes
+MARGIN_MS = 600_000  # how far apart the clocks of nodes, and how long their transactions, may be
 _ROWS = 200  # chunks in one statement
+
+
+class Looks:
+    """What a node has compared of the notes with the index, from one sync to the next."""
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self._all_at = 0.0  # monotonic
+        self._newest = 0  # change of a note that was looked at, in ms since the epoch
+
+    def differences(self, tx: Transaction, generation: int) -> tuple[list[Seen], list[int]]:
+        """See `RowStore.differences`."""
+        now = time.monotonic()
+        is_whole = generation != self._generation or now - self._all_at >= LOOK_AT_ALL
+        since = 0 if is_whole else self._newest - MARGIN_MS
+        of_notes = (
+            "SELECT 1 FROM memory_sources s JOIN memory_partitions p ON p.id = s.partition"
+            " WHERE p.generation = ? AND s.kind = 'memory' AND s.name = n.path"
+        )
+        changed = tx.execute(
+            f"""SELECT n.path, n.changed_at, n.size, n.version FROM notes n
+                WHERE n.changed_at >= ? AND NOT EXISTS ({of_notes} AND s.size = n.size
+                    AND s.inode = n.version AND s.mtime = n.changed_at * 1000000)
+                ORDER BY n.path""",
+            (since, generation),
+        )
+        gone: list[int] = []
+        if is_whole:
+            rows = tx.execute(
+                """SELECT s.id FROM memory_sources s JOIN memory_partitions p ON p.id = s.partition
+                   WHERE p.generation = ? AND s.kind = 'memory'
+                       AND NOT EXISTS (SELECT 1 FROM notes n WHERE n.path = s.name)""",
+                (generation,),
+            )
+            gone = [int(row[0]) for row in rows]
+            self._generation, self._all_at = generation, now
+        newest = tx.execute("SELECT coalesce(max(changed_at), 0) FROM notes")[0][0]
+        self._newest = max(self._newest, int(newest))
+        return [seen_of(*row) for row in changed], gone
 
 
 class RowStore:
@@ -27,8 +72,10 @@ class RowStore:
         writer: SharedDatabase,
         generation: Generation,
         tokenize: Tokenize,
+        looks: Looks,
     ) -> None:
         """Read in `database`, write with `writer`."""
+        self._looks = looks
         self.generation = generation
         self._database = database
         self._writer = writer
@@ -75,6 +122,19 @@ class RowStore:
             (self.generation.id, kind),
         )
         return known_of(rows)
+
+    def differences(
+        self, notes: NoteStore, refused: dict[str, str]
+    ) -> tuple[list[Seen], list[int]]:
+        """See `Store.differences`.
+
+        Where notes are rows beside it, the database compares them: all of them now and then, else
+        only those that were changed of late.
+        """
+        if not isinstance(notes, RowNotes):
+            known = {name: each for (_, name), each in self.sources("memory").items()}
+            return note_files.differences(notes, known, refused)
+        return self._database.read_now(lambda tx: self._looks.differences(tx, self.generation.id))
 
     def documents(self) -> list[SourceRow]:
         """Every document with its text."""

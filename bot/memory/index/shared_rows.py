@@ -14,7 +14,7 @@ from bot.memory.embed import Embedder, Identity, identity
 from bot.memory.index.cache import KEPT_DAYS, key_of
 from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store
 from bot.memory.index.row_reader import EXTENSION, RowReader
-from bot.memory.index.row_store import RowStore
+from bot.memory.index.row_store import Looks, RowStore
 from bot.memory.search import Counts, Probe
 from bot.storage import SharedDatabase, Transaction, Value
 from bot.storage.fulltext import tokenizer
@@ -44,6 +44,7 @@ class SharedRows:
         self._owns = owns
         self._outdated = 0  # the generation whose vectors have another length than the embedder's
         self._at_work = 0
+        self._looks = Looks()
         self._tokenize = tokenizer(apsw.Connection(":memory:"))
 
     @property
@@ -177,7 +178,7 @@ class SharedRows:
         self._at_work = generation.id
         if generation.is_live:
             self.generation = str(generation.id)
-        return RowStore(self._database, self._writer, generation, self._tokenize)
+        return RowStore(self._database, self._writer, generation, self._tokenize, self._looks)
 
 
 class RowCache:

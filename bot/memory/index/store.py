@@ -7,8 +7,10 @@ from typing import TypeVar
 
 from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
+from bot.memory.index import note_files
 from bot.memory.index.engine import DimsChanged, Known, Packed, SourceRow
 from bot.memory.index.schema import SCOPE_MARK, VECTORS, Generation, IndexFile, run
+from bot.memory.note_store import NoteStore, Seen
 from bot.memory.search import Counts, Forgotten, Source
 from bot.storage import Row, Value, fulltext
 
@@ -83,6 +85,13 @@ class FileStore:  # the tables of an index are one thing to write
             (kind,),
         )
         return known_of(rows)
+
+    def differences(
+        self, notes: NoteStore, refused: dict[str, str]
+    ) -> tuple[list[Seen], list[int]]:
+        """See `Store.differences`."""
+        known = {name: each for (_, name), each in self.sources("memory").items()}
+        return note_files.differences(notes, known, refused)
 
     def documents(self) -> list[SourceRow]:
         """Every document with its text."""

@@ -103,17 +103,8 @@ class Builder:
         self, store: Store, refused: dict[str, str]
     ) -> tuple[list[note_files.Note], list[int]]:
         """The notes that are new or look different, and the sources whose note is gone."""
-        known = {name: each for (_, name), each in store.sources("memory").items()}
-        changed: list[note_files.Note] = []
-        for seen in note_files.files(self._notes, refused):
-            row = known.pop(seen.path, None)
-            if row is not None and row.look == seen.look:
-                continue
-            if (note := note_files.note(seen)) is not None:
-                changed.append(note)
-        # What lies in a folder that cannot be looked into is not gone.
-        hidden = tuple(refused)
-        return changed, [each.id for name, each in known.items() if not name.startswith(hidden)]
+        seen, gone = store.differences(self._notes, refused)
+        return [note for each in seen if (note := note_files.note(each)) is not None], gone
 
     def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
         for note in notes:
