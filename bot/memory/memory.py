@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import structlog
 
@@ -21,7 +20,6 @@ from bot.memory.embed import Embedder
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
-from bot.memory.layout import SUFFIX
 from bot.memory.note_store import NoteStore
 from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
@@ -121,7 +119,6 @@ class Memory:
         if shared is None:
             index = MemoryIndex.in_folder(config.memory, store, folder, embedder, clock)
         else:
-            _warn_of(config.workspace)
             database, owns = shared.database, partial(shared.coordination.owns, INDEX)
             index = MemoryIndex.shared(config.memory, store, database, embedder, clock, owns=owns)
         notes = Notes(store, index.noticed)
@@ -228,18 +225,7 @@ def store_of(config: Config, clock: Clock, shared: Shared | None) -> NoteStore:
     """Where the notes of a configuration are: below the workspace, or in a database."""
     if shared is None:
         return FolderNotes(config.workspace)
-    return RowNotes(shared.database, shared.coordination, clock)
-
-
-def _warn_of(workspace: Path) -> None:
-    """Say that the notes of a folder are not read, if it has some."""
-    if next(workspace.rglob(f"*{SUFFIX}"), None) is not None:
-        log.warning(
-            "workspace.not_read",
-            folder=str(workspace),
-            why="[storage] url is set: notes are rows of the database",
-            do="`confidant move` copies what the folder holds there",
-        )
+    return RowNotes(shared.database, shared.coordination, clock, instead_of=config.workspace)
 
 
 def _below(view: MemoryView, path: str) -> str:

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import structlog
@@ -40,9 +40,20 @@ log = structlog.get_logger(__name__)
 class RowNotes:
     """`bot.memory.note_store.NoteStore` over the table `notes`."""
 
-    def __init__(self, database: SharedDatabase, coordination: Coordination, clock: Clock) -> None:
-        """Before `coordination` starts, for it tells what other nodes write."""
+    def __init__(
+        self,
+        database: SharedDatabase,
+        coordination: Coordination,
+        clock: Clock,
+        *,
+        instead_of: Path | None = None,
+    ) -> None:
+        """Before `coordination` starts, for it tells what other nodes write.
+
+        That the notes of the folder `instead_of` are not read is said once.
+        """
         self._database = database
+        self._instead_of = instead_of
         self._clock = clock
         self._on_change: Callable[[], None] = lambda: None
         coordination.on("notes", self._heard)
@@ -140,6 +151,13 @@ class RowNotes:
 
     def prepare(self) -> int:
         """See `NoteStore.prepare`; templates are copied where there is no persona file at all."""
+        if self._instead_of is not None and _has_notes(self._instead_of):
+            log.warning(
+                "workspace.not_read",
+                folder=str(self._instead_of),
+                why="[storage] url is set: notes are rows of the database",
+                do="`confidant move` copies what the folder holds there",
+            )
         templates = workspace_folders.templates()
 
         def work(tx: Transaction) -> int:
@@ -228,6 +246,10 @@ def space_of(path: str) -> str:
             return SHARED_SPACE
         case _:
             return MAIN_SPACE
+
+
+def _has_notes(folder: Path) -> bool:
+    return next(folder.rglob(f"*{layout.SUFFIX}"), None) is not None
 
 
 def _path(folders: tuple[str, ...], name: str) -> str:
