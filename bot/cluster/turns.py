@@ -141,7 +141,12 @@ class _Connector(PsycopgConnector):
             conninfo=node.url,
             min_size=1,
             max_size=POOL,
-            kwargs={"application_name": node.application, "prepare_threshold": None},
+            # Each statement is a transaction of its own: no more ways to the server than needed.
+            kwargs={
+                "application_name": node.application,
+                "prepare_threshold": None,
+                "autocommit": True,
+            },
         )
         self._node = node
 

@@ -81,7 +81,6 @@ class Delivery:
             self._load,
             WINDOW,
             fence_of=lambda queue: coordination.fence(_account(queue.address)),
-            rereads=coordination.is_shared,
         )
 
     def post(self, letters: Iterable[outbox.Letter]) -> None:

@@ -40,7 +40,7 @@ from bot.storage.postgres_sql import (
     configure,
     mapped,
 )
-from bot.storage.writing import Outcome, Work, Writer, attempt
+from bot.storage.writing import Outcome, Work, Writer, attempt, attempt_alone
 
 T = TypeVar("T")
 
@@ -273,7 +273,13 @@ class PostgresDatabase:
                 tx = PostgresTransaction(self._link.connected(), self._signals, self._words)
                 pid = self._begin(tx.connection)
                 self._signals.begin()
-                outcomes = [attempt(tx, work) for work in works]
+                if len(works) == 1:  # which most are, and every statement is a way to the server
+                    outcomes = [attempt_alone(tx, works[0])]
+                    if outcomes[0][1] is not None:
+                        tx.connection.execute("ROLLBACK")
+                        return outcomes
+                else:
+                    outcomes = [attempt(tx, work) for work in works]
                 self._signals.finish(tx)
                 tx.connection.execute("COMMIT")
             except psycopg.Error as exc:

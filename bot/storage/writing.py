@@ -127,18 +127,23 @@ class Writer:
 def attempt(tx: Savepoints, work: Work) -> Outcome:
     """Run one piece of work of a group: what fails is undone, and the rest goes on."""
     tx.execute("SAVEPOINT work")
+    outcome = attempt_alone(tx, work)
+    if outcome[1] is not None:
+        tx.execute("ROLLBACK TO SAVEPOINT work")
+    tx.execute("RELEASE SAVEPOINT work")
+    return outcome
+
+
+def attempt_alone(tx: Savepoints, work: Work) -> Outcome:
+    """Run the only piece of work of a transaction; when it fails, the caller undoes that."""
     try:
-        result = work(tx)
+        return work(tx), None
     except tx.failures:
         raise
     except Exception as exc:  # noqa: BLE001 - it goes to whoever asked, the group goes on
-        tx.execute("ROLLBACK TO SAVEPOINT work")
-        tx.execute("RELEASE SAVEPOINT work")
         if isinstance(exc, StopIteration):  # no future takes one
             return None, RuntimeError("the work raised StopIteration")
         return None, tx.mapped(exc)
-    tx.execute("RELEASE SAVEPOINT work")
-    return result, None
 
 
 def _settle(done: Sequence[tuple[_Job, Outcome]]) -> None:
