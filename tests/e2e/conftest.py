@@ -96,6 +96,9 @@ class EchoEngine:
     def commands(self, locale: str) -> Sequence[Command]:
         return COMMANDS["zh" if locale.startswith("zh") else "en"]
 
+    async def broadcast(self, channel: str, body: str) -> None:
+        """There is no other node."""
+
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
         pass
 
