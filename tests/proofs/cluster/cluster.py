@@ -80,6 +80,12 @@ class Node:
         return f"http://127.0.0.1:{self.port}/"
 
     @property
+    def running(self) -> int:
+        """Its process, which must be there: 0 would be a signal to whoever runs this."""
+        assert self.pid > 0
+        return self.pid
+
+    @property
     def runs(self) -> bool:
         """True when it is there and not paused."""
         return self.pid > 0 and not self.is_paused
@@ -203,24 +209,24 @@ class Cluster:
 
     async def kill(self, node: Node) -> None:
         """End a node as hard as can be."""
-        os.kill(node.pid, signal.SIGKILL)
+        os.kill(node.running, signal.SIGKILL)
         assert await self._ask(reap=node.pid) == str(-signal.SIGKILL)
         node.pid, node.is_paused = 0, False
 
     async def stop(self, node: Node) -> None:
         """End a node as an operator does."""
-        os.kill(node.pid, signal.SIGTERM)
+        os.kill(node.running, signal.SIGTERM)
         assert await self._ask(reap=node.pid) == "0", node.log()
         node.pid = 0
 
     def pause(self, node: Node) -> None:
         """Let a node stand still, with all its connections."""
-        os.kill(node.pid, signal.SIGSTOP)
+        os.kill(node.running, signal.SIGSTOP)
         node.is_paused = True
 
     def resume(self, node: Node) -> None:
         """Let it go on as if nothing had been."""
-        os.kill(node.pid, signal.SIGCONT)
+        os.kill(node.running, signal.SIGCONT)
         node.is_paused = False
 
     def owner(self) -> Node | None:
