@@ -38,7 +38,8 @@ AGAIN = 50  # parked texts tried again at once
 LONG_TEXT = 4_000  # characters from which pieces are made in a thread
 UNSENT = "unsent-"  # begins the entry of a text that tells of one that was refused
 MINUTE_MS = 60_000
-LOOK_SECONDS = 30.0  # between looks, where many nodes put something there
+LOOK_SECONDS = 5.0  # between looks, where many nodes put something there
+SURE_SECONDS = 0.1  # between looks whether this node may send, when its sign of life is late
 
 log = structlog.get_logger(__name__)
 
@@ -216,8 +217,7 @@ class Delivery:
             ChatMoved: the chat has another id now.
         """
         while True:
-            if not self._coordination.owns(account_name(channel.name, piece.address.account)):
-                raise errors.FenceLost
+            await self._until_sure(_account(piece.address))
             try:
                 await channel.send(piece)
             except errors.SendLater as exc:
@@ -232,6 +232,20 @@ class Delivery:
                 return exc
             else:
                 return None
+
+    async def _until_sure(self, name: str) -> None:
+        """Wait until this node is sure that no other one sends for an account.
+
+        Raises:
+            FenceLost: another one does, or this one does so anew.
+        """
+        fence = fencing.current()
+        while True:
+            if fence is not None and fence != self._coordination.fence(name):
+                raise errors.FenceLost
+            if self._coordination.owns(name):
+                return
+            await asyncio.sleep(SURE_SECONDS)
 
     async def _gets_through(self, channel: Channel, letter: outbox.Letter) -> bool:
         """Tell that a text does not get through; False when that does not either."""
