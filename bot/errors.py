@@ -52,6 +52,10 @@ class StorageClosed(StorageError):
     """The database is closed."""
 
 
+class IndexElsewhere(StorageError):
+    """Another node builds the index of memory."""
+
+
 class FenceLost(StorageError):
     """Another node has taken this over; nothing was changed."""
 

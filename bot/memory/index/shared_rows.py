@@ -8,7 +8,7 @@ import apsw
 import structlog
 
 from bot.clock import DAY_MS
-from bot.errors import StorageError
+from bot.errors import IndexElsewhere, StorageError
 from bot.memory import chunking
 from bot.memory.embed import Embedder, Identity, identity
 from bot.memory.index.cache import KEPT_DAYS, key_of
@@ -86,7 +86,7 @@ class SharedRows:
         """See `Rows.fitting`.
 
         Raises:
-            StorageError: others have to be made, and by another node.
+            IndexElsewhere: others have to be made, and by another node.
         """
         live = self._database.read_now(live_generation)
         made = (identity(self._embedder), chunking.VERSION)
@@ -99,7 +99,7 @@ class SharedRows:
         if live is not None and is_fitting:
             return self._store(live)
         if not self._owns():
-            raise StorageError("another node builds the index")
+            raise IndexElsewhere
         return None
 
     def begin(self) -> tuple[Store, list[SourceRow]]:

@@ -12,7 +12,7 @@ import apsw
 import structlog
 
 from bot.clock import Clock
-from bot.errors import StorageError
+from bot.errors import IndexElsewhere, StorageError
 from bot.memory.embed import Embedder
 from bot.memory.index.engine import Cache, DimsChanged, Rows, SourceRow, Store
 from bot.memory.index.file_rows import MENDED
@@ -128,6 +128,9 @@ class Writer:
             self._next = None
             try:
                 outcome = await self._bring_up_to_date()
+            except IndexElsewhere:  # it does so as soon as it has the index, which is soon
+                self._problem = "the index is being built"
+                return
             except FAILURES as error:
                 self._problem = _words(error)
                 log.warning("memory.sync_failed", error=type(error).__name__, reason=reason)

@@ -1,0 +1,71 @@
+"""That each option of many nodes changes what it says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from bot.backend import Backend, open_backend
+from bot.clock import system_clock
+from tests.fakes.tcp_proxy import TcpProxy
+from tests.support import make_config, until
+
+Open = Callable[..., AbstractAsyncContextManager[Backend]]
+
+
+@pytest.fixture
+def backend(tmp_path: Path, postgres_url: str) -> Open:
+    @asynccontextmanager
+    async def opened(**storage: object) -> AsyncIterator[Backend]:
+        config, _ = make_config(tmp_path / "folder", storage={"url": postgres_url, **storage})
+        async with AsyncExitStack() as stack:
+            yield await open_backend(config, system_clock, stack)
+
+    return opened
+
+
+def look(url: str, sql: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql)  # pyright: ignore[reportArgumentType]
+        return cursor.fetchall() if cursor.description else []
+
+
+async def test_with_a_url_everything_is_kept_there_and_nothing_in_the_folder(
+    backend, tmp_path, postgres_url
+):
+    async with backend() as found:
+        await found.database.write(
+            lambda tx: tx.execute("INSERT INTO meta(key, value, updated_at) VALUES ('a', 'b', 1)")
+        )
+        assert look(postgres_url, "SELECT value FROM meta WHERE key = 'a'") == [("b",)]
+    assert not (tmp_path / "folder").exists()
+
+
+async def test_a_node_is_given_up_after_the_configured_time_and_not_before(backend, postgres_url):
+    silent = (
+        "INSERT INTO nodes(name, beat_at, started_at, version) "
+        "VALUES ('silent', now() - interval '20 seconds', now(), '') RETURNING name"
+    )
+    there = "SELECT count(*) FROM nodes WHERE name = 'silent'"
+    async with backend(node_timeout=60) as found:
+        look(postgres_url, silent)
+        async with found.coordination.owning("anything"):  # it has looked around since
+            assert look(postgres_url, there) == [(1,)]
+    async with backend(node_timeout=10):
+        await until(lambda: look(postgres_url, there) == [(0,)])
+
+
+async def test_the_one_connection_that_cannot_be_pooled_goes_to_the_direct_url(
+    backend, postgres_url
+):
+    with TcpProxy.before(postgres_url) as proxy:
+        async with (
+            backend(direct_url=proxy.url(postgres_url)) as found,
+            found.coordination.owning("anything"),
+        ):
+            assert proxy.open == 1
+            assert found.coordination.owns("anything")
