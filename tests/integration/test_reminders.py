@@ -45,7 +45,7 @@ class Parts:
         self.reminders = Reminders(
             resolver=ConversationResolver(Policy.of(Config(), UTC)),
             database=database,
-            committer=Committer(database, self.delivery, mirror, live),
+            committer=Committer(database, self.delivery, mirror.add, live),
             scheduler=self.scheduler,
             clock=self.clock,
         )

@@ -59,7 +59,7 @@ class Desk:
         self.reminders = Reminders(
             resolver=self.resolver,
             database=self.database,
-            committer=Committer(self.database, nobody, nobody, nobody),
+            committer=Committer(self.database, nobody, nobody.add, nobody),
             scheduler=self.scheduler,
             clock=self.clock,
         )

@@ -85,7 +85,7 @@ class World:
         data = {"session": {"reset": policy, "timezones": self.timezones}}
         self.resolver = ConversationResolver(Policy.of(Config.model_validate(data), self.zone))
         nobody: Any = Nobody()
-        self.committer = Committer(self.database, nobody, nobody, nobody)
+        self.committer = Committer(self.database, nobody, nobody.add, nobody)
         self.sweeper = Sweeper(self.resolver, self.database, self.committer, self.on_ended)
 
     async def on_ended(self, session: Session) -> None:
