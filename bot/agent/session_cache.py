@@ -28,7 +28,8 @@ class CachedSession:
 
     `snapshots` is what its requests begin with, by view; those in `unsaved` are not on disk yet.
     `called_at` is when its model was last asked, in ms, or 0; `hidden` how much was hidden of it
-    (`store.hidden_count`) when it was read.
+    (`store.hidden_count`) when it was read; `version` is that of the row the history belongs to,
+    which `session` may be ahead of.
     """
 
     session: Session
@@ -37,6 +38,7 @@ class CachedSession:
     unsaved: list[str] = field(default_factory=list[str])
     called_at: int = 0
     hidden: int = 0
+    version: int = 0
     fixed: dict[str, int] = field(default_factory=dict[str, int])  # tokens of each snapshot
 
 
@@ -61,7 +63,9 @@ class SessionCache:
             return
         self._loading.pop(session.id, None)  # it may have been read before this
         if session.entry_count == 0:
-            self._live[session.id] = CachedSession(session, History(count=self._count))
+            self._live[session.id] = CachedSession(
+                session, History(count=self._count), version=session.version
+            )
 
     def forget(self, session_id: str) -> None:
         """Read this session again the next time it is asked for."""
@@ -72,9 +76,18 @@ class SessionCache:
         """Whether this is what is kept of its session, and not what was kept before."""
         return self._live.get(live.session.id) is live
 
-    def settle(self, live: CachedSession) -> None:
-        """A turn has changed this session; if it was read anew meanwhile, that is out of date."""
-        if not self.holds(live):
+    def is_up_to_date(self, tx: Transaction, live: CachedSession) -> bool:
+        """True when no other node has changed a session since its history was read."""
+        return not self._is_shared or store.version(tx, live.session.id) == live.version
+
+    def settle(self, live: CachedSession, *, is_whole: bool = False) -> None:
+        """This session was changed in memory too; if it was read anew meanwhile, that is outdated.
+
+        `is_whole` says that the change found it `is_up_to_date`; where other nodes may have come
+        in between, it is read again.
+        """
+        live.version = live.session.version
+        if not (is_whole or not self._is_shared) or not self.holds(live):
             self.forget(live.session.id)
 
     async def get(self, session_id: str) -> CachedSession:
@@ -85,7 +98,7 @@ class SessionCache:
         """
         if self._is_shared and (known := self._live.get(session_id)) is not None:
             version = await self._database.read(lambda tx: store.version(tx, session_id))
-            if version != known.session.version and self.holds(known):
+            if version != known.version and self.holds(known):
                 self.forget(session_id)
         while (live := self._live.get(session_id)) is None:
             mark = self._loading.setdefault(session_id, object())
@@ -111,6 +124,7 @@ def _load(tx: Transaction, session_id: str, count: Count) -> CachedSession:
         snapshots.load(tx, session_id),
         called_at=session.last_turn_at,
         hidden=store.hidden_count(tx, session_id),
+        version=session.version,
     )
 
 

@@ -97,7 +97,8 @@ class TurnRecorder:
         language = prepared.request.language
         below = footer(language, usage, used, limits) if cached.session.usage else ""
 
-        def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session]:
+        def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
+            is_whole = self._upkeep.sessions.cache.is_up_to_date(unit.tx, cached)
             ids = unit.append(cached.session.id, news, counted)
             _forget_again(unit, cached.session, prepared.request.context, ids)
             if answer.letter:
@@ -135,15 +136,16 @@ class TurnRecorder:
             if self._upkeep.sessions.cache.holds(cached):
                 save_prefixes(unit.tx, cached, now)
             inbox.done(unit.tx, [row.id for row in rows], now)
-            return ids, unit.sessions[cached.session.id]
+            return ids, unit.sessions[cached.session.id], is_whole
 
-        ids, cached.session = (await self._committer.commit(now, work, until_stored=True)).result
+        commit = await self._committer.commit(now, work, until_stored=True)
+        ids, cached.session, is_whole = commit.result
         cached.unsaved.clear()
         cached.called_at = now
         lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
         is_same = prepared.version == cached.history.version
         cached.history.extend(lines, reported if is_same else 0)
-        self._upkeep.sessions.cache.settle(cached)
+        self._upkeep.sessions.cache.settle(cached, is_whole=is_whole)
         # By the row as it is now: what was taken back meanwhile must not be done again.
         self._upkeep.begin_due(prepared.active, self._upkeep.due(prepared.active, used))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot.agent.session_cache import SessionCache
+from bot.agent.session_cache import CachedSession, SessionCache
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction
@@ -78,3 +78,51 @@ async def test_who_asks_while_it_is_read_gets_the_same(slow: Slow):
     one, other = await asyncio.gather(*reading)
     assert one is other
     assert live.holds(one)
+
+
+def say(words: str) -> Callable[[Transaction], store.Session]:
+    def work(tx: Transaction) -> store.Session:
+        session = store.current(tx, PLACE.key)
+        assert session is not None
+        said = NewEntry("message", "user", words, ({"type": "text", "text": words},))
+        store.append(tx, session.id, [said], 2)
+        changed = store.get(tx, session.id)
+        assert changed is not None
+        return changed
+
+    return work
+
+
+def words_of(live: CachedSession) -> list[str]:
+    return [line.message.text for line in live.history.lines]
+
+
+async def test_what_another_node_said_is_read_although_this_one_knows_a_newer_row(slow: Slow):
+    slow.gate.set()
+    cache: Any = SessionCache(slow, is_shared=True)  # pyright: ignore[reportArgumentType]
+    session = await slow.database.write(begin)
+    assert words_of(await cache.get(session.id)) == ["hello"]
+    reads = slow.reads
+    assert await cache.get(session.id) is await cache.get(session.id)
+    assert slow.reads == reads + 2  # only its version, twice
+    await slow.database.write(say("from elsewhere"))
+    # A command here leaves the row as it is now, with what the other node did to it.
+    cache.note(await slow.database.write(lambda tx: store.get(tx, session.id)))
+    assert words_of(await cache.get(session.id)) == ["hello", "from elsewhere"]
+
+
+@pytest.mark.parametrize("comes_between", [False, True])
+async def test_a_turn_keeps_what_it_knows_unless_another_node_came_between(
+    slow: Slow,
+    comes_between: bool,  # noqa: FBT001 - pytest gives it
+):
+    slow.gate.set()
+    cache: Any = SessionCache(slow, is_shared=True)  # pyright: ignore[reportArgumentType]
+    session = await slow.database.write(begin)
+    live = await cache.get(session.id)
+    if comes_between:
+        await slow.database.write(say("from elsewhere"))
+    is_whole = await slow.database.write(lambda tx: cache.is_up_to_date(tx, live))
+    live.session = await slow.database.write(say("a turn"))
+    cache.settle(live, is_whole=is_whole)
+    assert (await cache.get(session.id) is live) is not comes_between
