@@ -80,3 +80,9 @@ async def each_database(request: pytest.FixtureRequest, tmp_path: Path) -> Async
         database = await PostgresDatabase.open(request.getfixturevalue("postgres_url"))
     yield database
     await database.close()
+
+
+@pytest.fixture
+def logs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that run a command in this process: it sets up no logging, which would last."""
+    monkeypatch.setattr("bot.logs.configure", lambda _config: None)

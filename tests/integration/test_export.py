@@ -13,6 +13,8 @@ from bot.move import places
 from bot.move.moving import Move
 from tests.support import FakeClock, running
 
+pytestmark = pytest.mark.usefixtures("logs_stay")
+
 
 async def moved(folder: Path, url: str) -> None:
     async with (

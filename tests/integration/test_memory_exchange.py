@@ -22,6 +22,8 @@ from bot.memory.memory import store_of
 from bot.memory.note_store import MAX_WRITE, NoteStore
 from bot.settings import load
 
+pytestmark = pytest.mark.usefixtures("logs_stay")
+
 OWNER = {
     "MEMORY.md": "# Memory\n\n- Lives in Berlin\n",
     "SOUL.md": "Be kind.\n",

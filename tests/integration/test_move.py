@@ -36,6 +36,8 @@ from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.support import NOON, Engine, FakeClock, running
 
+pytestmark = pytest.mark.usefixtures("logs_stay")
+
 T = TypeVar("T")
 
 ROOM: dict[str, Any] = {"chat": "den", "chat_type": "group", "mentions_bot": True}

@@ -21,6 +21,8 @@ from bot.storage.postgres import PostgresDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.support import PATIENCE, running, until
 
+pytestmark = pytest.mark.usefixtures("logs_stay")
+
 
 def shared(url: str) -> dict[str, Any]:
     return {"url": url, "node_timeout": 2}
