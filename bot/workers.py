@@ -100,11 +100,19 @@ class Workers(Generic[K, R]):
         self._backlog(key).more = True
 
     async def run(self, key: K) -> None:
-        """Work for a key until its table has nothing more; cancelled, its worker is as well."""
+        """Work for a key until its table has nothing more; cancelled, its worker is as well.
+
+        A worker that is still there was fenced off: the key was taken away, and comes back.
+        """
+        await self.end(lambda other: other == key)
         self.look(key)
         task = self._tasks.get(key)
-        if task is not None:
-            await task
+        if task is None:
+            return
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
 
     async def end(self, keys: Callable[[K], bool]) -> None:
         """End the workers of some keys at once; what they had waits in its table."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from structlog.testing import capture_logs
 
 from bot.storage import Database
 from bot.storage.sqlite import SqliteDatabase
@@ -83,6 +84,11 @@ async def each_database(request: pytest.FixtureRequest, tmp_path: Path) -> Async
 
 
 @pytest.fixture
-def logs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that run a command in this process: it sets up no logging, which would last."""
+def logs_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For tests that run a command in this process: it sets up no logging, which would last.
+
+    Nothing is printed meanwhile either: a command's output is its own.
+    """
     monkeypatch.setattr("bot.logs.configure", lambda _config: None)
+    with capture_logs():
+        yield

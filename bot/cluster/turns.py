@@ -108,8 +108,9 @@ class Turns:
 
     async def _turn(self, context: JobContext) -> None:
         key = context.job.lock or ""
+        epoch = 0
         try:
-            self._epochs[key] = await self._node.database.write(
+            epoch = self._epochs[key] = await self._node.database.write(
                 lambda tx: _take(tx, key, self._node.name)
             )
             with fencing.behind(self.fence_of(key)):
@@ -118,7 +119,8 @@ class Turns:
         except StorageError as error:  # it is taken up again, here or elsewhere
             log.warning("turn.not_run", error=type(error).__name__)
         finally:
-            self._epochs.pop(key, None)
+            if self._epochs.get(key) == epoch:  # else it came back to this node meanwhile
+                del self._epochs[key]
             if not self._stopping:
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._node.look_for_work)
 

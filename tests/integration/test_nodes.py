@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("logs_stay")
 
 
 def shared(url: str) -> dict[str, Any]:
-    return {"url": url, "node_timeout": 2}
+    return {"url": url, "node_timeout": 8}
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str, *arguments: str) -> str:
