@@ -73,7 +73,8 @@ class Delivery:
         self._metrics = metrics
         self._coordination = coordination
         self._on_moved = on_moved
-        self._owners: dict[str, asyncio.Task[None]] = {}  # what waits for accounts, and has them
+        # What waits for accounts, and has them, by name; the empty one looks around.
+        self._owners: dict[str, asyncio.Task[None]] = {}
         self._open = asyncio.Event()
         # Sends to one address come one after the other; whose turn it is goes round.
         self._turns: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
@@ -108,6 +109,8 @@ class Delivery:
     def open(self) -> None:
         """Begin sending: every channel has started."""
         self._open.set()
+        if self._coordination.is_shared:
+            self._owners[""] = asyncio.create_task(self._look_regularly())
 
     async def stop(self, grace: float) -> None:
         """Send what can be sent within `grace` seconds; the rest waits in its table."""
@@ -130,22 +133,20 @@ class Delivery:
         while True:
             async with self._coordination.owning(name) as lost:
                 log.info("delivery.owns", account=name)
-                looking = asyncio.create_task(self._look_until(lost))
-                try:
-                    await lost.wait()
-                finally:
-                    looking.cancel()
-                    await asyncio.gather(looking, return_exceptions=True)
+                with suppress(errors.StorageError):  # it is looked for again soon
+                    await self.look()
+                await lost.wait()
                 await self._workers.end(lambda queue: _account(queue.address) == name)
 
-    async def _look_until(self, lost: asyncio.Event) -> None:
+    async def _look_regularly(self) -> None:
         """Look for what other nodes put there, also where nobody told of it."""
-        while not lost.is_set():
+        fencing.put(None)
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self.look()
             except errors.StorageError as exc:
                 log.warning("delivery.look_failed", error=type(exc).__name__)
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def _load(self, queue: Queue, limit: int) -> Sequence[outbox.Letter]:
         return await self._database.read(lambda tx: outbox.waiting(tx, queue, limit))
