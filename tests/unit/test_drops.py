@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from bot.coordination import Alone
 from bot.gateway.gateway import LONGEST_REASON as LONGEST
 from bot.gateway.gateway import MOST_REASONS as MOST
 from bot.gateway.gateway import Connections
 from bot.metrics import Metrics
 from bot.testing import RecordingEngine
 from tests.support import running
+
+
+def connections_of(metrics: Metrics) -> Connections:
+    nobody: Any = None  # the database is not asked
+    return Connections(metrics, Alone(nobody), {})
 
 
 def counted(metrics: Metrics) -> dict[tuple[str, str], float]:
@@ -34,13 +42,13 @@ def counted(metrics: Metrics) -> dict[tuple[str, str], float]:
 )
 def test_a_reason_becomes_a_word(reason, word):
     metrics = Metrics()
-    Connections(metrics).dropped("pigeon", reason)
+    connections_of(metrics).dropped("pigeon", reason)
     assert counted(metrics) == {("pigeon", f"dropped_{word}"): 1}
 
 
 def test_reasons_of_a_channel_stay_few_and_every_update_is_counted():
     metrics = Metrics()
-    connections = Connections(metrics)
+    connections = connections_of(metrics)
     words = [f"{first}{second}" for first in "abcdefghij" for second in "abcdefghij"]
     for word in [*words, *words]:
         connections.dropped("pigeon", word)
