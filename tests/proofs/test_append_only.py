@@ -315,6 +315,7 @@ class ConversationsOnPostgres(Conversations):
 
     def look(self) -> tuple[dict[str, list[str]], dict[str, str], Counter[str]]:
         with psycopg.connect(self.url) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # of one moment
             return _look(PostgresTransaction(connection, Signals(), fulltext.Words()))
 
     @rule(steps=st.integers(0, 25))
