@@ -87,7 +87,7 @@ class SessionCache:
         in between, it is read again.
         """
         live.version = live.session.version
-        if not (is_whole or not self._is_shared) or not self.holds(live):
+        if (self._is_shared and not is_whole) or not self.holds(live):
             self.forget(live.session.id)
 
     async def get(self, session_id: str) -> CachedSession:

@@ -287,7 +287,7 @@ class Node:
             self._lose_all()
             await self._register()
             raise GivenUp
-        self._ahead = int(found[0]) - (ours + self._own_clock()) // 2
+        self._set_clock(ours, int(found[0]))
         # The server may have taken it at any time since: what is counted is from before.
         self._sure_until = began + self.gone_after
         await asyncio.sleep(0)  # one round of the loop
@@ -302,7 +302,11 @@ class Node:
         self._epoch, theirs = await self.database.write(
             lambda tx: takeover.register(tx, self.name, __version__)
         )
-        self._ahead = theirs - (ours + self._own_clock()) // 2
+        self._set_clock(ours, theirs)
+
+    def _set_clock(self, asked: int, theirs: int) -> None:
+        """Learn the server's time, which it told between `asked` and now by our own clock."""
+        self._ahead = theirs - (asked + self._own_clock()) // 2
 
     async def _listen(self, connection: Connection, seconds: float) -> None:
         """Hear what is told within some time, or until this node wants something."""

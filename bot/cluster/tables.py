@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from bot.storage import Transaction
+
 CHANNEL = "confidant"  # what NOTIFY and LISTEN are about
 
 # Times are the server's, so that no node's clock counts.
@@ -28,6 +30,11 @@ STATEMENTS = (
 TAKE = """INSERT INTO fences AS f(name, epoch, node, taken_at) VALUES (%s, 1, %s, now())
     ON CONFLICT (name) DO UPDATE SET epoch = f.epoch + 1, node = excluded.node, taken_at = now()
     RETURNING epoch"""
+
+
+def take(tx: Transaction, name: str, node: str) -> int:
+    """Take something over; the epoch that holds for it from now on, and no other."""
+    return int(tx.execute(TAKE.replace("%s", "?"), (name, node))[0][0])
 
 
 def lock_id(name: str) -> int:

@@ -57,10 +57,9 @@ def register(tx: Transaction, node: str, version: str) -> tuple[int, int]:
         "ON CONFLICT (name) DO UPDATE SET beat_at = clock_timestamp()",
         (node, version),
     )
-    take = tables.TAKE.replace("%s", "?")
-    epoch = tx.execute(take, (tables.of_node(node), node))[0][0]
+    epoch = tables.take(tx, tables.of_node(node), node)
     now = tx.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")[0][0]
-    return int(epoch), int(now)
+    return epoch, int(now)
 
 
 def leave(tx: Transaction, node: str) -> None:
@@ -71,8 +70,7 @@ def leave(tx: Transaction, node: str) -> None:
 
 def give_up(tx: Transaction, node: str) -> None:
     """A node is gone: nothing it began by itself counts, and others do it."""
-    take = tables.TAKE.replace("%s", "?")
-    tx.execute(take, (tables.of_node(node), node))
+    tables.take(tx, tables.of_node(node), node)
     tx.execute("DELETE FROM nodes WHERE name = ?", (node,))
     for key in inbox.reclaim_of(tx, node):
         tx.wake(key)
@@ -86,7 +84,7 @@ def take_back(tx: Transaction, job: int, timeout: float) -> int:
     found = tx.execute(f"{_OF_GONE} AND jobs.id = ? FOR UPDATE OF jobs", (timeout, job))
     for (key,) in found:
         tx.execute("SELECT procrastinate_finish_job_v1(?, 'failed', true)", (job,))
-        tx.execute(tables.TAKE.replace("%s", "?"), (tables.lane(key), tx.node))
+        tables.take(tx, tables.lane(key), tx.node)
         inbox.endanger_first(tx, key)
         tx.wake(key)
         log.warning("turn.taken_back", job=job)

@@ -28,7 +28,6 @@ from bot.cluster.node import BEATS, Node
 from bot.cluster.signals import QUEUE, TASK
 from bot.errors import StorageError
 from bot.fencing import Fence
-from bot.storage import Transaction
 
 POLL_SECONDS = 1.0  # between looks for work that nobody told of
 AGAIN_SECONDS = 0.02  # after a turn: a job of its key may have been waiting for its end
@@ -111,7 +110,7 @@ class Turns:
         epoch = 0
         try:
             epoch = self._epochs[key] = await self._node.database.write(
-                lambda tx: _take(tx, key, self._node.name)
+                lambda tx: tables.take(tx, tables.lane(key), self._node.name)
             )
             with fencing.behind(self.fence_of(key)):
                 if self._run_lane is not None:
@@ -123,12 +122,6 @@ class Turns:
                 del self._epochs[key]
             if not self._stopping:
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._node.look_for_work)
-
-
-def _take(tx: Transaction, key: str, node: str) -> int:
-    """Take a lane; the epoch that holds from now on, and no other."""
-    rows = tx.execute(tables.TAKE.replace("%s", "?"), (tables.lane(key), node))
-    return int(rows[0][0])
 
 
 class _Connector(PsycopgConnector):

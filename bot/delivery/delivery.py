@@ -73,8 +73,8 @@ class Delivery:
         self._metrics = metrics
         self._coordination = coordination
         self._on_moved = on_moved
-        # What waits for accounts, and has them, by name; the empty one looks around.
-        self._owners: dict[str, asyncio.Task[None]] = {}
+        self._owners: dict[str, asyncio.Task[None]] = {}  # what waits for accounts, and has them
+        self._looking: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
         # Sends to one address come one after the other; whose turn it is goes round.
         self._turns: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
@@ -110,15 +110,15 @@ class Delivery:
         """Begin sending: every channel has started."""
         self._open.set()
         if self._coordination.is_shared:
-            self._owners[""] = asyncio.create_task(self._look_regularly())
+            self._looking = asyncio.create_task(self._look_regularly())
 
     async def stop(self, grace: float) -> None:
         """Send what can be sent within `grace` seconds; the rest waits in its table."""
         await self._workers.drain(grace)
-        owners = list(self._owners.values())
-        for task in owners:
+        tasks = [*self._owners.values(), *([self._looking] if self._looking else ())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*owners, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _is_ours(self, address: Address) -> bool:
         """True when this node sends for an account; else it is next to do so."""

@@ -239,7 +239,7 @@ async def test_the_turn_of_a_worker_that_is_gone_is_given_back(nodes):
         message = said("hello")
         row = inbox.store(tx, message, inbox.storable(message)[1], "ada", 1)
         tx.wake("ada")
-        tx.execute(tables.TAKE.replace("%s", "?"), (tables.lane("ada"), "gone"))
+        tables.take(tx, tables.lane("ada"), "gone")
         return row
 
     await node.database.write(store)
@@ -278,8 +278,7 @@ async def test_all_nodes_have_the_time_of_the_server(nodes):
 
 async def test_a_fence_lets_a_write_finish_before_it_is_taken_over(nodes):
     first, second = await nodes.start(), await nodes.start()
-    take = tables.TAKE.replace("%s", "?")
-    await first.database.write(lambda tx: tx.execute(take, ("lane/ada", first.name)))
+    await first.database.write(lambda tx: tables.take(tx, "lane/ada", first.name))
     inside, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -294,14 +293,14 @@ async def test_a_fence_lets_a_write_finish_before_it_is_taken_over(nodes):
         writing = asyncio.create_task(first.database.write(slow))
     await inside.wait()
     taking = asyncio.create_task(
-        second.database.write(lambda tx: tx.execute(take, ("lane/ada", second.name)))
+        second.database.write(lambda tx: tables.take(tx, "lane/ada", second.name))
     )
     waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     await until(lambda: nodes.look(waits))
     assert not taking.done()
     go_on.set()
     await writing
-    assert await taking == [(2,)]
+    assert await taking == 2
     with fencing.behind(Fence("lane/ada", 1)), pytest.raises(FenceLost):
         await first.database.write(lambda tx: tx.execute("DELETE FROM meta"))
     assert nodes.look("SELECT key FROM meta WHERE key = 'slow'") == [("slow",)]

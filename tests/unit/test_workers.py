@@ -422,3 +422,17 @@ async def test_the_workers_of_some_keys_can_be_ended():
     table.gate.set()
     await until(lambda: table.done == {"mine": [1]})
     assert [row.id for row in table.waiting["lost"]] == [2]
+
+
+async def test_a_key_that_comes_back_is_not_left_to_a_worker_that_was_fenced_off():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 10, rereads=True)
+    table.store("k")
+    first = asyncio.create_task(workers.run("k"))
+    await until(lambda: table.running == {"k"})  # its key is given to others, and back
+    gate, table.gate = table.gate, None
+    await workers.run("k")
+    await first
+    assert table.done == {"k": [1]}
+    gate.set()
+    assert workers.active == 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from bot.memory.chunking import Passage
-from bot.memory.embed import Identity
+from bot.memory.embed import Embedder, Identity, identity
 from bot.memory.note_store import NoteStore, Seen
 from bot.memory.ranking import Candidates, Request
 from bot.memory.search import Counts, Forgotten, Probe, Source
@@ -213,6 +213,18 @@ class Reader(Protocol):
     def close(self) -> None:
         """Release what it holds."""
         ...
+
+
+def mismatch(live: Generation, embedder: Embedder, dims: int) -> tuple[str, bool]:
+    """Why vectors of an embedder, `dims` long, cannot be compared with an index's, or nothing.
+
+    And whether that is their length alone, so that the index is outdated though nobody knew.
+    """
+    if live.embedder != identity(embedder):
+        return "the embedder was changed; the index is being rebuilt for it", False
+    if live.dims and dims != live.dims:
+        return f"vectors have {dims} dimensions now; the index is being rebuilt for them", True
+    return "", False
 
 
 class Rows(Protocol):

@@ -13,7 +13,7 @@ import structlog
 from bot.memory import chunking
 from bot.memory.embed import Embedder, identity
 from bot.memory.index import schema
-from bot.memory.index.engine import DimsChanged, SourceRow, Store
+from bot.memory.index.engine import DimsChanged, SourceRow, Store, mismatch
 from bot.memory.index.engine import Generation as AnyGeneration
 from bot.memory.index.queries import FileReader
 from bot.memory.index.schema import EXTENSION_ERRORS, Extension, Generation, IndexFile
@@ -69,12 +69,10 @@ class FileRows:  # they share what is known of the file
 
     def mismatch(self, live: AnyGeneration, dims: int) -> str:
         """Why vectors of the embedder cannot be compared with an index's; empty when they can."""
-        if live.embedder != identity(self._embedder):
-            return "the embedder was changed; the index is being rebuilt for it"
-        if live.dims and dims != live.dims:
+        why, is_outdated = mismatch(live, self._embedder, dims)
+        if is_outdated:
             self._outdated = live.id
-            return f"vectors have {dims} dimensions now; the index is being rebuilt for them"
-        return ""
+        return why
 
     def can_mend(self, error: Exception) -> bool:
         """Note what is wrong with the file; True when another one, or other rows, mend it."""

@@ -12,7 +12,7 @@ from bot.errors import IndexElsewhere, StorageError
 from bot.memory import chunking
 from bot.memory.embed import Embedder, Identity, identity
 from bot.memory.index.cache import KEPT_DAYS, key_of
-from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store
+from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store, mismatch
 from bot.memory.index.row_reader import EXTENSION, RowReader
 from bot.memory.index.row_store import Looks, RowStore
 from bot.memory.search import Counts, Probe
@@ -58,12 +58,10 @@ class SharedRows:
 
     def mismatch(self, live: Generation, dims: int) -> str:
         """See `Rows.mismatch`."""
-        if live.embedder != identity(self._embedder):
-            return "the embedder was changed; the index is being rebuilt for it"
-        if live.dims and dims != live.dims:
+        why, is_outdated = mismatch(live, self._embedder, dims)
+        if is_outdated:
             self._outdated = live.id
-            return f"vectors have {dims} dimensions now; the index is being rebuilt for them"
-        return ""
+        return why
 
     def can_mend(self, error: Exception) -> bool:
         """See `Rows.can_mend`."""
