@@ -166,12 +166,16 @@ class Cluster:
     # --- nodes ------------------------------------------------------------------------------------
 
     async def start(self, *nodes: Node, **more: str) -> None:
-        """Start nodes (all, when none is named) and return once they take messages."""
+        """Start nodes (all, when none is named) and return once they take messages.
+
+        One of them listens to Telegram by then: which one is `owner`.
+        """
         for node in nodes or self.nodes:
             await self.launch(node, **more)
         async with asyncio.TaskGroup() as group:
             for node in nodes or self.nodes:
                 group.create_task(self.ready(node))
+        await self.telegram.wait_for(lambda: self.owner() is not None)
 
     async def launch(self, node: Node, **more: str) -> None:
         """Start a node; `more` is added to its environment."""
