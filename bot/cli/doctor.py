@@ -72,8 +72,9 @@ def _database(config: Config) -> Sequence[Finding]:
         from bot.storage.postgres_server import examine  # noqa: PLC0415 - its packages are an extra
     except ImportError:
         return [Finding("error", NO_EXTRA)]
+    storage = config.storage
     try:
-        server = examine(reveal(config.storage.url), config.storage.cluster)
+        server = examine(reveal(storage.url), storage.cluster, reveal(storage.direct_url))
     except StorageError as error:
         return [Finding("error", str(error))]
     megabytes = round(server.size / 1_000_000)

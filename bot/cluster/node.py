@@ -31,8 +31,9 @@ from bot.cluster.signals import NodeSignals, Told
 from bot.coordination import Event, Hear, Standing, Topic
 from bot.errors import StorageError
 from bot.fencing import Fence
+from bot.storage import postgres_direct
 from bot.storage.meta import must_be_whole
-from bot.storage.postgres import PostgresDatabase
+from bot.storage.postgres import PostgresDatabase, place_of, when_there
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
 TICK = 0.5  # seconds between tries to be the one that does something
@@ -110,9 +111,11 @@ class Node:
             StorageError: it cannot be used; the message says what to do.
         """
         node = cls(url, clock, gone_after, direct)
+        place = place_of(direct, "direct_url") if direct else node.database.place
         await node.database.start(takeover.prepare, cluster=cluster, wait=True)
         try:
             await node.database.read(must_be_whole)
+            await when_there(place, partial(postgres_direct.check, url, direct))
             await node._register()
         except BaseException:
             await node.database.close()

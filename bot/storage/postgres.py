@@ -173,22 +173,9 @@ class PostgresDatabase:
             postgres_schema.check_rights(tx)
             postgres_schema.belongs(tx, cluster, system_clock())
 
-        backoff = Backoff(LAST_RETRY, START_RETRY)
-        is_told = False
+        begin = partial(self._begin_using, make)
         try:
-            while True:
-                try:
-                    await asyncio.to_thread(self._begin_using, make)
-                    break
-                except errors.StorageAway as exc:
-                    if not wait:
-                        raise
-                    if not is_told:
-                        log.warning("storage.waiting", server=self.place, reason=str(exc))
-                        is_told = True
-                    await asyncio.sleep(backoff.next())
-            if is_told:
-                log.info("storage.reached", server=self.place)
+            await (when_there(self.place, begin) if wait else asyncio.to_thread(begin))
         except BaseException:
             await self.close()
             raise
@@ -369,7 +356,28 @@ class PostgresDatabase:
             time.sleep(backoff.next())
 
 
-def place_of(url: str) -> str:
+async def when_there(place: str, do: Callable[[], T]) -> T:
+    """Do something in a thread; a server that is not there is told of at once, and waited for.
+
+    `do` may be run more than once.
+    """
+    backoff = Backoff(LAST_RETRY, START_RETRY)
+    is_told = False
+    while True:
+        try:
+            done = await asyncio.to_thread(do)
+        except errors.StorageAway as exc:
+            if not is_told:
+                log.warning("storage.waiting", server=place, reason=str(exc))
+                is_told = True
+            await asyncio.sleep(backoff.next())
+        else:
+            if is_told:
+                log.info("storage.reached", server=place)
+            return done
+
+
+def place_of(url: str, option: str = "url") -> str:
     """What a URL names, as people are told of it: never with its password.
 
     Raises:
@@ -381,7 +389,7 @@ def place_of(url: str) -> str:
         facts = {}
     if not url.startswith(("postgresql://", "postgres://")) or not facts:
         raise errors.StorageError(
-            "[storage] url is not the URL of a PostgreSQL: write one such as "
+            f"[storage] {option} is not the URL of a PostgreSQL: write one such as "
             "postgresql://user:password@host:5432/database; nothing was tried."
         ) from None
     host, port = facts.get("host", "localhost"), facts.get("port", "5432")

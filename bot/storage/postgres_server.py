@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
 from bot import errors
-from bot.storage import fulltext, postgres_schema, schema
+from bot.storage import fulltext, postgres_direct, postgres_schema, schema
 from bot.storage.postgres import OPTIONS, place_of, unusable
 from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
 
@@ -31,8 +31,8 @@ class Server:
     problems: tuple[str, ...]
 
 
-def examine(url: str, cluster: str) -> Server:
-    """Look at the server that a URL names.
+def examine(url: str, cluster: str, direct: str = "") -> Server:
+    """Look at the server that a URL names; `direct` is the same without a pooler, if need be.
 
     Raises:
         StorageError: the URL is none, or the server cannot be reached.
@@ -42,9 +42,14 @@ def examine(url: str, cluster: str) -> Server:
         with psycopg.connect(url, **OPTIONS) as connection:
             configure(connection)
             tx = PostgresTransaction(connection, Signals(), fulltext.Words())
-            return _look(tx, place, cluster)
+            found = _look(tx, place, cluster)
     except psycopg.Error as exc:
         raise unusable(exc, place) from exc
+    try:
+        postgres_direct.check(url, direct)
+    except errors.StorageError as exc:
+        return replace(found, problems=(*found.problems, str(exc)))
+    return found
 
 
 def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:

@@ -22,14 +22,16 @@ MAX_FOUND = 20_000  # texts that are weighed for one search: the newest that mat
 Connection = psycopg.Connection[tuple[Any, ...]]
 AWAY: Final = (psycopg.OperationalError, psycopg.InterfaceError)
 COLLISION: Final = (pg.SerializationFailure, pg.DeadlockDetected)
-# The server ends the connection after these, also when it has not been seen to end yet; of the last
-# ones another server has taken over, which a new connection may find.
+# The server ends the connection after these, also when it has not been seen to end yet; of a
+# read-only one another server has taken over, which a new connection may find. A protocol violation
+# is how PgBouncer tells that it has lost the server, or waited for it too long.
 ENDED: Final = (
     pg.AdminShutdown,
     pg.CrashShutdown,
     pg.CannotConnectNow,
     pg.IdleInTransactionSessionTimeout,
     pg.ReadOnlySqlTransaction,
+    pg.ProtocolViolation,
 )
 GRANTS: Final = (
     "GRANT USAGE ON SCHEMA {schema} TO {role}; "

@@ -43,9 +43,12 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    url: str, folder: Path, model: ScriptedModel, **sections: Any
+    url: str, folder: Path, model: ScriptedModel, pooled: str = "", **sections: Any
 ) -> AsyncIterator[Pair]:
-    storage = {"url": url, "node_timeout": GONE_AFTER}
+    """Start two nodes and stop them at the end; `pooled` is the URL through a pooler, if any."""
+    storage: dict[str, Any] = {"url": url, "node_timeout": GONE_AFTER}
+    if pooled:
+        storage |= {"url": pooled, "direct_url": url}
     stacks: dict[int, AsyncExitStack] = {}
     nodes: list[Engine] = []
     async with AsyncExitStack() as all_of_them:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 
 from bot.backend import Backend, open_backend
 from bot.clock import system_clock
+from bot.cluster.node import Node
+from bot.errors import StorageError
+from tests.fakes.postgres import a_database
 from tests.fakes.tcp_proxy import TcpProxy
 from tests.support import make_config, until
 
@@ -71,5 +75,31 @@ async def test_the_one_connection_that_cannot_be_pooled_goes_to_the_direct_url(
             backend(direct_url=proxy.url(postgres_url)) as found,
             found.coordination.owning("anything"),
         ):
-            assert proxy.open == 1
+            await until(lambda: proxy.open == 1)
             assert found.coordination.owns("anything")
+
+
+async def test_a_direct_url_of_another_database_is_refused(postgres_admin_url, postgres_url):
+    with (
+        a_database(postgres_admin_url) as other,
+        pytest.raises(StorageError, match="leads to another database than url"),
+    ):
+        await Node.open(postgres_url, system_clock, 2.0, direct=other)
+
+
+async def test_a_direct_url_that_is_none_is_refused_without_its_password(postgres_url):
+    with pytest.raises(StorageError, match="direct_url is not the URL of a PostgreSQL") as refused:
+        await Node.open(postgres_url, system_clock, 2.0, direct="host=db password=very-secret x")
+    assert "very-secret" not in str(refused.value)
+
+
+async def test_a_direct_way_that_is_not_there_yet_is_waited_for(postgres_url):
+    with TcpProxy.before(postgres_url) as proxy:
+        proxy.cut()
+        opening = asyncio.create_task(
+            Node.open(postgres_url, system_clock, 2.0, direct=proxy.url(postgres_url))
+        )
+        await asyncio.to_thread(proxy.refused, 1)
+        assert not opening.done()
+        proxy.mend()
+        await (await asyncio.wait_for(opening, 60)).close()
