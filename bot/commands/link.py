@@ -44,7 +44,7 @@ class LinkCommands:
         if len(tries) >= MAX_TRIES:
             return saying(text(call.language, "link.wrong"))
         tries.append(time.monotonic())
-        return lambda unit, _session: _typed(unit, call, tries)
+        return lambda unit, _session: _typed(unit, call)
 
     async def unlink(self, call: Call) -> Apply:
         """Let an account be somebody of its own again: this one, or one of the list."""
@@ -91,19 +91,18 @@ class LinkCommands:
         return apply
 
     def _tries_of(self, seat: Seat) -> list[float]:
-        """When somebody typed codes of late that were wrong, or may yet turn out so."""
+        """When somebody typed codes of late, wrong or right."""
         now = time.monotonic()
         tries = [at for at in self._tries.get(seat, []) if now - at < TRIES_SECONDS]
         self._tries[seat] = tries
         return tries
 
 
-def _typed(unit: UnitOfWork, call: Call, tries: list[float]) -> Answer:
+def _typed(unit: UnitOfWork, call: Call) -> Answer:
     inbound = call.inbound
     found = links.claim(unit.tx, call.rest, call.person, call.now)
     if found is None:
         return Answer(text(call.language, "link.wrong"))
-    tries.clear()
     seat = call.conversation.origin.seat
     links.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
     session = store.current(unit.tx, found.key)

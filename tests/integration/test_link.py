@@ -184,6 +184,15 @@ async def test_tries_are_limited_and_nobody_can_tell(tmp_path):
         assert await engine.ask("other:77", f"/link {code}") != WRONG
 
 
+async def test_a_right_code_is_a_try_too(tmp_path):
+    async with two(tmp_path) as engine:
+        for _ in range(4):
+            assert await engine.ask("other:77", "/link ABCDEFGH") == WRONG
+        assert await engine.link("other:77", "memory:ada") != WRONG
+        await engine.ask("other:77", "/unlink")
+        assert await engine.link("other:77", "memory:ada") == WRONG
+
+
 async def test_only_direct_chats_take_or_give_codes(tmp_path):
     channels = {name: {"group_policy": "open"} for name in ("memory", "other")}
     async with two(tmp_path, channels=channels) as engine:
