@@ -64,6 +64,13 @@ class Told:
         """How many different things of each kind came back."""
         return {kind: len(subjects) for kind, subjects in self.kept.items()}
 
+    def add(self, other: Told) -> None:
+        """Count what another part of the journal gave back, too."""
+        for kind, subjects in other.kept.items():
+            self.kept.setdefault(kind, set()).update(subjects)
+        self.unreadable += other.unreadable
+        self.unknown += other.unknown
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
@@ -162,7 +169,7 @@ async def read_journal(database: Database, path: Path, now: int) -> Told:
     if not await database.read(lambda tx: journal.is_whole(tx, path)):
         position = await database.read(lambda tx: journal.beyond(tx, path))
         if position is not None:
-            await _read_from(database, path, position, told, now)
+            told = await _read_from(database, path, position, now)
         told.aside = await database.read(lambda tx: journal.repair(tx, path))
         log.warning(
             "journal.repaired" if position is None else "journal.read_back",
@@ -177,25 +184,27 @@ async def read_journal(database: Database, path: Path, now: int) -> Told:
     return told
 
 
-async def _read_from(database: Database, path: Path, position: int, told: Told, now: int) -> None:
+async def _read_from(database: Database, path: Path, position: int, now: int) -> Told:
+    told = Told()
     end = await database.read(journal.end)
     is_lost = position == end or end == len(journal.HEADER)
     known = frozenset[int]() if is_lost else await database.read(journal.digests)
     while batch := await asyncio.to_thread(journal.lines, path, position):
         position += sum(map(len, batch))
-        take = partial(_take, batch=batch, known=known, told=told, now=now, is_lost=is_lost)
-        await database.write(take)
+        take = partial(_take, batch=batch, known=known, now=now, is_lost=is_lost)
+        told.add(await database.write(take))
+    return told
 
 
 def _take(
     tx: Transaction,
     batch: Sequence[bytes],
     known: frozenset[int],
-    told: Told,
     now: int,
     *,
     is_lost: bool,
-) -> None:
+) -> Told:
+    told = Told()
     for raw in batch:
         # Where power was lost there may be zeros in the place of what was being written.
         clean = raw.strip(b"\0\n")
@@ -212,6 +221,7 @@ def _take(
         journal_records.apply(tx, line, record, now)
         journal.add(tx, line)
         told.kept.setdefault(record.kind, set()).add(record.subject)
+    return told
 
 
 async def read_back(

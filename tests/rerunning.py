@@ -2,7 +2,8 @@
 
 PostgreSQL runs a transaction again that collided with another node's. So whatever is given to
 `Database.write` must do the same the second time: it has no effect outside of the transaction.
-`pytest -p tests.rerunning` shows of any test whether that is so, with one node on SQLite.
+`pytest -p tests.rerunning` shows of any test whether that is so, with one node on SQLite; of one
+whose own works count their runs or write files it says nothing.
 """
 
 from __future__ import annotations

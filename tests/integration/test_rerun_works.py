@@ -44,6 +44,13 @@ def test_a_work_with_an_effect_outside_is_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_people_notice_nothing_of_what_is_run_again():
-    done = rerunning("tests/integration/test_link.py", "-k", "joins or tries or ended")
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("integration/test_link.py", "joins or tries or ended"),
+        ("unit/test_journal.py", "another_databases"),
+    ],
+)
+def test_nobody_notices_what_is_run_again(file, names):
+    done = rerunning(f"tests/{file}", "-k", names)
     assert done.returncode == 0, done.stdout[-3000:]
