@@ -363,7 +363,9 @@ def goals(costs: Mapping[str, Found], rates: Mapping[str, Found]) -> list[Goal]:
         Goal("takeover of a connection", slowest, 10.0, "s"),
     ]
     if costs[ONE.title].statements:
+        idle = costs[ONE.title].idle
         found.insert(1, Goal("statements a turn", costs[ONE.title].statements, 14.0, ""))
+        found.insert(2, Goal("statements a second of an idle node", idle, 4.0, ""))
     return found
 
 

@@ -24,8 +24,8 @@ _LOCKS = """SELECT CAST(classid AS BIGINT), CAST(objid AS BIGINT) FROM pg_locks
 _LANES = """SELECT fences.node, count(*) FROM procrastinate_jobs AS jobs
     JOIN fences ON fences.name = 'lane/' || jobs.lock
     WHERE jobs.status = 'doing' GROUP BY fences.node"""
-# The first that was deferred has the lowest number.
-_JOBS = """SELECT count(*), CAST(coalesce((SELECT
+# How many turns wait, and for how long the first of them: the one with the lowest number.
+JOBS = """SELECT count(*), CAST(coalesce((SELECT
     extract(epoch FROM clock_timestamp() - events.at) * 1000 FROM procrastinate_events AS events
     WHERE events.job_id = min(jobs.id) AND events.type = 'deferred' LIMIT 1), 0) AS BIGINT)
     FROM procrastinate_jobs AS jobs WHERE jobs.status = 'todo'"""
@@ -123,7 +123,7 @@ def take(tx: Transaction) -> Census:
 
 def waiting(tx: Transaction) -> tuple[int, int]:
     """How many turns wait to be taken up, and for how long the first one has, in ms."""
-    jobs, oldest = tx.execute(_JOBS)[0]
+    jobs, oldest = tx.execute(JOBS)[0]
     return int(jobs), max(0, int(oldest))
 
 

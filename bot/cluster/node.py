@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +37,8 @@ from bot.storage.postgres import PostgresDatabase, place_of, when_there
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
 TICK = 0.5  # seconds between tries to be the one that does something
+COUNT_SECONDS = 10.0  # between counts of the turns that wait, for the metrics
+PRUNE_SECONDS = 60.0  # between prunings of events
 KEPT_SECONDS = 300  # for which events are kept
 CAUGHT_UP_SECONDS = 60  # of events that are heard again after the connection was lost
 FIRST_RETRY, LAST_RETRY = 0.2, 5.0  # seconds between connections
@@ -99,7 +101,7 @@ class Node:
         self._hears = False
         self._is_behind = True  # with what others said
         self._task: asyncio.Task[None] | None = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._giving_up: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -125,7 +127,7 @@ class Node:
 
     async def close(self) -> None:
         """Let others have what this node had, and disconnect."""
-        for task in (self._task, self._sweeping):
+        for task in (self._task, self._giving_up):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -255,10 +257,11 @@ class Node:
 
     async def _serve(self, connection: Connection) -> None:
         every = self.gone_after / BEATS
-        next_beat = next_sweep = 0.0
+        next_beat = next_count = next_pruning = 0.0
         while True:
             now = time.monotonic()
-            if now >= next_beat:
+            is_due = now >= next_beat
+            if is_due:
                 async with asyncio.timeout(self.gone_after):
                     await self._beat(connection)
                 next_beat = now + every
@@ -266,9 +269,14 @@ class Node:
             if self._hears and self._is_behind:
                 self._is_behind = False
                 await self._catch_up(connection)
-            if now >= next_sweep:
-                await self._sweep(connection)
-                next_sweep = now + every
+            if is_due:
+                await self._look_around(connection)
+            if now >= next_count:
+                await self._count(connection)
+                next_count = now + COUNT_SECONDS
+            if now >= next_pruning:
+                await connection.execute(takeover.PRUNE_EVENTS, (KEPT_SECONDS,))
+                next_pruning = now + PRUNE_SECONDS
             waits = not self._hears or any(
                 held.users and not held.epoch for held in self._held.values()
             )
@@ -387,36 +395,35 @@ class Node:
                 log.warning("node.lost", what=name)
                 self._lose(held)
 
-    async def _sweep(self, connection: Connection) -> None:
+    async def _look_around(self, connection: Connection) -> None:
         """Look for nodes and turns that are gone, and have them given up beside the heartbeat."""
-        gone = await connection.execute(takeover.STALE, (self.name, self.gone_after))
-        names = [str(row[0]) for row in await gone.fetchall()]
-        for name in names:
+        look = await takeover.look(connection, self.name, self.gone_after)
+        self._nodes = look.alive
+        if look.has_work:  # this node may have missed that it was told
+            self.look_for_work()
+        for name in look.gone:
             ended = await connection.execute(takeover.END, (takeover.application(name),))
             log.warning("node.gone", node=name, connections=len(await ended.fetchall()))
-        stalled = await connection.execute(takeover.STALLED, (self.gone_after,))
-        jobs = [int(row[0]) for row in await stalled.fetchall()]
-        left = await connection.execute(takeover.LEFT)
-        keys = [str(row[0]) for row in await left.fetchall()]
-        await connection.execute(takeover.PRUNE_EVENTS, (KEPT_SECONDS,))
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = asyncio.create_task(self._give_up(names, jobs, keys))
+        is_found = look.gone or look.stalled or look.left
+        if is_found and (self._giving_up is None or self._giving_up.done()):
+            self._giving_up = asyncio.create_task(self._give_up(look))
 
-    async def _give_up(
-        self, names: Sequence[str], jobs: Sequence[int], keys: Sequence[str]
-    ) -> None:
+    async def _give_up(self, look: takeover.Look) -> None:
         """Give back what gone nodes had; it is looked at again in a transaction each."""
         try:
-            for name in names:
+            for name in look.gone:
                 await self.database.write(partial(takeover.give_up, node=name))
                 self._takeovers += 1
-            for job in jobs:
+            for job in look.stalled:
                 work = partial(takeover.take_back, job=job, timeout=self.gone_after)
                 self._takeovers += await self.database.write(work)
-            if keys:
-                await self.database.write(partial(takeover.wake_again, keys=keys))
-            self._nodes, (self._jobs, self._oldest_job) = await self.database.read(
-                lambda tx: (census.alive(tx, self.gone_after), census.waiting(tx))
-            )
+            if look.left:
+                await self.database.write(partial(takeover.wake_again, keys=look.left))
         except StorageError as error:
             log.warning("node.sweep_failed", error=type(error).__name__)
+
+    async def _count(self, connection: Connection) -> None:
+        """Count the turns that wait, which is more work the more there are."""
+        rows = await connection.execute(census.JOBS)
+        ((jobs, oldest),) = await rows.fetchall()
+        self._jobs, self._oldest_job = int(jobs), max(0, int(oldest))

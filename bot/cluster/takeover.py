@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
+import psycopg
 import structlog
 
 from bot.cluster import tables
@@ -12,24 +15,57 @@ from bot.sessions import inbox
 from bot.storage import Transaction, postgres_schema
 from bot.storage.postgres import PostgresTransaction
 
-STALE = """SELECT name FROM nodes
-    WHERE name <> %s AND beat_at < clock_timestamp() - make_interval(secs => %s)"""
 # Of the same role as ours, which needs no further right. They hold its locks, and what it has begun
 # to write.
 END = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = %s AND pid <> pg_backend_pid()"""
-
-_OF_GONE = """SELECT jobs.lock FROM procrastinate_jobs AS jobs
-    LEFT JOIN procrastinate_workers AS workers ON workers.id = jobs.worker_id
-    WHERE jobs.status = 'doing' AND (workers.id IS NULL
-    OR workers.last_heartbeat < clock_timestamp() - make_interval(secs => ?))"""
-STALLED = _OF_GONE.replace("jobs.lock", "jobs.id").replace("?", "%s")
-# Only what has waited for a moment: a turn may be ending just now.
-LEFT = """SELECT DISTINCT key FROM inbox WHERE state = 'waiting' AND NOT EXISTS
-    (SELECT 1 FROM procrastinate_jobs WHERE lock = key AND status IN ('todo', 'doing'))"""
 PRUNE_EVENTS = "DELETE FROM events WHERE at < now() - make_interval(secs => %s)"
 
+_OF_GONE = """FROM procrastinate_jobs AS jobs
+    LEFT JOIN procrastinate_workers AS workers ON workers.id = jobs.worker_id
+    WHERE jobs.status = 'doing' AND (workers.id IS NULL
+    OR workers.last_heartbeat < clock_timestamp() - make_interval(secs => {seconds}))"""
+_SILENT = "beat_at < clock_timestamp() - make_interval(secs => %(seconds)s)"
+# All in one, for every node asks this several times within the time after which one is gone.
+_LOOK = f"""SELECT
+    ARRAY(SELECT name FROM nodes WHERE name <> %(node)s AND {_SILENT}),
+    ARRAY(SELECT jobs.id {_OF_GONE.format(seconds="%(seconds)s")}),
+    ARRAY(SELECT DISTINCT key FROM inbox WHERE state = 'waiting' AND NOT EXISTS
+        (SELECT 1 FROM procrastinate_jobs WHERE lock = key AND status IN ('todo', 'doing'))),
+    (SELECT count(*) FROM nodes WHERE NOT {_SILENT}),
+    EXISTS(SELECT 1 FROM procrastinate_jobs AS jobs WHERE status = 'todo' AND NOT EXISTS
+        (SELECT 1 FROM procrastinate_jobs AS others
+        WHERE others.lock = jobs.lock AND others.status = 'doing'))"""
+
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one node sees of the others, and of their work.
+
+    Attributes:
+        gone: nodes that gave no sign of life for too long.
+        stalled: jobs of workers that are gone.
+        left: keys whose messages have no job, such as those of a node that stopped.
+        alive: how many nodes there are, this one among them.
+        has_work: there is a turn that any node might take up.
+    """
+
+    gone: tuple[str, ...]
+    stalled: tuple[int, ...]
+    left: tuple[str, ...]
+    alive: int
+    has_work: bool
+
+
+async def look(
+    connection: psycopg.AsyncConnection[tuple[Any, ...]], node: str, seconds: float
+) -> Look:
+    """Look for what is gone after so many seconds without a sign of life."""
+    rows = await connection.execute(_LOOK.encode(), {"node": node, "seconds": seconds})
+    ((gone, stalled, left, alive, has_work),) = await rows.fetchall()
+    return Look(tuple(gone), tuple(stalled), tuple(left), int(alive), bool(has_work))
 
 
 def application(node: str) -> str:
@@ -81,7 +117,10 @@ def take_back(tx: Transaction, job: int, timeout: float) -> int:
 
     Its first message is counted as one that a program may have ended for.
     """
-    found = tx.execute(f"{_OF_GONE} AND jobs.id = ? FOR UPDATE OF jobs", (timeout, job))
+    which = _OF_GONE.format(seconds="?")
+    found = tx.execute(
+        f"SELECT jobs.lock {which} AND jobs.id = ? FOR UPDATE OF jobs", (timeout, job)
+    )
     for (key,) in found:
         tx.execute("SELECT procrastinate_finish_job_v1(?, 'failed', true)", (job,))
         tables.take(tx, tables.lane(key), tx.node)

@@ -29,7 +29,7 @@ from bot.cluster.signals import QUEUE, TASK
 from bot.errors import StorageError
 from bot.fencing import Fence
 
-POLL_SECONDS = 1.0  # between looks for work that nobody told of
+POLL_SECONDS = 5.0  # between looks for work that nobody told of; a node's own are more frequent
 AGAIN_SECONDS = 0.02  # after a turn: a job of its key may have been waiting for its end
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0
 CLOSE_SECONDS = 5.0  # that the end of a job may take once its turn has ended
@@ -144,6 +144,22 @@ class _Connector(PsycopgConnector):
             },
         )
         self._node = node
+        self._told = 0  # how often it was passed on that there may be work
+
+    async def execute_query_one_async(
+        self, query: LiteralString, **arguments: Any
+    ) -> dict[str, Any]:
+        """Run a statement that answers one row, such as what fetches a job.
+
+        The worker forgets what it is told while it fetches one, and that may have come too late
+        to be fetched: it is told once more.
+        """
+        told = self._told
+        try:
+            return await super().execute_query_one_async(query, **arguments)
+        finally:
+            if self._told != told:
+                self._node.look_for_work()
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
         """Run a statement that changes something and may be run twice."""
@@ -168,4 +184,5 @@ class _Connector(PsycopgConnector):
             while True:
                 await work.wait()
                 work.clear()
+                self._told += 1
                 await on_notification(channel=channel, payload=inserted)

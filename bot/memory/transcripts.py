@@ -86,18 +86,29 @@ class TranscriptFeed:
 
     async def follow(self) -> None:
         """Hand over what was said since the last look."""
-        while found := await self._database.read(
-            lambda tx: _documents(tx, self._last, self._since(), BATCH)
-        ):
-            await self._index.add_documents([document for _, document in found])
-            self._last = found[-1][0]
-        await self._withdraw()
+        has_more = True
+        while has_more:
+            found, gone = await self._database.read(self._news)
+            if found:
+                await self._index.add_documents([document for _, document in found])
+                self._last = found[-1][0]
+            if gone:
+                await self._index.remove_documents(gone)
+            has_more = bool(found)
 
-    async def _withdraw(self) -> None:
-        """Take out what was forgotten while it was being handed over, by any process."""
-        since = self._clock() - WITHDRAW_MS
-        if gone := await self._database.read(lambda tx: _forgotten(tx, since)):
-            await self._index.remove_documents(gone)
+    def _news(
+        self, tx: Transaction
+    ) -> tuple[Sequence[tuple[int, Document]], Sequence[tuple[str, str]]]:
+        """What was said since the last look, and what any process had forgotten of late.
+
+        The latter may have been on its way to the index; what was forgotten after this is among
+        those of the next look.
+        """
+        now = self._clock()
+        return (
+            _documents(tx, self._last, self._since(), BATCH),
+            _forgotten(tx, now - WITHDRAW_MS),
+        )
 
     async def reconcile(self) -> None:
         """Take out what is too old or was forgotten, and begin again with what is missing."""

@@ -14,6 +14,7 @@ from bot.clock import system_clock
 from bot.cluster import tables, takeover
 from bot.cluster.node import Node
 from bot.cluster.signals import Told
+from bot.cluster.turns import Turns
 from bot.coordination import Event, Hear
 from bot.errors import FenceLost
 from bot.fencing import Fence
@@ -21,6 +22,10 @@ from bot.sessions import inbox
 from tests.support import until
 
 GONE_AFTER = 1.5  # seconds
+# What waits is begun by a worker that is there for long.
+DOING = """WITH worker AS (INSERT INTO procrastinate_workers(last_heartbeat)
+    VALUES (now() + interval '1 hour') RETURNING id)
+    UPDATE procrastinate_jobs SET status = 'doing', worker_id = worker.id FROM worker"""
 
 
 class Nodes:
@@ -75,6 +80,11 @@ async def nodes(postgres_url: str) -> AsyncIterator[Nodes]:
 
 def said(text: str) -> Inbound:
     return Inbound("memory", "default", "ada", "direct", "ada", "m1", text, 1)
+
+
+async def looked(node: Node, url: str) -> takeover.Look:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        return await takeover.look(connection, node.name, GONE_AFTER)
 
 
 async def held(node: Node, name: str, until_event: asyncio.Event) -> None:
@@ -226,7 +236,7 @@ async def test_many_messages_of_one_key_make_one_job_that_is_never_put_off(nodes
 async def test_a_job_that_was_begun_does_not_swallow_what_comes_after(nodes):
     node = await nodes.start()
     await node.database.write(lambda tx: tx.wake("ada"))
-    nodes.look("UPDATE procrastinate_jobs SET status = 'doing'")
+    nodes.look(DOING)
     await node.database.write(lambda tx: tx.wake("ada"))
     found = nodes.look("SELECT status FROM procrastinate_jobs ORDER BY id")
     assert found == [("doing",), ("todo",)]
@@ -255,6 +265,46 @@ async def test_a_message_without_a_job_is_found(nodes):
     body = inbox.storable(message)[1]
     await node.database.write(lambda tx: inbox.store(tx, message, body, "ada", 1))
     await until(lambda: nodes.look("SELECT lock FROM procrastinate_jobs") == [("ada",)])
+
+
+async def test_work_that_no_node_was_told_of_is_found(nodes):
+    node = await nodes.start()
+    insert = "INSERT INTO procrastinate_jobs(queue_name, task_name, lock) VALUES ('t', 't', 'ada')"
+    nodes.look(insert)
+    with node.hearing_of_work() as work:
+        await asyncio.wait_for(work.wait(), 10)
+    nodes.look(DOING)
+    nodes.look(insert)
+    assert not (await looked(node, nodes.url)).has_work  # it waits for the one that is being done
+
+
+async def test_work_that_is_told_of_while_a_job_is_fetched_is_fetched_too(nodes):
+    """The worker forgets what it heard meanwhile, which the job may have been too late for."""
+    node = await nodes.start()
+    turns = Turns(node, 1)
+    heard: list[str] = []
+
+    async def hear(channel, payload):
+        heard.append(payload)
+
+    connector = turns._app.connector
+    listening = asyncio.create_task(connector.listen_notify(hear, ["any"]))
+    with psycopg.connect(nodes.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(1)")
+        async with turns._app.open_async():
+            fetching = asyncio.create_task(
+                connector.execute_query_one_async("SELECT 1 AS one, pg_advisory_lock_shared(1)")
+            )
+            await until(lambda: nodes.look("SELECT 1 FROM pg_locks WHERE NOT granted"))
+            heard.clear()
+            node.look_for_work()
+            await until(lambda: heard)
+            heard.clear()
+            connection.execute("SELECT pg_advisory_unlock(1)")
+            assert (await fetching)["one"] == 1
+            await until(lambda: heard)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
 
 
 async def test_a_command_that_a_gone_node_was_answering_is_answered_by_its_lane(nodes):
