@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import orjson
+import psycopg
 import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
@@ -24,11 +25,11 @@ from tests.fakes.pair import Pair, pair
 from tests.fakes.pgbouncer import PgBouncer
 from tests.fakes.postgres import PostgresServer, a_database
 from tests.fakes.tcp_proxy import TcpProxy
-from tests.support import Engine, until
+from tests.support import PATIENCE, Engine, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("logs_stay")]
 
-PEOPLE = 6
+PEOPLE = 4
 
 
 @pytest.fixture
@@ -56,13 +57,21 @@ async def everybody_says(nodes: Pair, number: int) -> None:
     await asyncio.gather(*(bring(both[person % 2], person) for person in range(PEOPLE)))
 
 
+async def comes(nodes: Pair, sql: str, wanted: list[tuple[object, ...]]) -> None:
+    """Return once the database holds this."""
+    with psycopg.connect(nodes.url, autocommit=True) as connection:
+        async with asyncio.timeout(PATIENCE):
+            while connection.execute(sql.encode()).fetchall() != wanted:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)  # it is another process
+
+
 async def all_are_answered(nodes: Pair, texts: int) -> list[str]:
     """Return what was sent, once each text has its one answer, in its person's order."""
-    await until(lambda: nodes.look("SELECT DISTINCT state FROM inbox") == [("done",)])
-    await until(lambda: nodes.look("SELECT DISTINCT state FROM outbox") == [("sent",)])
     count = texts * PEOPLE
-    said = "SELECT count(*) FROM entries WHERE role = 'user'"
-    assert nodes.look(f"{said} UNION ALL SELECT count(*) FROM outbox") == [(count,), (count,)]
+    await nodes.answered(count)
+    await comes(nodes, "SELECT state, count(*) FROM inbox GROUP BY 1", [("done", count)])
+    await comes(nodes, "SELECT state, count(*) FROM outbox GROUP BY 1", [("sent", count)])
+    await comes(nodes, "SELECT count(*) FROM entries WHERE role = 'user'", [(count,)])
     for node in (nodes.one, nodes.other):
         for person in range(PEOPLE):
             sent = node.sent_to(f"p{person}")
@@ -101,8 +110,8 @@ async def test_notes_and_their_index_work_through_a_pooler(postgres_url, pooler,
     async with pair(postgres_url, tmp_path, Brain(chat=keeping), pooled, memory=watch) as nodes:
         await nodes.one.say("keep the heron in mind")
         assert "✓ Stored in memory/" in (await nodes.answered(1))[0]
-        indexed = "SELECT 1 FROM memory_chunks WHERE body LIKE '%heron%'"
-        await until(lambda: nodes.look(indexed) != [])
+        indexed = "SELECT count(*) > 0 FROM memory_chunks WHERE body LIKE '%heron%'"
+        await comes(nodes, indexed, [(True,)])
         await nodes.other.say("/memory search heron")
         assert "keep the heron in mind" in (await nodes.answered(2))[1]
 
