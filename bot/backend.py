@@ -121,6 +121,7 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
 async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
     try:
         from bot.cluster.node import Node  # noqa: PLC0415 - its packages are an extra
+        from bot.cluster.tables import prune_lanes  # noqa: PLC0415
         from bot.cluster.turns import Turns  # noqa: PLC0415
     except ImportError as exc:
         raise ConfigError(NO_EXTRA) from exc
@@ -135,7 +136,10 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         node,
         lambda _lines: None,
         node.clock,
-        (lambda: housekeeping.prune_regularly(node.database, node.clock), node.hear_others),
+        (
+            lambda: housekeeping.prune_regularly(node.database, node.clock, prune_lanes),
+            node.hear_others,
+        ),
         Shared(node.database, node),
         Turns(node, config.session.max_turns),
         node.standing,

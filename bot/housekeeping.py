@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
@@ -51,12 +51,15 @@ async def repair_mirror(mirror: Mirror) -> None:
         log.warning("mirror.repair_failed", error=type(exc).__name__)
 
 
-async def prune_regularly(database: Database, clock: Clock) -> None:
-    """Drop what is no longer needed, once a day."""
+async def prune_regularly(
+    database: Database, clock: Clock, prune_more: Callable[[Database], Awaitable[None]]
+) -> None:
+    """Drop what is no longer needed, once a day; `prune_more` does what only many nodes need."""
     await asyncio.sleep(FIRST_BACKUP_SECONDS)
     while True:
         try:
             await _prune(database, clock)
+            await prune_more(database)
             await asyncio.sleep(PRUNE_SECONDS)
         except StorageClosed:
             return

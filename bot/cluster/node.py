@@ -134,7 +134,7 @@ class Node:
         await self._hearing.close()
         self._lose_all()
         with suppress(StorageError):
-            await self.database.write(lambda tx: takeover.leave(tx, self.name))
+            await self.database.write(lambda tx: takeover.give_up(tx, self.name))
         await self.database.close()
 
     def clock(self) -> int:

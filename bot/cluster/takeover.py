@@ -98,15 +98,9 @@ def register(tx: Transaction, node: str, version: str) -> tuple[int, int]:
     return epoch, int(now)
 
 
-def leave(tx: Transaction, node: str) -> None:
-    """Be none of the nodes any more; what it has begun is given back."""
-    give_up(tx, node)
-    tx.execute("DELETE FROM fences WHERE name = ?", (tables.of_node(node),))
-
-
 def give_up(tx: Transaction, node: str) -> None:
     """A node is gone: nothing it began by itself counts, and others do it."""
-    tables.take(tx, tables.of_node(node), node)
+    tx.execute("DELETE FROM fences WHERE name = ?", (tables.of_node(node),))
     tx.execute("DELETE FROM nodes WHERE name = ?", (node,))
     for key in inbox.reclaim_of(tx, node):
         tx.wake(key)
