@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 
 import structlog
 import typer
@@ -19,6 +20,7 @@ from bot.settings import Loaded
 
 SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
 
+STOPPING = "Stopping: replies being written are finished first."
 NO_NODE = (
     "With [storage] url the terminal joins the page of a running node. Start one with "
     "`confidant run`, or set [dashboard] host and port to where one is."
@@ -28,19 +30,35 @@ log = structlog.get_logger(__name__)
 
 
 async def serve(loaded: Loaded) -> None:
-    """Run until told to stop.
+    """Run until told to stop, which may also be while it starts: a server may be waited for there.
 
     Raises:
         ConfidantError: it could not start; the message says what to do.
     """
-    stop = _stop_signal()
+    stop, started = _stop_signal(), asyncio.Event()
     if why := embed.missing(loaded.config.memory.embedder):
         typer.echo(f"Memory is searched by words alone: {why}.", err=True)
+    running = asyncio.create_task(_run(loaded, started, stop))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not started.is_set() and not running.done():
+        typer.echo(STOPPING, err=True)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return
+    await running
+
+
+async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event) -> None:
+    """Run the program until `stop`; `started` is set once it runs."""
     async with App(loaded.config, loaded.plugins, Parts(on_loaded=garbage.settle)) as app:
+        started.set()
         if app.address is not None:
             typer.echo(f"Confidant is at {app.address.url}")
         await stop.wait()
-        typer.echo("Stopping: replies being written are finished first.", err=True)
+        typer.echo(STOPPING, err=True)
 
 
 def _stop_signal() -> asyncio.Event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -75,6 +76,28 @@ async def test_a_server_that_is_not_there_is_told_in_a_line_and_without_the_pass
         assert "The database server at 127.0.0.1:1/db cannot be used: Connection refused" in out
         assert "very-secret" not in out
         assert "Traceback" not in out
+
+
+async def test_one_signal_ends_a_program_that_waits_for_its_server(tmp_path):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from bot.cli import main; main()", "run"),
+        cwd=tmp_path,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "CONFIDANT_STORAGE__URL": "postgresql://me@127.0.0.1:1/db",
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while b"storage.waiting" not in await process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert out.decode() == "Stopping: replies being written are finished first.\n"
 
 
 async def test_nodes_hear_of_what_a_command_changed(tmp_path, postgres_url):
