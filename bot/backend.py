@@ -74,10 +74,11 @@ async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> B
 
 
 @asynccontextmanager
-async def visiting(config: Config) -> AsyncGenerator[Shared | None]:
+async def visiting(config: Config, *, migrates: bool = False) -> AsyncGenerator[Shared | None]:
     """What the command line stands on beside nodes that may run; None without a database URL.
 
     Raises:
+        StorageNotMade: the tables are missing or older, and it was not to migrate them.
         StorageError: the database cannot be used; the message says what to do.
         ConfigError: the extra for it is not installed.
     """
@@ -89,7 +90,7 @@ async def visiting(config: Config) -> AsyncGenerator[Shared | None]:
         from bot.cluster import visitor  # noqa: PLC0415 - its packages are an extra
     except ImportError as exc:
         raise ConfigError(NO_EXTRA) from exc
-    async with visitor.visiting(url, config.storage.cluster) as here:
+    async with visitor.visiting(url, config.storage.cluster, migrates=migrates) as here:
         yield Shared(here.database, here)
 
 

@@ -48,6 +48,10 @@ class StorageAway(StorageError):
     """The database server cannot be reached. It is tried again."""
 
 
+class StorageNotMade(StorageError):
+    """The tables are missing, or older than this version. Nothing was changed."""
+
+
 class StorageClosed(StorageError):
     """The database is closed."""
 

@@ -18,7 +18,7 @@ from bot.config import AnthropicConfig, Config
 from bot.context import tokens
 from bot.context.budget import resolve
 from bot.delivery import outbox
-from bot.errors import ConfidantError, ModelError, ModelNotFound, StorageError
+from bot.errors import ConfidantError, ModelError, ModelNotFound, StorageError, StorageNotMade
 from bot.id_migration import short_folders
 from bot.memory import embed
 from bot.memory.index.row_reader import EXTENSION
@@ -83,7 +83,19 @@ def _database(config: Config) -> Sequence[Finding]:
         Finding("ok", f"PostgreSQL {server.version} at {server.place}: {megabytes} MB, {tables}"),
         *(Finding("error", problem) for problem in server.problems),
         *([] if server.problems else [Finding("ok", "the role may do what is needed")]),
+        *([] if server.problems else _not_made(config)),
     ]
+
+
+def _not_made(config: Config) -> Sequence[Finding]:
+    """Whether the tables are to be made or migrated, which nothing here does."""
+    try:
+        reading(config, lambda _tx: None)
+    except StorageNotMade as error:
+        return [Finding("warning", str(error))]
+    except StorageError as error:
+        return [Finding("error", str(error))]
+    return []
 
 
 def _model(config: Config) -> Sequence[Finding]:
@@ -159,6 +171,8 @@ def _pgvector(config: Config) -> Sequence[Finding]:
     """Whether the database compares vectors in the quick way."""
     try:
         found = reading(config, lambda tx: tx.execute(EXTENSION))
+    except StorageNotMade:  # said of the database
+        return []
     except ConfidantError as error:
         return [Finding("error", f"the notes cannot be read: {error}")]
     if found:
@@ -187,6 +201,8 @@ def _left_over(config: Config) -> list[Finding]:
         aside, parked = reading(
             config, lambda tx: (inbox.aside(tx, 0), outbox.parked_by_channel(tx))
         )
+    except StorageNotMade:  # said of the database
+        return []
     except StorageError as error:
         return [Finding("error", f"they cannot be looked at: {error}")]
     findings = [

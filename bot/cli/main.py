@@ -27,6 +27,7 @@ cli.add_typer(notes.cli, name="memory")
 cli.add_typer(configuration, name="config")
 cli.command()(doctor.doctor)
 cli.command()(nodes.nodes)
+cli.command()(nodes.migrate)
 cli.command()(move.move)
 
 

@@ -1,4 +1,4 @@
-"""`confidant nodes`: who is there, what each does, and what waits."""
+"""`confidant nodes`: who is there, what each does, and what waits; `confidant migrate`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from bot.cluster.census import Census
 from bot.config import Config
 
 ALONE = "This is one machine with a storage folder: [storage] url names no PostgreSQL to share."
+BY_ITSELF = "Its database is brought to a new version when `confidant run` opens it."
+MIGRATED = "The tables are those of this version."
 
 
 def nodes(
@@ -41,8 +43,20 @@ def nodes(
         typer.echo(line)
 
 
+def migrate(*, config: ConfigOption = None) -> None:
+    """Make the tables of the database that nodes share, or bring them to this version."""
+    loaded = load(config, quiet=True).config
+    typer.echo(MIGRATED if asyncio.run(_migrate(loaded)) else f"{ALONE} {BY_ITSELF}")
+
+
+async def _migrate(config: Config) -> bool:
+    """Make what is missing; False without a database URL."""
+    async with visiting(config, migrates=True) as shared:
+        return shared is not None
+
+
 async def _look(config: Config) -> Census | None:
-    """Who is there; None without a database URL. What is missing in the database is made."""
+    """Who is there; None without a database URL."""
     async with visiting(config) as shared:
         return None if shared is None else await shared.database.read(census.take)
 

@@ -85,6 +85,15 @@ def prepare(tx: PostgresTransaction) -> None:
         )
 
 
+def is_prepared(tx: PostgresTransaction) -> None:
+    """Make sure that all tables that many nodes need are there; changes nothing.
+
+    Raises:
+        StorageNotMade: they are missing, or older than this version.
+    """
+    postgres_schema.check_made(tx, nodes=tables.STATEMENTS)
+
+
 def register(tx: Transaction, node: str, version: str) -> tuple[int, int]:
     """Be one of the nodes: the epoch of what it begins by itself, and the server's time in ms."""
     tx.execute(

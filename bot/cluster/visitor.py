@@ -50,15 +50,16 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visiting(url: str, cluster: str) -> AsyncGenerator[Visitor]:
-    """Come to a database of nodes, and leave it.
+async def visiting(url: str, cluster: str, *, migrates: bool) -> AsyncGenerator[Visitor]:
+    """Come to a database of nodes, and leave it; its tables are changed if it `migrates`.
 
     Raises:
         StorageError: it cannot be used; the message says what to do.
     """
     signals = NodeSignals(NAME, lambda _name: False)
     database = PostgresDatabase(url, signals, name=takeover.application(NAME))
-    await database.start(takeover.prepare, cluster=cluster)
+    prepare = takeover.prepare if migrates else takeover.is_prepared
+    await database.start(prepare, cluster=cluster, migrates=migrates)
     try:
         yield Visitor(database)
     finally:

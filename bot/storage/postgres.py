@@ -156,22 +156,29 @@ class PostgresDatabase:
         *,
         cluster: str = "",
         wait: bool = False,
+        migrates: bool = True,
     ) -> None:
         """Connect, and make or migrate the tables; `prepare` makes what else is needed there.
 
-        `prepare` may be run more than once. With `wait`, a server that is not there is told of at
-        once, and waited for as long as it takes.
+        `prepare` may be run more than once; without `migrates` it only looks, and nothing is made.
+        With `wait`, a server that is not there is told of at once, and waited for as long as it
+        takes.
 
         Raises:
+            StorageNotMade: the tables are missing or older, and it was not to migrate them.
             StorageError: the server cannot be reached, is too old, refuses what is needed, a newer
                 version of the program made the tables, or they are another cluster's.
         """
 
         def make(tx: PostgresTransaction) -> None:
-            postgres_schema.migrate(tx)
+            if migrates:
+                postgres_schema.migrate(tx)
             prepare(tx)
             postgres_schema.check_rights(tx)
-            postgres_schema.belongs(tx, cluster, system_clock())
+            if migrates:
+                postgres_schema.belongs(tx, cluster, system_clock())
+            else:
+                postgres_schema.check_cluster(tx, cluster)
 
         begin = partial(self._begin_using, make)
         try:

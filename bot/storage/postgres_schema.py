@@ -40,6 +40,7 @@ _FULLTEXT = (
         PRIMARY KEY(entry, part))""",
     "CREATE INDEX entries_text_words ON entries_text USING gin(words)",
 )
+_PARTS: Final = {"fulltext": _FULLTEXT, "memory": memory_tables.STATEMENTS}
 
 log = structlog.get_logger(__name__)
 
@@ -70,14 +71,35 @@ def migrate(tx: PostgresTransaction) -> None:
             "VALUES (?, CAST(now() AS TEXT), ?)",
             (number, compatible_from),
         )
-    once(tx, "fulltext", _FULLTEXT)
-    once(tx, "memory", memory_tables.STATEMENTS)
+    for name, statements in _PARTS.items():
+        once(tx, name, statements)
     tx.execute("SAVEPOINT vector")
     try:
         extension(tx, "vector")
     except errors.StorageError as exc:  # memory is searched without it too, in a slower way
         tx.execute("ROLLBACK TO SAVEPOINT vector")
         log.warning("storage.no_pgvector", why=str(exc))
+
+
+def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
+    """Make sure that `migrate`, and `once` of more parts, have nothing to do; changes nothing.
+
+    Raises:
+        StorageNotMade: they have; the message says what does it.
+        StorageError: the server is too old, or a newer version of the program made the tables so
+            that this one cannot use them.
+    """
+    check_server(tx)
+    there = bool(tx.execute("SELECT to_regclass('schema_versions') IS NOT NULL")[0][0])
+    wanted = {**_PARTS, **parts}.items()
+    is_made = there and version(tx) >= schema.VERSION
+    if not is_made or any(_missing(tx, name, statements) for name, statements in wanted):
+        what = "older than this version of Confidant" if there else "not made yet"
+        raise errors.StorageNotMade(
+            f"The tables of this database are {what}, and nothing was changed. `confidant migrate` "
+            "makes them, with the URL of the role that owns them; so does `confidant run`, where "
+            "its role may."
+        )
 
 
 def once(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> None:
@@ -88,13 +110,17 @@ def once(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> None:
     Raises:
         StorageError: the role may not do that.
     """
+    for digest, statement in _missing(tx, name, statements).items():
+        _make(tx, _spelled(statement))
+        tx.execute("INSERT INTO schema_parts(name, digest) VALUES (?, ?)", (name, digest))
+
+
+def _missing(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> dict[str, str]:
+    """Those of the statements for a part that were not run yet, by their digests."""
     rows = tx.execute("SELECT digest FROM schema_parts WHERE name = ?", (name,))
     done = {str(row[0]) for row in rows}
-    for statement in statements:
-        digest = blake2b(statement.encode(), digest_size=16).hexdigest()
-        if digest not in done:
-            _make(tx, _spelled(statement))
-            tx.execute("INSERT INTO schema_parts(name, digest) VALUES (?, ?)", (name, digest))
+    digests = {blake2b(each.encode(), digest_size=16).hexdigest(): each for each in statements}
+    return {digest: each for digest, each in digests.items() if digest not in done}
 
 
 def extension(tx: PostgresTransaction, name: str) -> None:
@@ -237,7 +263,7 @@ def _may_not_make(tx: PostgresTransaction) -> errors.StorageError:
     role = _quoted(tx.connection.info.user)
     return errors.StorageError(
         f"The role {role} may not make or change tables, and some are missing or older than "
-        "this version. Run `confidant sessions list` once with the URL of the role that owns "
+        "this version. Run `confidant migrate` once with the URL of the role that owns "
         "them, or have the owner of the database run: "
         f"GRANT USAGE, CREATE ON SCHEMA public TO {role};"
     )

@@ -9,12 +9,16 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
 from bot import backend
+from bot.backend import visiting
 from bot.cli.common import opened_database
+from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.errors import StorageError
 from bot.gateway import pairing
@@ -28,6 +32,15 @@ from tests.support import make_config
 pytestmark = pytest.mark.slow
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
+
+
+TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' ORDER BY relname"
+
+
+def look(url: str, sql: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql)  # pyright: ignore[reportArgumentType]
+        return cursor.fetchall() if cursor.description else []
 
 
 async def confidant(folder: Path, url: str, *arguments: str) -> tuple[int | None, str]:
@@ -52,9 +65,9 @@ async def test_the_commands_use_the_database_of_the_url(tmp_path, postgres_url):
     code, out = await confidant(tmp_path, postgres_url, "doctor")
     assert code == 0
     assert "database\n  ✓ PostgreSQL 1" in out
-    assert "no tables yet\n  ✓ the role may do what is needed" in out
-    code, out = await confidant(tmp_path, postgres_url, "sessions", "list")  # makes the tables
-    assert code == 0, out
+    assert "no tables yet\n  ✓ the role may do what is needed\n  ! The tables of this" in out
+    code, out = await confidant(tmp_path, postgres_url, "migrate")
+    assert (code, out) == (0, "The tables are those of this version.\n")
     database = await PostgresDatabase.open(postgres_url, cluster="anna")
     session = await database.write(lambda tx: UnitOfWork(tx, 1).current(PLACE)[0])
     await database.close()
@@ -76,6 +89,24 @@ async def test_a_server_that_is_not_there_is_told_in_a_line_and_without_the_pass
         assert "The database server at 127.0.0.1:1/db cannot be used: Connection refused" in out
         assert "very-secret" not in out
         assert "Traceback" not in out
+
+
+@pytest.mark.usefixtures("logs_stay")
+@pytest.mark.parametrize("made", ["not made yet", "older than this version"])
+async def test_commands_only_look_at_the_tables(tmp_path, monkeypatch, postgres_url, made):
+    if made.startswith("older"):
+        await (await PostgresDatabase.open(postgres_url, cluster="anna")).close()
+        look(postgres_url, "DELETE FROM schema_parts WHERE name = 'memory'")
+    before = look(postgres_url, TABLES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONFIDANT_STORAGE__URL", postgres_url)
+    monkeypatch.setenv("CONFIDANT_STORAGE__CLUSTER", "anna")
+    for arguments in (("sessions", "list"), ("pairing", "list"), ("nodes",), ("doctor",)):
+        done = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+        told = done.output if arguments == ("doctor",) else str(done.exception)
+        assert f"are {made}" in told
+        assert "`confidant migrate` makes them" in told
+    assert look(postgres_url, TABLES) == before
 
 
 async def test_one_signal_ends_a_program_that_waits_for_its_server(tmp_path):
@@ -110,6 +141,8 @@ async def test_nodes_hear_of_what_a_command_changed(tmp_path, postgres_url):
         )
         assert pairing.revoke(tx, "web", "ada")
 
+    async with visiting(config, migrates=True):
+        pass
     async with opened_database(config) as database:
         await database.write(revoke)
         topics = await database.read(lambda tx: tx.execute("SELECT DISTINCT topic FROM events"))
@@ -119,7 +152,7 @@ async def test_nodes_hear_of_what_a_command_changed(tmp_path, postgres_url):
 async def test_a_bot_of_another_name_does_not_share_the_database(tmp_path, postgres_url):
     storage = {"url": SecretStr(postgres_url), "cluster": "anna"}
     config, _ = make_config(tmp_path, storage=storage)
-    async with opened_database(config):
+    async with visiting(config, migrates=True):
         pass
     config, _ = make_config(tmp_path, storage={**storage, "cluster": "berta"})
     with pytest.raises(StorageError, match='belongs to the cluster "anna"'):

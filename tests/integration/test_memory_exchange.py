@@ -91,6 +91,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     if url is not None:
         monkeypatch.setenv("CONFIDANT_STORAGE__URL", url)
+        CliRunner().invoke(cli, ["migrate"], catch_exceptions=False)
     desk = Desk(tmp_path, monkeypatch)
     for path, text in {**OWNER, **OTHERS}.items():
         desk.write(path, text)

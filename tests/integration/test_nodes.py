@@ -28,13 +28,15 @@ def shared(url: str) -> dict[str, Any]:
     return {"url": url, "node_timeout": 8}
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str, *arguments: str) -> str:
+def typed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, url: str, *arguments: str, command: str = "nodes"
+) -> str:
     monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(folder))
     if url:
         monkeypatch.setenv("CONFIDANT_STORAGE__URL", url)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(folder)
-    done = CliRunner().invoke(cli, ["nodes", *arguments], catch_exceptions=False)
+    done = CliRunner().invoke(cli, [command, *arguments], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
@@ -45,9 +47,13 @@ def test_one_machine_says_so_in_one_line(monkeypatch, tmp_path):
         "This is one machine with a storage folder: [storage] url names no PostgreSQL to share.\n"
     )
     assert typed(monkeypatch, tmp_path, "", "--json") == "null\n"
+    assert "`confidant run` opens it" in typed(monkeypatch, tmp_path, "", command="migrate")
 
 
 def test_a_database_on_which_no_node_ran_has_none(monkeypatch, tmp_path, postgres_url):
+    assert "are those of this version" in typed(
+        monkeypatch, tmp_path, postgres_url, command="migrate"
+    )
     assert "No node runs." in typed(monkeypatch, tmp_path, postgres_url)
     assert orjson.loads(typed(monkeypatch, tmp_path, postgres_url, "--json"))["nodes"] == []
 

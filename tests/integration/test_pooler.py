@@ -128,6 +128,7 @@ async def test_the_commands_work_through_a_pooler(postgres_url, pooler, tmp_path
         assert done.exit_code == 0, done.output
         return done.output
 
+    await asyncio.to_thread(typed, "migrate")
     assert "No node runs." in await asyncio.to_thread(typed, "nodes")
     async with pair(postgres_url, tmp_path, ScriptedModel(), pooled) as nodes:
         await nodes.one.say("hello")
