@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,12 +86,23 @@ async def visiting(config: Config, *, migrates: bool = False) -> AsyncGenerator[
     if not url:
         yield None
         return
-    try:
+    with needing_extra():
         from bot.cluster import visitor  # noqa: PLC0415 - its packages are an extra
-    except ImportError as exc:
-        raise ConfigError(NO_EXTRA) from exc
     async with visitor.visiting(url, config.storage.cluster, migrates=migrates) as here:
         yield Shared(here.database, here)
+
+
+@contextmanager
+def needing_extra() -> Generator[None]:
+    """Say what to install when what is imported within a `with` is missing.
+
+    Raises:
+        ConfigError: it is.
+    """
+    try:
+        yield
+    except ImportError as exc:
+        raise ConfigError(NO_EXTRA) from exc
 
 
 async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
@@ -120,12 +131,10 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
 
 
 async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
-    try:
+    with needing_extra():
         from bot.cluster.node import Node  # noqa: PLC0415 - its packages are an extra
         from bot.cluster.tables import prune_lanes  # noqa: PLC0415
         from bot.cluster.turns import Turns  # noqa: PLC0415
-    except ImportError as exc:
-        raise ConfigError(NO_EXTRA) from exc
     if (config.storage.folder / DATABASE_NAME).exists():
         log.warning("storage.folder_left", folder=str(config.storage.folder), hint=_LEFT)
     storage = config.storage

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import apsw
 
-from bot.backend import NO_EXTRA
+from bot.backend import needing_extra
 from bot.cluster import census
-from bot.errors import ConfigError, StorageBusy, StorageClosed, StorageError
+from bot.errors import StorageBusy, StorageClosed, StorageError
 from bot.move.notes import Files, Notes, Rows
 from bot.move.tables import Table
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS
@@ -119,11 +119,9 @@ async def server(url: str, node_timeout: float) -> AsyncGenerator[Place]:
         StorageError: it cannot be used; the message says what to do.
         ConfigError: the extra for it is not installed.
     """
-    try:
+    with needing_extra():
         from bot.cluster import takeover  # noqa: PLC0415 - its packages are an extra
         from bot.storage.postgres import PostgresDatabase  # noqa: PLC0415
-    except ImportError as exc:
-        raise ConfigError(NO_EXTRA) from exc
     database = PostgresDatabase(url)
     # All that nodes need, too: their own role may not make it.
     await database.start(takeover.prepare)
