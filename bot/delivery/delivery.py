@@ -88,13 +88,13 @@ class Delivery:
     def post(self, letters: Iterable[outbox.Letter]) -> None:
         """Send what a committed transaction put into the outbox; returns at once."""
         for letter in letters:
-            if self._is_ours(letter.address):
+            if self._claim(letter.address):
                 self._workers.put(letter.queue, letter)
 
     async def look(self) -> None:
         """Send whatever waits in the outbox: at a start, and after another process wrote there."""
         for queue in await self._database.read(outbox.queues):
-            if queue.address.channel in self._channels and self._is_ours(queue.address):
+            if queue.address.channel in self._channels and self._claim(queue.address):
                 self._workers.look(queue)
 
     async def again(self) -> None:
@@ -102,7 +102,7 @@ class Delivery:
         self.post(
             letter
             for letter in await self._database.read(lambda tx: outbox.to_try_again(tx, AGAIN))
-            if letter.address.channel in self._channels and self._is_ours(letter.address)
+            if letter.address.channel in self._channels and self._claim(letter.address)
         )
         await self._count_unsent()
 
@@ -120,8 +120,8 @@ class Delivery:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _is_ours(self, address: Address) -> bool:
-        """True when this node sends for an account; else it is next to do so."""
+    def _claim(self, address: Address) -> bool:
+        """Have this node send for an account whenever no other one does; True when it does so."""
         name = _account(address)
         if self._coordination.is_shared and name not in self._owners:
             self._owners[name] = asyncio.create_task(self._own(name))
