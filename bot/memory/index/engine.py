@@ -17,6 +17,7 @@ from bot.memory.note_store import NoteStore, Seen
 from bot.memory.ranking import Candidates, Request
 from bot.memory.search import Counts, Forgotten, Probe, Source
 from bot.memory.words import Tokenize
+from bot.storage import Value
 
 T = TypeVar("T")
 
@@ -27,6 +28,17 @@ class DimsChanged(Exception):
     def __init__(self, dims: int) -> None:
         super().__init__(f"vectors have {dims} dimensions now")
         self.dims = dims
+
+
+def is_first(dims: int, have: int) -> bool:
+    """True when vectors of a length are the first of an index; `have` is what it has, or 0.
+
+    Raises:
+        DimsChanged: it has vectors of another length.
+    """
+    if have not in {0, dims}:
+        raise DimsChanged(dims)
+    return not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,13 @@ class SourceRow:
     def look(self) -> tuple[bytes, int, int, int, int, str]:
         """What is another one when it has changed."""
         return self.hash, self.mtime, self.size, self.inode, self.at, self.problem
+
+    def row(self, partition: int) -> tuple[Value, ...]:
+        """As a row of the sources: kind, partition, and everything from `name` on."""
+        return (
+            *(self.kind, partition, self.name, self.space, self.path),
+            *(*self.look, self.text),
+        )
 
 
 class Known(NamedTuple):

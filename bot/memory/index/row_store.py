@@ -9,7 +9,7 @@ from typing import TypeVar
 from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
 from bot.memory.index import note_files
-from bot.memory.index.engine import DimsChanged, Generation, Known, Packed, SourceRow
+from bot.memory.index.engine import Generation, Known, Packed, SourceRow, is_first
 from bot.memory.index.store import known_of
 from bot.memory.note_store import NoteStore, Seen
 from bot.memory.row_notes import RowNotes, seen_of
@@ -98,10 +98,7 @@ class RowStore:
         Raises:
             DimsChanged: it has vectors of another length.
         """
-        have = self.dims()
-        if have not in {0, dims}:
-            raise DimsChanged(dims)
-        if not have:
+        if is_first(dims, self.dims()):
             self.commit(
                 lambda each: each.run(
                     "UPDATE memory_generations SET dims = ? WHERE id = ? AND dims = 0",
@@ -205,10 +202,7 @@ class StoreWriting:
             """INSERT INTO memory_sources(kind, partition, name, space, path, hash, mtime, size,
                    inode, at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                RETURNING id""",
-            (
-                *(source.kind, partition, source.name, source.space, source.path, source.hash),
-                *(source.mtime, source.size, source.inode, source.at, source.problem, source.text),
-            ),
+            source.row(partition),
         )
         length = 0
         for at in range(0, len(chunks), _ROWS):

@@ -8,7 +8,7 @@ from typing import TypeVar
 from bot.memory import chunking, layout, words
 from bot.memory.chunking import Passage
 from bot.memory.index import note_files
-from bot.memory.index.engine import DimsChanged, Known, Packed, SourceRow
+from bot.memory.index.engine import Known, Packed, SourceRow, is_first
 from bot.memory.index.schema import SCOPE_MARK, VECTORS, Generation, IndexFile, run
 from bot.memory.note_store import NoteStore, Seen
 from bot.memory.search import Counts, Forgotten, Source
@@ -43,10 +43,7 @@ class FileStore:  # the tables of an index are one thing to write
         Raises:
             DimsChanged: it has vectors of another length.
         """
-        have = self.dims()
-        if have not in {0, dims}:
-            raise DimsChanged(dims)
-        if not have:
+        if is_first(dims, self.dims()):
             with self._connection:
                 sql = "UPDATE generations SET dims = ? WHERE id = ?"
                 self._run(sql, (dims, self.generation.id))
@@ -122,10 +119,7 @@ class FileStore:  # the tables of an index are one thing to write
         self._run(
             """INSERT INTO sources@(kind, partition, name, space, path, hash, mtime, size, inode,
                    at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (
-                *(source.kind, partition, source.name, source.space, source.path, source.hash),
-                *(source.mtime, source.size, source.inode, source.at, source.problem, source.text),
-            ),
+            source.row(partition),
         )
         identifier = self._connection.last_insert_rowid()
         count, length = 0, 0
