@@ -16,6 +16,7 @@ from bench.bots import ROOT
 BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "engine": ("Confidant next to the same bot with no engine", ("--quick",)),
     "cluster": ("One, two and four nodes on PostgreSQL, and one on SQLite", ("--quick",)),
+    "sizes": ("What a turn leaves in PostgreSQL, and what a million people would", ("--quick",)),
     "memory": ("What searching and indexing cost", ("600",)),
     "rooms": ("What silent talk in rooms costs", ("100", "10")),
     "context": ("What keeping a conversation within its window costs", ("1000",)),
