@@ -41,6 +41,8 @@ SETTLED = 120.0  # seconds until what was said is found by its meaning
 
 # What is not for a turn or a person, or is gone once a turn has ended: only its room stays.
 _PASSING = ("procrastinate_", "writers", "nodes", "memory_generations")
+# A turn adds no row there, and changes one: what old versions of it take is used again.
+_CHANGED = ("sessions", "conversations")
 # For how many days what a turn leaves there is kept; what is not named here is kept for ever.
 _DAYS: Mapping[str, int] = {"inbox": 30, "outbox": 30, "events": 0, "fences": 1}
 _SIZES = """SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class
@@ -190,7 +192,7 @@ def report(found: Found, retention: int) -> str:
         if (size.whole < LEAST and person < LEAST) or name.startswith(_PASSING):
             continue
         days = retention if name.startswith("memory_") else _DAYS.get(name, YEAR)
-        turns = max(0.0, size.whole) * RATE * DAY * days
+        turns = 0.0 if name in _CHANGED else max(0.0, size.whole) * RATE * DAY * days
         total["a year" if days == YEAR else "always"] += turns
         total["always"] += person * PEOPLE
         kept = "for ever" if days == YEAR else f"{days} d" if days else "minutes"
