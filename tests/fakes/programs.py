@@ -46,10 +46,17 @@ class Program:
 
     def run(self, arguments: Sequence[str | Path]) -> None:
         """Start it; returns when it takes connections."""
+        # nginx takes the variable of its name for sockets that it inherits.
+        environment = {"PATH": os.environ.get("PATH", "")}
         # What it says is in its own log: a pipe that nobody reads would stop it.
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self.path, *arguments], stdout=log, stderr=log, user=self._user, cwd=self.folder
+                [self.path, *arguments],
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                cwd=self.folder,
+                env=environment,
             )
         end = time.monotonic() + START_SECONDS
         while True:
