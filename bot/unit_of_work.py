@@ -61,15 +61,18 @@ class UnitOfWork:
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
     stale: set[str] = field(default_factory=set[str])
 
-    def current(self, place: Place) -> tuple[Session, bool]:
-        """The session a place's next message belongs to, and whether it was made just now."""
-        session = store.current(self.tx, place.key)
-        is_new = session is None
-        if session is None:
+    def current(self, place: Place) -> tuple[Session, int]:
+        """The session a place's next message belongs to, and when it was taken up (ms).
+
+        The first one of a place is made, and taken up, now.
+        """
+        found = store.taken_up(self.tx, place.key)
+        if found is None:
             session, header = store.start(self.tx, place, self.now, by="first")
             self.mirror.append(header)
-        self.sessions[session.id] = session
-        return session, is_new
+            found = session, self.now
+        self.sessions[found[0].id] = found[0]
+        return found
 
     def start(self, place: Place, *, by: StartedBy, previous: Session, model: str) -> Session:
         """Begin a new session; the one before stays, and `/undo` goes back to it."""
@@ -129,6 +132,12 @@ class UnitOfWork:
         """Have a stored message answered in the lane of its key."""
         self.due.append(message)
         self.tx.wake(message.key)
+
+    def change(self, session_id: str, **columns: str | int | None) -> None:
+        """Change a session's row (`store.change`), and let memory know how it looks now."""
+        session = store.change(self.tx, session_id, **columns)
+        if session is not None:
+            self.sessions[session_id] = session
 
     def refresh(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""

@@ -66,18 +66,12 @@ class Workers(Generic[K, R]):
         window: int,
         *,
         fence_of: Callable[[K], Fence | None] = lambda _key: None,
-        rereads: bool = False,
     ) -> None:
-        """Each key's work is done behind `fence_of` it, and ends when that is lost.
-
-        With `rereads` a key's table is looked into until it has nothing more: rows may be stored
-        by other nodes, which put none here.
-        """
+        """Each key's work is done behind `fence_of` it, and ends when that is lost."""
         self._handle = handle
         self._load = load
         self._window = window
         self._fence_of = fence_of
-        self._rereads = rereads
         self._backlogs: dict[K, Backlog[R]] = {}
         self._tasks: dict[K, asyncio.Task[None]] = {}
         self._stopping = False
@@ -100,7 +94,7 @@ class Workers(Generic[K, R]):
         self._backlog(key).more = True
 
     async def run(self, key: K) -> None:
-        """Work for a key until its table has nothing more; cancelled, its worker is as well.
+        """Work for what a key's table has now; cancelled, its worker is as well.
 
         A worker that is still there was fenced off: the key was taken away, and comes back.
         """
@@ -122,9 +116,8 @@ class Workers(Generic[K, R]):
         await asyncio.gather(*ending, return_exceptions=True)
 
     async def reload(self, key: K, backlog: Backlog[R]) -> None:
-        """Read a key's rows again, while its `handle` runs, where others may store some."""
-        if self._rereads:
-            await self._refill(key, backlog)
+        """Read a key's rows again, while its `handle` runs: others may have stored some."""
+        await self._refill(key, backlog)
 
     def waiting(self, key: K) -> int:
         """How many rows wait in memory for a key."""
@@ -170,7 +163,6 @@ class Workers(Generic[K, R]):
                     if backlog.rows:
                         await self._handle(key, backlog)
                         backoff.reset()
-                        backlog.more = backlog.more or self._rereads
                     elif backlog.more:
                         await self._refill(key, backlog)
                     else:

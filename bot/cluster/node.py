@@ -91,6 +91,7 @@ class Node:
         self._ahead = 0  # ms that the server's clock is ahead of ours
         self._hearing = Hearing()
         self._on_work: set[asyncio.Event] = set()
+        self.work_seen = 0  # how often there may have been a turn to run
         self._held: dict[str, _Held] = {}
         self._epoch = 0  # of what this node began by itself
         self._sure_until = 0.0  # monotonic: until then nobody takes away what this node has
@@ -172,6 +173,7 @@ class Node:
 
     def look_for_work(self) -> None:
         """Let this node see whether there is a turn to run."""
+        self.work_seen += 1
         for work in self._on_work:
             work.set()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import orjson
 from procrastinate import App, SyncPsycopgConnector, exceptions
 from psycopg.errors import SerializationFailure
+from psycopg.sql import SQL, Composable
 
 from bot.cluster import tables
 from bot.storage.postgres import PostgresTransaction, Signals
@@ -91,10 +92,10 @@ class NodeSignals(Signals):
         )
         self._told.append(int(rows[0][0]))
 
-    def finish(self, tx: PostgresTransaction) -> None:
-        """Notify: once a transaction, as its COMMIT waits for those of all others then."""
+    def ending(self) -> Composable:
+        """One NOTIFY for all of a transaction, as its COMMIT waits for those of all others then."""
         if not self._told and not self._has_work:
-            return
+            return SQL("")
         ids = self._told
         told = Told(
             self.node,
@@ -103,4 +104,4 @@ class NodeSignals(Signals):
             tuple(ids) if len(ids) <= MOST_IDS else (),
             self._has_work,
         )
-        tx.execute("SELECT pg_notify(?, ?)", (tables.CHANNEL, told.payload()))
+        return SQL("SELECT pg_notify({}, {}); ").format(tables.CHANNEL, told.payload())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, LiteralString
@@ -19,7 +20,8 @@ import structlog
 from procrastinate import App, JobContext, PsycopgConnector, exceptions
 from procrastinate.connector import Notify
 from procrastinate.worker import Worker
-from psycopg_pool import PoolTimeout
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from bot import fencing
 from bot.backoff import Backoff
@@ -30,7 +32,7 @@ from bot.errors import StorageError
 from bot.fencing import Fence
 
 POLL_SECONDS = 5.0  # between looks for work that nobody told of; a node's own are more frequent
-AGAIN_SECONDS = 0.02  # after a turn: a job of its key may have been waiting for its end
+AGAIN_SECONDS = 0.02  # after a turn, by when its job is over: one of its key may wait for that
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0
 CLOSE_SECONDS = 5.0  # that the end of a job may take once its turn has ended
 PATIENCE = 15.0  # seconds for a server that went away, at the end of a job
@@ -107,9 +109,9 @@ class Turns:
 
     async def _turn(self, context: JobContext) -> None:
         key = context.job.lock or ""
-        epoch = 0
+        epoch, seen = 0, self._node.work_seen
         try:
-            epoch = self._epochs[key] = await self._node.database.write(
+            epoch = self._epochs[key] = await self._node.database.write_alone(
                 lambda tx: tables.take(tx, tables.lane(key), self._node.name)
             )
             with fencing.behind(self.fence_of(key)):
@@ -121,7 +123,12 @@ class Turns:
             if self._epochs.get(key) == epoch:  # else it came back to this node meanwhile
                 del self._epochs[key]
             if not self._stopping:
-                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._node.look_for_work)
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._look_again, seen)
+
+    def _look_again(self, seen: int) -> None:
+        """A turn is over: if anybody told of work meanwhile, that may have been for its key."""
+        if self._node.work_seen != seen:
+            self._node.look_for_work()
 
 
 class _Connector(PsycopgConnector):
@@ -142,6 +149,7 @@ class _Connector(PsycopgConnector):
                 "prepare_threshold": None,
                 "autocommit": True,
             },
+            pool_factory=_pool,
         )
         self._node = node
         self._told = 0  # how often it was passed on that there may be work
@@ -186,3 +194,23 @@ class _Connector(PsycopgConnector):
                 work.clear()
                 self._told += 1
                 await on_notification(channel=channel, payload=inserted)
+
+
+def _pool(*, check: object, **arguments: Any) -> AsyncConnectionPool:
+    """The pool that procrastinate asks for, but with our `check`."""
+    return AsyncConnectionPool(check=_check, **arguments)
+
+
+async def _check(connection: AsyncConnection[Any]) -> None:
+    """See whether a connection still stands, before it is used.
+
+    The server says nothing by itself but that it ends it: only then is it asked.
+
+    Raises:
+        OperationalError: it is over.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        has_something = bool(selector.select(0))
+    if has_something:
+        await AsyncConnectionPool.check_connection(connection)

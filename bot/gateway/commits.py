@@ -122,8 +122,7 @@ class TurnRecorder:
                     asker=inbound.asker,
                     extra=notice.extra,
                 )
-            store.change(
-                unit.tx,
+            unit.change(
                 cached.session.id,
                 sender=prepared.active.conversation.sender_after(cached.session.sender),
                 locale=inbound.locale,
@@ -131,7 +130,6 @@ class TurnRecorder:
                 server=inbound.server,
                 last_turn_at=now,
             )
-            unit.refresh(cached.session.id)
             # Else it may begin with what was forgotten meanwhile.
             if self._upkeep.sessions.cache.holds(cached):
                 save_prefixes(unit.tx, cached, now)

@@ -64,7 +64,6 @@ class Lanes:
             self._load,
             config.queue.cap,
             fence_of=shared.fence_of if shared is not None else lambda _key: None,
-            rereads=shared is not None,
         )
 
     async def put(self, waiting: QueuedMessage) -> None:
@@ -87,7 +86,10 @@ class Lanes:
         return len(keys)
 
     async def run(self, key: str) -> None:
-        """Answer all that waits for a key; once its `shared` turn was taken up."""
+        """Answer what waits for a key; once its `shared` turn was taken up.
+
+        What comes from then on has another one.
+        """
         await self._workers.run(key)
 
     async def stop(self, grace: float) -> None:
@@ -107,7 +109,8 @@ class Lanes:
         full = key in self._full
         if self._config.mode == "collect" and not full:
             await self._debounce(backlog)
-            await self._workers.reload(key, backlog)
+            if self._shared is not None:
+                await self._workers.reload(key, backlog)
         collect = full or self._config.mode == "collect"
         rows = self._next(backlog, self._config.cap if collect else 1)
         if not backlog.more:

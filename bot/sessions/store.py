@@ -7,7 +7,7 @@ or changes an entry; only the pointer of a conversation moves.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -117,6 +117,7 @@ class Session:
 
 _NAMES = tuple(field.name for field in fields(Session))  # the table's columns have these names
 _COLUMNS = ", ".join(_NAMES)
+_QUALIFIED = ", ".join(f"sessions.{name}" for name in _NAMES)
 _CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) - {"version"} | {
     "context_tokens",
     "model",
@@ -162,12 +163,18 @@ class Counted:
 
 def current(tx: Transaction, key: str) -> Session | None:
     """The session a key's next message belongs to."""
+    found = taken_up(tx, key)
+    return found[0] if found is not None else None
+
+
+def taken_up(tx: Transaction, key: str) -> tuple[Session, int] | None:
+    """A key's current session, and when it began or was gone back to, in ms since the epoch."""
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM sessions "
-        "WHERE id = (SELECT session_id FROM conversations WHERE key = ?)",
+        f"SELECT updated_at, {_QUALIFIED} FROM conversations "
+        "JOIN sessions ON sessions.id = conversations.session_id WHERE conversations.key = ?",
         (key,),
     )
-    return Session(*rows[0]) if rows else None
+    return (Session(*rows[0][1:]), int(rows[0][0])) if rows else None
 
 
 def get(tx: Transaction, session_id: str) -> Session | None:
@@ -326,25 +333,15 @@ def append(
     if not rows:
         raise LookupError(session_id)
     parent, count, offset = rows[0]
-    lines: list[str] = []
-    ids: list[str] = []
-    spoken = False
+    lines: dict[str, str] = {}  # by id
     for new in news:
         count += 1
         id_ = entries.entry_id(session_id, count)
-        line = entries.line_of(new, id_, parent, now)
-        seq = tx.execute(
-            "INSERT INTO entries(id, session_id, kind, role, at, line) "
-            "VALUES (?, ?, ?, ?, ?, ?) RETURNING seq",
-            (id_, session_id, new.kind, new.role, now, line),
-        )[0][0]
-        if new.kind == "message" and new.text:
-            tx.index_text(seq, new.text)
-        spoken = spoken or new.role == "user"
-        lines.append(line)
-        ids.append(id_)
+        lines[id_] = entries.line_of(new, id_, parent, now)
         parent = id_
-    data = "".join(f"{line}\n" for line in lines).encode()
+    _insert(tx, session_id, news, lines, now)
+    data = "".join(f"{line}\n" for line in lines.values()).encode()
+    spoken = any(new.role == "user" for new in news)
     add = counted or Counted()
     tx.execute(
         "UPDATE sessions SET last_entry = ?, entry_count = ?, mirror_bytes = ?, "
@@ -368,11 +365,41 @@ def append(
             session_id,
         ),
     )
-    return Appended(session_id, offset, data, tuple(ids))
+    return Appended(session_id, offset, data, tuple(lines))
 
 
-def change(tx: Transaction, session_id: str, **columns: str | int | None) -> None:
-    """Set columns of a session's row that no entry stands for, such as `told` or `model`."""
+def _insert(
+    tx: Transaction,
+    session_id: str,
+    news: Sequence[entries.NewEntry],
+    lines: Mapping[str, str],
+    now: int,
+) -> None:
+    """Store new entries, in order, each with its line."""
+    if not news:
+        return
+    values = [
+        value
+        for new, (id_, line) in zip(news, lines.items(), strict=True)
+        for value in (id_, session_id, new.kind, new.role, now, line)
+    ]
+    marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
+    rows = tx.execute(
+        "INSERT INTO entries(id, session_id, kind, role, at, line) "
+        f"VALUES {marks} RETURNING id, seq",
+        values,
+    )
+    numbers: dict[str, int] = dict(rows)  # pyright: ignore[reportArgumentType]
+    for new, id_ in zip(news, lines, strict=True):
+        if new.kind == "message" and new.text:
+            tx.index_text(numbers[id_], new.text)
+
+
+def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Session | None:
+    """Set columns of a session's row that no entry stands for, such as `told` or `model`.
+
+    Returns the row as it is now, or None when there is no such session.
+    """
     unknown = columns.keys() - _CHANGING
     if unknown:
         raise ValueError(f"not to be changed: {', '.join(sorted(unknown))}")
@@ -384,12 +411,13 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Non
         if name in journal_records.CHOICES and (name != "sender" or value == MANY)
     }
     is_other = bool(lasts) and journal_records.differs(tx, session_id, lasts)
-    tx.execute(
-        f"UPDATE sessions SET {names}, version = version + 1 WHERE id = ?",
+    rows = tx.execute(
+        f"UPDATE sessions SET {names}, version = version + 1 WHERE id = ? RETURNING {_COLUMNS}",
         (*columns.values(), session_id),
     )
     if is_other:
         journal_records.keep(tx, "sessions", session_id)
+    return Session(*rows[0]) if rows else None
 
 
 def messages(tx: Transaction, session_id: str, limit: int, first: str = "") -> list[entries.Entry]:

@@ -18,18 +18,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from types import CodeType
 from typing import Any, Final, TypeVar
 
 import psycopg
 import structlog
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.sql import SQL, Composable
 
 from bot import errors, fencing
 from bot.backoff import Backoff
 from bot.clock import system_clock
 from bot.fencing import Fence
-from bot.storage import Row, Transaction, fulltext, postgres_schema
+from bot.storage import Row, Transaction, Value, fulltext, postgres_schema
 from bot.storage.postgres_sql import (
     AWAY,
     COLLISION,
@@ -99,7 +101,7 @@ class _Link:
     def roll_back(self, *, lost: bool) -> None:
         if lost:
             self.drop()
-        elif self._connection is not None:
+        elif self._connection is not None and self._connection.info.transaction_status:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
 
@@ -108,6 +110,28 @@ class _Link:
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
+
+
+class _MoreThanOne(BaseException):
+    """A read asks for more than one statement, which have to see the same state."""
+
+
+class _OneStatement(PostgresTransaction):
+    """A read of one statement, which is a transaction by itself: there is nothing to begin or end.
+
+    Most reads are one, and each statement is a way to the server and back.
+    """
+
+    def __init__(self, connection: Connection, signals: Signals, words: fulltext.Words) -> None:
+        super().__init__(connection, signals, words)
+        self._is_spent = False
+
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        only_reads = sql.lstrip().startswith("SELECT")
+        if self._is_spent or not only_reads:
+            raise _MoreThanOne
+        self._is_spent = True
+        return super().execute(sql, parameters)
 
 
 class PostgresDatabase:
@@ -134,6 +158,7 @@ class PostgresDatabase:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
         self._local = threading.local()
         self._reading: list[_Link] = []
+        self._long: set[CodeType] = set()  # reads that need more than one statement
         self._closing = False
         self._writer = Writer(self._commit)
 
@@ -207,7 +232,7 @@ class PostgresDatabase:
         """`read` for a thread, which waits; never call it on an event loop."""
         if self._closing:
             raise errors.StorageClosed
-        return self._readers.submit(self._read, work).result()
+        return self._readers.submit(self._beside_writer, self._seen, work).result()
 
     def beside(self) -> PostgresDatabase:
         """Another writer on the same tables, for work that must not hold up this one's.
@@ -220,7 +245,18 @@ class PostgresDatabase:
         """Run `work` on a snapshot of what is committed; it may be run more than once."""
         if self._closing:
             raise errors.StorageClosed
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._beside_writer, self._seen, work)
+
+    async def write_alone(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work`, one statement, as a transaction of its own and not behind the writer's.
+
+        It is for what may be done twice: if its answer is lost, nothing says whether it was done.
+        """
+        if self._closing:
+            raise errors.StorageClosed
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._beside_writer, self._alone, work)
 
     async def close(self) -> None:
         """Commit what is queued, then release the connections. Closing twice is harmless."""
@@ -274,8 +310,7 @@ class PostgresDatabase:
                         return outcomes
                 else:
                     outcomes = [attempt(tx, work) for work in works]
-                self._signals.finish(tx)
-                tx.connection.execute("COMMIT")
+                _end(tx.connection, self._signals.ending())
             except psycopg.Error as exc:
                 lost = self._link.is_lost(exc)
                 if outcomes is not None and lost and self._has_committed(pid):
@@ -341,7 +376,12 @@ class PostgresDatabase:
 
     # --- the readers' threads ---------------------------------------------------------------------
 
-    def _read(self, work: Callable[[Transaction], T]) -> T:
+    def _beside_writer(
+        self,
+        do: Callable[[Connection, Callable[[Transaction], T]], T],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Do some work on this thread's connection, again if that is lost."""
         link: _Link | None = getattr(self._local, "link", None)
         if link is None:
             link = self._local.link = _Link(self._url, self._options)
@@ -351,9 +391,7 @@ class PostgresDatabase:
         while True:
             lost = False
             try:
-                connection = link.connected()
-                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                return work(PostgresTransaction(connection, self._signals, self._words))
+                return do(link.connected(), work)
             except psycopg.Error as exc:
                 lost = link.is_lost(exc)
                 if not lost or self._closing or time.monotonic() > deadline:
@@ -361,6 +399,21 @@ class PostgresDatabase:
             finally:
                 link.roll_back(lost=lost)
             time.sleep(backoff.next())
+
+    def _alone(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
+        return work(PostgresTransaction(connection, self._signals, self._words))
+
+    def _seen(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
+        """What some work reads: with one statement, or in a snapshot that is left open."""
+        code = _code_of(work)
+        if code not in self._long:
+            try:
+                return work(_OneStatement(connection, self._signals, self._words))
+            except _MoreThanOne:
+                if code is not None:
+                    self._long.add(code)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return work(PostgresTransaction(connection, self._signals, self._words))
 
 
 async def when_there(place: str, do: Callable[[], T]) -> T:
@@ -409,6 +462,26 @@ def unusable(exc: psycopg.Error, place: str) -> errors.StorageError:
     if not is_away and not isinstance(exc, ENDED):
         return mapped(exc)
     return errors.StorageAway(f"The database server at {place} cannot be used: {_reason(exc)}.")
+
+
+def _code_of(work: Callable[..., object]) -> CodeType | None:
+    """What tells a piece of work from others, whatever it is bound to."""
+    while isinstance(work, partial):
+        work = work.func
+    return getattr(work, "__code__", None)
+
+
+def _end(connection: Connection, ending: Composable) -> None:
+    """Commit; what the transaction ends with goes to the server together with that.
+
+    Raises:
+        InFailedSqlTransaction: a statement had failed, and some work went on: it is all undone.
+    """
+    cursor = connection.execute(ending + SQL("COMMIT"))
+    while cursor.nextset():
+        pass
+    if cursor.statusmessage != "COMMIT":
+        raise pg.InFailedSqlTransaction
 
 
 def _last_row(connection: Connection, statements: str) -> Row | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors as pg
 from psycopg.adapt import Loader
+from psycopg.sql import SQL, Composable
 from psycopg.types.numeric import IntDumper
 from psycopg.types.string import TextLoader
 
@@ -63,7 +64,7 @@ def configure(connection: Connection) -> None:
 class Signals:
     """What the writer's transactions tell other nodes; this one has none, see `bot.cluster`.
 
-    `begin` and `finish` are called in each try of a transaction, `finish` right before its COMMIT.
+    `begin` is called in each try of a transaction, `ending` right before its COMMIT.
     """
 
     node = ""
@@ -77,8 +78,9 @@ class Signals:
     def publish(self, tx: PostgresTransaction, topic: str, name: str, body: str) -> None:
         """See `Transaction.publish`."""
 
-    def finish(self, tx: PostgresTransaction) -> None:
-        """All works are done; what is told goes out with the COMMIT."""
+    def ending(self) -> Composable:
+        """Statements that go to the server with the COMMIT, now that all works are done."""
+        return SQL("")
 
 
 class PostgresTransaction:

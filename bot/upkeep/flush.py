@@ -289,8 +289,7 @@ class FlushService:
             current = store.get(unit.tx, session.id)
             if current is None:
                 return
-            store.change(
-                unit.tx,
+            unit.change(
                 session.id,
                 memory_flush_at=current.memory_flush_at if failed else now,
                 flushed_to=session.flushed_to if flushed.error else looked_to,
@@ -299,7 +298,6 @@ class FlushService:
                 else current.memory_flush_compaction_count,
                 saved=", ".join(part for part in (current.saved, where) if part),
             )
-            unit.refresh(session.id)
             if where and tells:
                 words = text(language, "notice.saved", count=len(flushed.saved), where=where)
                 address = active.conversation.address

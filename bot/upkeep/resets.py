@@ -38,10 +38,8 @@ def arrive(unit: UnitOfWork, policy: Policy, place: Place, *, is_command: bool) 
 
     A command never begins one, but what is over when it comes is closed.
     """
-    session, is_new = unit.current(place)
-    reason: Reason | None = None
-    if not is_new:
-        session, reason = _closed_if_over(unit, policy, session)
+    session, taken_up_at = unit.current(place)
+    session, reason = _closed_if_over(unit, policy, session, taken_up_at)
     if reason is not None and not is_command:
         session = unit.start(place, by=reason, previous=session, model=session.model)
     store.heard(unit.tx, session.id, unit.now)
@@ -119,30 +117,28 @@ def _close(unit: UnitOfWork, policy: Policy, ids: Sequence[str]) -> list[Session
         session = store.get(unit.tx, id_)
         if session is None or session.ended_by:
             continue
-        here = store.current(unit.tx, session.key)
+        here = store.taken_up(unit.tx, session.key)
         # Whoever waits for an answer is not silent, however long the answer takes.
-        if here != session or inbox.waiting_count(unit.tx, session.key):
+        if here is None or here[0] != session or inbox.waiting_count(unit.tx, session.key):
             continue
-        session, reason = _closed_if_over(unit, policy, session)
+        session, reason = _closed_if_over(unit, policy, *here)
         if reason is not None:
             closed.append(session)
     return closed
 
 
 def _closed_if_over(
-    unit: UnitOfWork, policy: Policy, session: Session
+    unit: UnitOfWork, policy: Policy, session: Session, taken_up_at: int
 ) -> tuple[Session, Reason | None]:
     """The current session of a key, and why it is over, if it is."""
     if session.ended_by in ("daily", "idle"):
         return session, session.ended_by
     if session.turns == 0:
         return session, None
-    taken_up_at = store.taken_up_at(unit.tx, session.key)
     reason = _reason(policy, session, taken_up_at, unit.now)
     if reason is None:
         return session, None
-    store.change(unit.tx, session.id, ended_by=reason, ended_at=unit.now)
-    unit.refresh(session.id)
+    unit.change(session.id, ended_by=reason, ended_at=unit.now)
     log.info("session.ended", reason=reason, channel=session.channel, session=session.id)
     return unit.sessions[session.id], reason
 

@@ -140,7 +140,7 @@ async def _any_order(steps: list[tuple[str, object]], window: int, batch: int) -
             workers.put(*each)
     for key in list(table.waiting):
         workers.look(key)
-    await asyncio.wait_for(idle(workers), 5)
+    await asyncio.wait_for(idle(workers), 60)
     assert not any(table.waiting.values())
     for handled in table.done.values():
         assert len(handled) == len(set(handled))
@@ -156,7 +156,7 @@ def test_rows_of_one_key_are_handled_in_their_order(window, count):
         fits = [workers.put("a", table.store("a")) for _ in range(count)]
         assert fits == [n < window for n in range(count)]
         assert workers.waiting("a") <= window
-        await asyncio.wait_for(idle(workers), 5)
+        await asyncio.wait_for(idle(workers), 60)
         assert table.done["a"] == list(range(1, count + 1))
 
     asyncio.run(scenario())
@@ -167,7 +167,7 @@ async def test_a_failing_handler_is_tried_again_and_loses_nothing():
     workers = Workers(table.handle, table.load, 3)
     for _ in range(6):
         workers.put("a", table.store("a"))
-    await asyncio.wait_for(idle(workers), 5)
+    await asyncio.wait_for(idle(workers), 60)
     assert table.done["a"] == [1, 2, 3, 4, 5, 6]
 
 
@@ -185,7 +185,7 @@ async def test_a_failing_load_is_tried_again():
 
     workers = Workers(table.handle, load, 3)
     workers.look("a")
-    await asyncio.wait_for(idle(workers), 5)
+    await asyncio.wait_for(idle(workers), 60)
     assert table.done["a"] == [1]
 
 
@@ -197,7 +197,7 @@ async def test_a_look_during_a_load_is_not_lost():
     table.store("a")
     workers.look("a")
     table.readable.set()
-    await asyncio.wait_for(idle(workers), 5)
+    await asyncio.wait_for(idle(workers), 60)
     assert table.done["a"] == [1]
 
 
@@ -208,7 +208,7 @@ async def test_a_row_the_table_gave_before_it_was_handed_over_is_handled_once():
     workers.look("a")
     await until(lambda: bool(table.taken))
     assert workers.put("a", row)  # while it is being handled
-    await asyncio.wait_for(idle(workers), 5)
+    await asyncio.wait_for(idle(workers), 60)
     assert table.taken == [1]
 
 
@@ -220,7 +220,7 @@ async def test_different_keys_run_side_by_side():
     await until(lambda: len(table.running) == 3)
     assert workers.active == 3
     table.gate.set()
-    await asyncio.wait_for(idle(workers), 5)
+    await asyncio.wait_for(idle(workers), 60)
 
 
 async def test_stop_lets_what_runs_finish_and_begins_nothing():
@@ -233,7 +233,7 @@ async def test_stop_lets_what_runs_finish_and_begins_nothing():
     await asyncio.sleep(0)
     workers.put("b", table.store("b"))
     table.gate.set()
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 60)
     assert table.done == {"a": [1]}
     assert workers.active == 0
     assert [row.id for rows in table.waiting.values() for row in rows] == [2, 3]
@@ -244,7 +244,7 @@ async def test_stop_cancels_what_takes_too_long():
     workers = Workers(table.handle, table.load, 3)
     workers.put("a", table.store("a"))
     await until(lambda: bool(table.running))
-    await asyncio.wait_for(workers.stop(0), 5)
+    await asyncio.wait_for(workers.stop(0), 60)
     assert workers.active == 0
     assert table.done == {}
 
@@ -258,7 +258,7 @@ async def test_drain_empties_every_backlog_and_what_still_comes():
     await asyncio.sleep(0)
     workers.put("b", table.store("b"))
     table.gate.set()
-    await asyncio.wait_for(draining, 5)
+    await asyncio.wait_for(draining, 60)
     assert table.done == {"a": [1, 2, 3, 4, 5], "b": [6]}
 
 
@@ -282,7 +282,7 @@ async def test_a_worker_that_fails_while_stopping_ends():
     stopping = asyncio.create_task(workers.stop(5))
     await asyncio.sleep(0)
     table.gate.set()
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 60)
     assert workers.active == 0
     with contextlib.suppress(KeyError):
         assert not table.done["a"]
@@ -297,7 +297,7 @@ async def test_how_many_wait_is_known_for_each_key():
     await until(lambda: len(table.running) == 2)  # each has taken one
     assert [workers.waiting(key) for key in "abc"] == [1, 0, 0]
     table.gate.set()
-    await asyncio.wait_for(idle(workers), 5)
+    await asyncio.wait_for(idle(workers), 60)
     assert [workers.waiting(key) for key in "abc"] == [0, 0, 0]
 
 
@@ -317,7 +317,7 @@ async def test_a_drain_lets_what_needs_less_than_its_grace_finish():
     workers.put("a", table.store("a"))
     await until(lambda: bool(table.running))
     asyncio.get_running_loop().call_soon(table.gate.set)
-    await asyncio.wait_for(workers.drain(0.9), 5)
+    await asyncio.wait_for(workers.drain(0.9), 60)
     assert table.done == {"a": [1]}
 
 
@@ -337,7 +337,7 @@ async def test_what_was_cancelled_has_let_go_when_the_drain_is_over():
     workers = Workers(handle, table.load, 4)
     workers.put("a", table.store("a"))
     await asyncio.sleep(0)
-    await asyncio.wait_for(workers.drain(0), 5)
+    await asyncio.wait_for(workers.drain(0), 60)
     assert is_free
 
 
@@ -383,15 +383,34 @@ async def test_the_window_is_not_full_because_a_try_failed():
     await workers.stop(1)
 
 
-async def test_with_rereads_what_others_stored_is_found_before_a_key_is_done():
-    table = Table()
-    workers = Workers(table.handle, table.load, 10, rereads=True)
+async def test_what_others_stored_meanwhile_is_left_to_the_next_run():
+    table = Table(gate=asyncio.Event())
+    workers = Workers(table.handle, table.load, 10)
     table.store("k")
     running = asyncio.create_task(workers.run("k"))
-    await until(lambda: table.taken)
+    await until(lambda: table.running == {"k"})
     table.store("k")  # by another node: it is not put here
+    table.gate.set()
     await running
+    assert table.done["k"] == [1]
+    await workers.run("k")
     assert table.done["k"] == [1, 2]
+
+
+async def test_what_others_stored_is_found_by_whoever_reads_again():
+    table, seen = Table(), []
+
+    async def handle(key, backlog):
+        table.store(key)  # by another node, while this one waits for more
+        await workers.reload(key, backlog)
+        rows = backlog.take(len(backlog.rows))
+        seen.append([row.id for row in rows])
+        table.waiting[key].clear()
+
+    workers = Workers(handle, table.load, 10)
+    table.store("k")
+    await workers.run("k")
+    assert seen == [[1, 2]]
 
 
 async def test_a_worker_that_lost_its_fence_takes_nothing_more():
@@ -404,7 +423,7 @@ async def test_a_worker_that_lost_its_fence_takes_nothing_more():
     table = Table()
     for _ in range(3):
         table.store("k")
-    workers = Workers(handle, table.load, 10, fence_of=lambda key: Fence(key, 7), rereads=True)
+    workers = Workers(handle, table.load, 10, fence_of=lambda key: Fence(key, 7))
     with fencing.behind(Fence("another's", 1)):  # a worker begins without what its caller has
         await workers.run("k")
     assert tried == [(Fence("k", 7), 1)]
@@ -426,7 +445,7 @@ async def test_the_workers_of_some_keys_can_be_ended():
 
 async def test_a_key_that_comes_back_is_not_left_to_a_worker_that_was_fenced_off():
     table = Table(gate=asyncio.Event())
-    workers = Workers(table.handle, table.load, 10, rereads=True)
+    workers = Workers(table.handle, table.load, 10)
     table.store("k")
     first = asyncio.create_task(workers.run("k"))
     await until(lambda: table.running == {"k"})  # its key is given to others, and back

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from tests.fakes.telegram_parts import Sent
 from tests.proofs.cluster.cluster import NODE_TIMEOUT, Cluster, Node
-from tests.proofs.cluster.people import LOOK, People
+from tests.proofs.cluster.people import LOOK, QUIET, People
 from tests.proofs.cluster.without import CLOCK_OFF, WITHOUT
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -129,7 +129,7 @@ async def test_a_node_that_wakes_up_in_a_turn_that_was_taken_over_changes_and_se
 async def offered_again(world: World) -> str:
     """Kill the owner when it has stored a message and Telegram was not told so."""
     await world.answered(world.people.ask(2))
-    await world.cluster.telegram.wait_acknowledged(within=SOON)  # by a poll that waits now
+    await world.cluster.telegram.wait_acknowledged(within=QUIET)  # by a poll that waits now
     owner = world.owner()
     world.cluster.telegram.drop_next("getUpdates", times=100)
     name = world.people.ask(2)
@@ -137,7 +137,7 @@ async def offered_again(world: World) -> str:
     await world.cluster.kill(owner)
     world.cluster.telegram.recover("getUpdates")
     await world.cluster.start(owner)
-    await world.cluster.telegram.wait_acknowledged(within=SOON)
+    await world.cluster.telegram.wait_acknowledged(within=QUIET)
     return name
 
 
@@ -238,7 +238,7 @@ async def test_five_hundred_messages_of_one_chat_are_two_jobs_at_most(world):
     name, _ = await world.asking(1)
     for _ in range(MANY):
         world.cluster.telegram.push_text(1, "more")
-    await world.cluster.telegram.wait_acknowledged(within=SOON)
+    await world.cluster.telegram.wait_acknowledged(within=QUIET)
     key = "agent:main:telegram:dm:1"
     jobs = await world.cluster.query("SELECT status FROM procrastinate_jobs WHERE lock = %s", key)
     assert sorted(jobs) in ([("doing",)], [("doing",), ("todo",)])
