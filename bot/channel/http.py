@@ -124,7 +124,7 @@ class HttpServer:
     ) -> None:
         self._limits = limits or Limits()
         self._refused = refused
-        self._networks: dict[str, set[_Connection]] = {}
+        self._networks: dict[str, dict[_Connection, None]] = {}  # in the order in which they came
         self._count = 0
         self._by_protocol: dict[Any, _Connection] = {}
         self._server: asyncio.Server | None = None
@@ -176,16 +176,16 @@ class HttpServer:
         if not is_in or server is None:
             self._refused("crowded")
             return None
-        self._networks.setdefault(connection.network, set()).add(connection)
+        self._networks.setdefault(connection.network, {})[connection] = None
         self._count += 1
         protocol = server()
         self._by_protocol[protocol] = connection
         return protocol
 
     def _leave(self, connection: _Connection) -> None:
-        peers = self._networks.get(connection.network, set())
+        peers = self._networks.get(connection.network, {})
         if connection in peers:
-            peers.remove(connection)
+            del peers[connection]
             self._count -= 1
             if not peers:
                 del self._networks[connection.network]
