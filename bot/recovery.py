@@ -11,8 +11,9 @@ may be half of one.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -255,13 +256,19 @@ def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -
     if header is None or not set(store.HEADER_NAMES) <= header.keys():
         return 0
     session_id = str(header["id"])
+    found, is_torn = _entries(lines[1:])
+    first = _first_number(session_id, found)
     session = store.get(tx, session_id)
     if session is None:
-        session = store.insert(tx, _begun(header))[0]
-    found, is_torn = _entries(lines[1:])
+        # What came before the first is gone: a month that was dropped where this was moved from.
+        before = found[0].parent_id if first > 1 else None
+        begun = replace(_begun(header), entry_count=first - 1, last_entry=before)
+        session = store.insert(tx, begun)[0]
+    elif first > session.entry_count + 1:
+        return 0
     added = [
         entry
-        for number, entry in enumerate(found, start=1)
+        for number, entry in enumerate(found, start=first)
         if number > session.entry_count and entry.id == entries.entry_id(session_id, number)
     ]
     for entry in added:
@@ -271,6 +278,12 @@ def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -
     torn_at = added[-1].at if added and (is_torn or not data.endswith(b"\n")) else None
     recovered(tx, session, [entry for entry in added if entry.at != torn_at])
     return len(added)
+
+
+def _first_number(session_id: str, found: Sequence[Entry]) -> int:
+    """The number of a transcript's first entry, counted from 1."""
+    name, _, number = found[0].id.rpartition(".") if found else ("", "", "")
+    return int(number) if name == session_id and re.fullmatch(r"[1-9]\d{0,15}", number) else 1
 
 
 def _begun(header: dict[str, Any]) -> Session:

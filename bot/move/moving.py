@@ -21,7 +21,7 @@ from bot.move import tables
 from bot.move.places import Place
 from bot.move.tables import Digest, Key, Table
 from bot.sessions import entries, inbox
-from bot.storage import Row, Transaction, upsert
+from bot.storage import Row, Transaction, months, upsert
 from bot.storage.fulltext import Words
 from bot.storage.meta import MOVE, MOVED, MOVED_FROM
 
@@ -123,6 +123,7 @@ class Move:
         """All is there and compared: let programs run on it."""
         for table in tables.known():
             self._target.go_on_behind(tx, table)
+        self._target.settle(tx)
         if self._target.is_shared:  # what was begun in a folder is nobody's there
             inbox.reclaim(tx)
         tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(MOVE), MOVE))
@@ -141,6 +142,7 @@ class Move:
             StorageError: it differs although it was taken anew.
         """
         for is_last in (False, True):
+            await self._begin_table(table)
             await self._copy(table)
             there = await _digest(self._source, table)
             here = await _digest(self._target, table)
@@ -151,6 +153,12 @@ class Move:
                 raise _differs(table.name)
             self._tell(Told(table.name, here.rows, state="again"))
             await self._target.database.write(partial(self._forget, table))
+
+    async def _begin_table(self, table: Table) -> None:
+        """Make room for entries, unless some of them are there already."""
+        if table.name == "entries" and await self._progress(table.name) == _Progress():
+            found = await self._source.database.read(months.stored)
+            await self._target.database.write(lambda tx: self._target.lay_out(tx, found))
 
     async def _copy(self, table: Table) -> None:
         progress = await self._progress(table.name)

@@ -22,8 +22,10 @@ from bot.errors import StorageBusy, StorageClosed, StorageError
 from bot.move.notes import Files, Notes, Rows
 from bot.move.tables import Table
 from bot.recovery import DATABASE_NAME, TRANSCRIPTS
-from bot.storage import Database, Transaction, journal, schema
+from bot.sessions import store
+from bot.storage import Database, Transaction, journal, months, schema
 from bot.storage.files import LOCK_NAME, DataDirLock
+from bot.storage.months import Stored
 from bot.storage.sqlite import SqliteDatabase, SqliteTransaction, mapped
 
 T = TypeVar("T")
@@ -61,6 +63,19 @@ class Place:
             (after, limit),
         )
         return [int(row[0]) for row in rows]
+
+    def lay_out(self, tx: Transaction, found: Stored) -> None:
+        """Make room for entries that are to come here, by month where there are months."""
+        if self.is_shared:
+            months.lay_out(tx, found)
+
+    def settle(self, tx: Transaction) -> None:
+        """Let the files of transcripts be as long as what is left of them."""
+        if self.is_shared:  # it has none
+            return
+        for session_id in store.shortened(tx):
+            size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
+            store.set_mirror_bytes(tx, session_id, size)
 
     def go_on_behind(self, tx: Transaction, table: Table) -> None:
         """Let the next row of a table have a number above all there are."""

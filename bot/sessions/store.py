@@ -480,6 +480,20 @@ def mirror_sizes(tx: Transaction) -> dict[str, int]:
     return {str(row[0]): int(row[1]) for row in rows}
 
 
+def shortened(tx: Transaction) -> list[str]:
+    """The ids of sessions whose older entries are no longer there."""
+    rows = tx.execute(
+        "SELECT id FROM sessions WHERE entry_count > "
+        "(SELECT count(*) FROM entries WHERE session_id = sessions.id)"
+    )
+    return [row[0] for row in rows]
+
+
+def set_mirror_bytes(tx: Transaction, session_id: str, size: int) -> None:
+    """Store how long a session's file must be, where its older entries are no longer there."""
+    tx.execute("UPDATE sessions SET mirror_bytes = ? WHERE id = ?", (size, session_id))
+
+
 def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Entry]]:
     """The newest entries of all of a key's sessions, oldest first, with their session's id."""
     rows = tx.execute(

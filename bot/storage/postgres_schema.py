@@ -15,7 +15,7 @@ import structlog
 from psycopg import errors as pg
 
 from bot import errors
-from bot.storage import memory_tables, schema
+from bot.storage import memory_tables, months, schema
 from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
 
 OLDEST = 150_000  # PostgreSQL 15
@@ -40,7 +40,11 @@ _FULLTEXT = (
         PRIMARY KEY(entry, part))""",
     "CREATE INDEX entries_text_words ON entries_text USING gin(words)",
 )
-_PARTS: Final = {"fulltext": _FULLTEXT, "memory": memory_tables.STATEMENTS}
+_PARTS: Final = {
+    "fulltext": _FULLTEXT,
+    "months": months.FUNCTIONS,
+    "memory": memory_tables.STATEMENTS,
+}
 
 log = structlog.get_logger(__name__)
 
@@ -58,12 +62,17 @@ def migrate(tx: PostgresTransaction) -> None:
         for statement in _VERSIONS:
             _make(tx, statement)
     current = version(tx)
+    once(tx, "fulltext", _FULLTEXT)
     rows = tx.execute("SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
     compatible_from = int(rows[0][0])
+    if current >= months.SINCE:
+        _by_month(tx)
     for number in range(current + 1, schema.VERSION + 1):
         step = schema.MIGRATIONS[number - 1]
         for statement in step:
             _make(tx, _spelled(statement))
+        if number == months.SINCE:
+            _by_month(tx)
         if not schema.is_additive(step):
             compatible_from = number
         tx.execute(
@@ -100,6 +109,29 @@ def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
             "makes them, with the URL of the role that owns them; so does `confidant run`, where "
             "its role may."
         )
+
+
+def _by_month(tx: PostgresTransaction) -> None:
+    """Have what was said in a partition a month, and keep what there is.
+
+    Programs that do not know of it can go on: to them the tables are what they were.
+    """
+    # The functions keep this path, so that nobody's own tables take the place of these.
+    path = str(tx.execute("SELECT current_setting('search_path')")[0][0])
+    tx.execute(
+        "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)"
+    )
+    is_new = tx.execute("SELECT to_regclass('entry_months') IS NULL")[0][0]
+    found = months.stored(tx) if is_new else months.Stored()
+    if is_new:
+        for statement in months.TABLES:
+            _make(tx, _spelled(statement))
+    once(tx, "months", months.FUNCTIONS)
+    if is_new:
+        months.lay_out(tx, found)
+        for statement in months.FILLED:
+            _make(tx, _spelled(statement))
+    tx.execute("SELECT set_config('search_path', ?, true)", (path,))
 
 
 def once(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> None:
@@ -197,7 +229,7 @@ def check_rights(tx: PostgresTransaction) -> None:
     """
     rows = tx.execute(
         """SELECT relname FROM pg_class WHERE relnamespace = CAST(current_schema() AS regnamespace)
-            AND relkind IN ('r', 'p') AND NOT (
+            AND relkind IN ('r', 'p') AND NOT relispartition AND NOT (
                 has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
                 AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE'))
             ORDER BY relname"""

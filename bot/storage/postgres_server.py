@@ -1,8 +1,10 @@
-"""What a PostgreSQL server is like, for somebody who wants to know; nothing is changed there."""
+"""What a PostgreSQL server is like, for somebody who wants to know, on a connection of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import psycopg
 
@@ -10,6 +12,8 @@ from bot import errors
 from bot.storage import fulltext, postgres_direct, postgres_schema, schema
 from bot.storage.postgres import OPTIONS, place_of, unusable
 from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +42,30 @@ def examine(url: str, cluster: str, direct: str = "") -> Server:
         StorageError: the URL is none, or the server cannot be reached.
     """
     place = place_of(url)
-    try:
-        with psycopg.connect(url, **OPTIONS) as connection:
-            configure(connection)
-            tx = PostgresTransaction(connection, Signals(), fulltext.Words())
-            found = _look(tx, place, cluster)
-    except psycopg.Error as exc:
-        raise unusable(exc, place) from exc
+    found = once(url, lambda tx: _look(tx, place, cluster))
     try:
         postgres_direct.check(url, direct)
     except errors.StorageError as exc:
         return replace(found, problems=(*found.problems, str(exc)))
     return found
+
+
+def once(url: str, work: Callable[[PostgresTransaction], T]) -> T:
+    """Run some work on a connection of its own, each statement by itself; for a thread.
+
+    What is done here collides with no other transaction, as it is not serializable: it must be
+    right all the same.
+
+    Raises:
+        StorageError: the URL is none, the server cannot be reached, or it refuses something.
+    """
+    place = place_of(url)
+    try:
+        with psycopg.connect(url, **OPTIONS) as connection:
+            configure(connection)
+            return work(PostgresTransaction(connection, Signals(), fulltext.Words()))
+    except psycopg.Error as exc:
+        raise unusable(exc, place) from exc
 
 
 def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:

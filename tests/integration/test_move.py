@@ -18,6 +18,7 @@ import apsw
 import orjson
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from bot.channel import Address
@@ -29,9 +30,10 @@ from bot.move.moving import Move, Moved, Told
 from bot.move.places import Place
 from bot.sessions import reminders
 from bot.sessions.reminders import ReplyTarget
-from bot.storage import Database, Transaction, schema
+from bot.storage import Database, Transaction, months, schema
 from bot.storage.files import DataDirLock
 from bot.storage.postgres import PostgresDatabase
+from bot.storage.postgres_server import once
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.support import NOON, Engine, FakeClock, running
@@ -249,6 +251,47 @@ async def test_the_program_goes_on_where_it_was_and_answers_what_waits_once(
             for line in (home / "confidant.journal.jsonl").read_bytes().splitlines()
         }
         assert len(kinds) > 1
+
+
+async def test_what_is_moved_is_of_the_months_it_was_said_in_and_can_be_dropped(
+    folder, tmp_path, postgres_url
+):
+    connection = apsw.Connection(str(folder / "confidant.db"))
+    connection.execute("UPDATE entries SET at = 0 WHERE seq <= 4")
+    connection.execute("UPDATE entries SET at = 8000000000000000 WHERE seq = 5")
+    (count,) = connection.execute("SELECT count(*) FROM entries").fetchone() or ()
+    connection.close()
+    await moved(old(folder), at(postgres_url))
+    database = await PostgresDatabase.open(postgres_url)
+    found = await database.read(months.listed)
+    assert (found[0].name, found[0].entries) == ("1970-01", 4)
+    assert sum(each.entries for each in found) == count
+    dropped = once(postgres_url, lambda tx: months.drop(tx, 12))
+    assert dropped is not None
+    assert (dropped.month, dropped.entries) == ("1970-01", 4)
+    await database.close()
+    # And back, where the transcripts of its files begin later too, and restore what is lost.
+    back = tmp_path / "back"
+    await moved(at(postgres_url), places.new_folder(back))
+    for lost in (False, False, True):
+        if lost:
+            for path in back.glob("confidant.db*"):
+                path.unlink()
+        with capture_logs() as logs:
+            async with running(back, channels=CHANNELS) as engine:
+                question = f"is it {lost}?"
+                await engine.say(question, sender="ada")
+                await engine.channel.wait_until(
+                    lambda _, e=engine, q=question: f"You said: {q}" in texts(e)
+                )
+        assert lost or not [each for each in logs if each["event"] == "sessions.read_back"]
+    rows = rows_of(back)["entries"]
+    assert len(rows) >= count - 4 + 6
+    for path in (back / "sessions").glob("*.jsonl"):
+        ids = [orjson.loads(line)["id"] for line in path.read_bytes().splitlines()[1:]]
+        numbers = [int(id_.rpartition(".")[2]) for id_ in ids]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+    assert not list((back / "sessions").glob("*.kept-*"))
 
 
 class Killed(Exception):

@@ -19,9 +19,9 @@ from bot.cluster import takeover
 from bot.errors import StorageError
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
-from bot.storage import Transaction, fulltext, postgres_schema, schema
+from bot.storage import Transaction, fulltext, months, postgres_schema, schema
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.postgres_server import examine
+from bot.storage.postgres_server import examine, once
 from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
 from bot.unit_of_work import UnitOfWork
 from tests.fakes import postgres
@@ -225,6 +225,45 @@ async def test_one_role_migrates_and_another_runs(roles, monkeypatch):
     await running.close()
 
 
+async def test_the_role_that_runs_has_months_made_and_dropped_and_may_make_no_table(roles):
+    owner, runner, there = roles
+    await (await started(owner)).close()
+    running = await started(runner)
+    old = "SELECT entries_lay_out('{2001-02}', '{0}', 1000)"
+    await running.write(lambda tx: tx.execute(old))
+    made = once(runner, months.see_to)
+    assert len(made) == 1 + months.AHEAD
+    run(there, "UPDATE entry_months SET made_at = made_at - interval '2 minutes'")
+    assert once(runner, months.see_to) == []
+    assert await running.write(talk) == 1
+    dropped = once(runner, lambda tx: months.drop(tx, 12))
+    assert dropped is not None
+    assert dropped.month == "2001-02"
+    assert await running.write(talk) == 2
+    with pytest.raises(StorageError, match="permission denied"):
+        await running.write(lambda tx: tx.execute("CREATE TABLE mine(id BIGINT)"))
+    await running.close()
+    # Who was granted rights on the tables there were then needs none on those of new months.
+    name = conninfo_to_dict(runner)["user"]
+    for table in run(owner, "SELECT relid::text FROM pg_partition_tree('entries') WHERE isleaf"):
+        run(owner, f"REVOKE ALL ON {table[0]} FROM {name}")
+    running = await started(runner)
+    assert await running.write(talk) == 3
+    await running.close()
+
+
+async def test_nobodys_own_table_takes_the_place_of_one_of_ours(roles):
+    owner, runner, _ = roles
+    await (await started(owner)).close()
+    with closing(psycopg.connect(runner, autocommit=True)) as connection:
+        connection.execute("CREATE TEMP TABLE entry_months(LIKE entry_months INCLUDING ALL)")
+        connection.execute(
+            "INSERT INTO entry_months(month, lowest, above, begun_at) "
+            "VALUES ('2001-01', 0, 1, now()), ('2001-02', 1, 2, now())"
+        )
+        assert connection.execute("SELECT entries_due_months(1)").fetchall() == []
+
+
 async def test_a_right_that_is_missing_is_named_with_the_statement_that_mends_it(roles):
     owner, runner, there = roles
     await (await started(owner)).close()
@@ -298,7 +337,8 @@ async def test_nothing_outlives_a_transaction_on_a_connection(telling):
         statement
         for statements in said.values()
         for statement in statements
-        if not statement.startswith("-- Procrastinate Schema")  # functions, which begin so
+        # Of functions: variables are theirs alone, and settings end with them.
+        if not statement.startswith(("-- Procrastinate Schema", "CREATE FUNCTION"))
     ]
     assert len(everything) > 100
     assert [statement for statement in everything if _STATE.search(statement)] == []
