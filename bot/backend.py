@@ -133,6 +133,7 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
 async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
     with needing_extra():
         from bot.cluster.node import Node  # noqa: PLC0415 - its packages are an extra
+        from bot.cluster.retention import Retention  # noqa: PLC0415
         from bot.cluster.tables import prune_lanes  # noqa: PLC0415
         from bot.cluster.turns import Turns  # noqa: PLC0415
     if (config.storage.folder / DATABASE_NAME).exists():
@@ -141,6 +142,7 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
     direct = reveal(storage.direct_url)
     node = await Node.open(url, clock, storage.node_timeout, direct=direct, cluster=storage.cluster)
     stack.push_async_callback(node.close)
+    retention = Retention(url, node.database, storage.keep_months)
     return Backend(
         node.database,
         node,
@@ -148,6 +150,7 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         node.clock,
         (
             lambda: housekeeping.prune_regularly(node.database, node.clock, prune_lanes),
+            retention.run,
             node.hear_others,
         ),
         Shared(node.database, node),

@@ -399,6 +399,13 @@ class StorageConfig(Section):
         le=300,
         description="Seconds after which a silent node is given up, where many share the url.",
     )
+    keep_months: int = Field(
+        default=0,
+        ge=0,
+        le=1200,
+        description="Whole months, beside this one, for which what was said stays in the database "
+        "behind url; older ones are dropped for good, notes never. 0 keeps everything.",
+    )
     backup_hours: float = Field(
         default=24.0, ge=0, description="Hours between verified backups; 0 makes none."
     )

@@ -26,6 +26,8 @@ from bot.memory.index.shared_rows import MEND
 from bot.recovery import DATABASE_NAME
 from bot.sessions import inbox
 from bot.settings import Loaded
+from bot.storage import months
+from bot.storage.months import Month
 
 MAX_ASIDE = 10  # messages shown each for itself
 
@@ -83,19 +85,42 @@ def _database(config: Config) -> Sequence[Finding]:
         Finding("ok", f"PostgreSQL {server.version} at {server.place}: {megabytes} MB, {tables}"),
         *(Finding("error", problem) for problem in server.problems),
         *([] if server.problems else [Finding("ok", "the role may do what is needed")]),
-        *([] if server.problems else _not_made(config)),
+        *([] if server.problems else _months(config)),
     ]
 
 
-def _not_made(config: Config) -> Sequence[Finding]:
-    """Whether the tables are to be made or migrated, which nothing here does."""
+def _months(config: Config) -> Sequence[Finding]:
+    """Which months of what was said there are, and which will be dropped.
+
+    Or that the tables are to be made or migrated, which nothing here does.
+    """
+    kept = config.storage.keep_months
     try:
-        reading(config, lambda _tx: None)
+        every, due = reading(config, lambda tx: (months.listed(tx), months.due(tx, kept)))
     except StorageNotMade as error:
         return [Finding("warning", str(error))]
     except StorageError as error:
         return [Finding("error", str(error))]
-    return []
+    gone = [each.name for each in every if each.is_dropped]
+    stay = [each for each in every if not each.is_dropped and each.name not in due]
+    rule = f"for {kept} months beside this one" if kept else "for ever"
+    so_far = f"; dropped so far: {_span(gone)}" if gone else ""
+    findings = [Finding("ok", f"what was said is kept {rule}: {_amount(stay)}{so_far}")]
+    if going := [each for each in every if each.name in due]:
+        fix = "Who still needs them makes a backup now, or sets [storage] keep_months higher."
+        findings.append(Finding("warning", f"the nodes drop for good: {_amount(going)}", fix))
+    return findings
+
+
+def _amount(found: Sequence[Month]) -> str:
+    """Some months in words."""
+    count, size = sum(each.entries for each in found), sum(each.size for each in found)
+    span = _span([each.name for each in found])
+    return f"{span}, {count} {'entry' if count == 1 else 'entries'}, {size / 1_000_000:.1f} MB"
+
+
+def _span(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _model(config: Config) -> Sequence[Finding]:

@@ -42,14 +42,20 @@ def show(session_id: str, config: ConfigOption = None) -> None:
     """Show what was said in a conversation."""
     loaded = load(config, quiet=True)
 
-    def work(tx: store.Transaction) -> list[str] | None:
-        return store.lines(tx, session_id) if store.get(tx, session_id) else None
+    def work(tx: store.Transaction) -> tuple[Session, list[str]] | None:
+        session = store.get(tx, session_id)
+        return None if session is None else (session, store.lines(tx, session_id))
 
-    lines = reading(loaded.config, work)
-    if lines is None:
+    found = reading(loaded.config, work)
+    if found is None:
         raise ConfidantError(f"There is no session {session_id}: see `confidant sessions list`.")
-    for line in lines[1:]:
-        entry = entries.parse(line)
+    session, said = found[0], [entries.parse(line) for line in found[1][1:]]
+    if dropped := (entries.number_of(said[0].id) - 1 if said else session.entry_count):
+        typer.echo(
+            f"({'1 entry' if dropped == 1 else f'{dropped} entries'} before this: the months they "
+            "were of were dropped, see [storage] keep_months)"
+        )
+    for entry in said:
         if entry.text:
             who = "you" if entry.role == "user" else "bot"
             typer.echo(f"{local_time(entry.at)}  {who}: {harmless(entry.text)}")

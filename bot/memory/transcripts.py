@@ -57,6 +57,7 @@ class TranscriptFeed:
         self._days = days
         self._clock = clock
         self._last = 0  # sequence number of the newest entry that was handed over
+        self._oldest = 0  # sequence number of the oldest entry there is
         self._looks = 0
         self._generation = ""
 
@@ -72,15 +73,18 @@ class TranscriptFeed:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def look(self) -> None:
-        """Follow what was said; now and then, and after a rebuild of the index, look at it all.
+        """Follow what was said; look at it all now and then, and after a change of what there is.
+
+        That is a rebuild of the index, and old entries that were dropped.
 
         Raises:
             StorageError: the database cannot be read.
         """
-        if self._looks % EXPIRE_EVERY == 0 or self._generation != self._index.generation:
-            generation = self._index.generation
+        oldest = await self._database.read(_oldest)
+        known, there = (self._generation, self._oldest), (self._index.generation, oldest)
+        if self._looks % EXPIRE_EVERY == 0 or known != there:
             await self.reconcile()
-            self._generation = generation
+            self._generation, self._oldest = there
         await self.follow()
         self._looks += 1
 
@@ -128,6 +132,10 @@ _FROM = (
     "WHERE kind IN ('message', 'compaction') AND at >= ? "
     "AND NOT EXISTS (SELECT 1 FROM forgotten WHERE forgotten.seq = entries.seq) "
 )
+
+
+def _oldest(tx: Transaction) -> int:
+    return int(tx.execute("SELECT coalesce(min(seq), 0) FROM entries")[0][0])
 
 
 def partition_of(chat_type: str, person: str, key: str) -> str:

@@ -79,6 +79,18 @@ def remove(tx: Transaction, ids: Sequence[str]) -> None:
         journal_records.dropped(tx, "artifact", id_)
 
 
+def before(tx: Transaction, at: int) -> list[str]:
+    """The ids of the texts and pictures from before a time, in ms since the epoch."""
+    return [
+        row[0] for row in tx.execute("SELECT id FROM artifacts WHERE at < ? ORDER BY id", (at,))
+    ]
+
+
+def drop_old(tx: Transaction, ids: Sequence[str]) -> None:
+    """Remove those of a database whose old months are dropped; such a one has no journal."""
+    tx.execute(f"DELETE FROM artifacts WHERE id IN ({','.join('?' * len(ids))})", ids)
+
+
 def drop(tx: Transaction, keys: Sequence[str], words: str) -> int:
     """Remove the texts of these keys' sessions that hold some words; how many there were."""
     held = among(tx, ids_of(tx, keys), words)

@@ -250,9 +250,10 @@ def forget_all(tx: Transaction, ids: Sequence[str], now: int) -> None:
 
 def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     for mention in mentions:
-        journal_records.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
-        entry = tx.execute("SELECT id FROM entries WHERE seq = ?", (mention.seq,))[0][0]
-        journal_records.forgot(tx, entry, mention.blocks, now, says=mention.says)
+        found = tx.execute("SELECT id FROM entries WHERE seq = ?", (mention.seq,))
+        for (entry,) in found:  # none when its month was dropped since it was looked for
+            journal_records.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
+            journal_records.forgot(tx, entry, mention.blocks, now, says=mention.says)
 
 
 def _like(wanted: str) -> str:

@@ -76,6 +76,25 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
         journal_records.dropped(tx, "prompt", session_id)
 
 
+def before(tx: Transaction, at: int) -> list[Name]:
+    """The snapshots of sessions that were last spoken in before a time, in ms since the epoch."""
+    rows = tx.execute(
+        "SELECT session_id, view FROM snapshots JOIN sessions ON id = session_id "
+        "WHERE made_at < ? AND last_user_at < ? ORDER BY session_id, view",
+        (at, at),
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
+    """Remove those of a database whose old months are dropped; such a one has no journal.
+
+    What is still said in such a session begins with new ones.
+    """
+    for name in names:
+        tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", name)
+
+
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:
     """Keep the first snapshot of a session and view; a later one changes nothing.
 

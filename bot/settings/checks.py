@@ -28,6 +28,7 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _people(config)
     yield from _endpoints(config)
     yield from _folders(config)
+    yield from _retention(config)
 
 
 def warnings(config: Config) -> Iterator[Problem]:
@@ -163,6 +164,16 @@ def _endpoints(config: Config) -> Iterator[Problem]:
             "characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long random text"
         )
         yield Problem(token, message, needs=(host, token))
+
+
+def _retention(config: Config) -> Iterator[Problem]:
+    if config.storage.keep_months and config.storage.url is None:
+        message = (
+            "a storage folder keeps everything: only what is said in the database behind "
+            "[storage] url can be dropped by month"
+        )
+        key = ("storage", "keep_months")
+        yield Problem(key, message, needs=(key, ("storage", "url")))
 
 
 def _is_web_address(url: str) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from bot.backend import Backend, open_backend
 from bot.clock import system_clock
 from bot.cluster.node import Node
+from bot.cluster.retention import Retention
 from bot.errors import StorageError
 from tests.fakes.postgres import a_database
 from tests.fakes.tcp_proxy import TcpProxy
@@ -65,6 +66,21 @@ async def test_a_node_is_given_up_after_the_configured_time_and_not_before(backe
         assert look(postgres_url, silent) == [("short",)]
     async with backend(node_timeout=10):
         await until(lambda: not look(postgres_url, silent))
+
+
+async def test_older_months_than_are_kept_are_dropped(backend, postgres_url):
+    async with backend():
+        pass  # the tables are there now
+    this = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')"
+    look(postgres_url, f"SELECT entries_lay_out(ARRAY['2001-01', {this}], '{{0, 10}}', 20)")
+    for kept, gone in ((0, []), (12, [("2001-01",)])):
+        async with backend(keep_months=kept) as found:
+            owners = (getattr(work, "__self__", None) for work in found.housework)
+            (retention,) = (each for each in owners if isinstance(each, Retention))
+            for _ in ("told", "dropped"):
+                await retention.look()
+            dropped = "SELECT month FROM entry_months WHERE dropped_at IS NOT NULL"
+            assert look(postgres_url, dropped) == gone
 
 
 async def test_the_one_connection_that_cannot_be_pooled_goes_to_the_direct_url(

@@ -181,6 +181,11 @@ SECRET = "4711:s3cr3t-t0ken"
             'confidant.toml:2: models.anthropic.base_url: "localhost:11434" is not an address: it '
             "begins with https:// or http://",
         ),
+        (
+            "[storage]\nkeep_months = 12",
+            "confidant.toml:2: storage.keep_months: a storage folder keeps everything: only what "
+            "is said in the database behind [storage] url can be dropped by month",
+        ),
     ],
 )
 def test_one_mistake_in_the_file(tmp_path, toml, line):
