@@ -383,7 +383,9 @@ async def test_a_node_that_does_not_have_the_index_builds_none_and_uses_what_is_
     async with shared.index(is_owner=False) as other:
         assert paths(await other.search("peanuts", MAIN)) == ["memory/a.md"]  # from the notes
         assert (await other.status()).chunks == 0
+        assert (await other.status()).degraded == ("the index is being built",)
         async with shared.index():
+            assert (await other.status()).degraded == ()
             assert (await other.search("peanuts", MAIN)).degraded == ()
             await shared.write("memory/b.md", "oolong is in\n")
             other.noticed()

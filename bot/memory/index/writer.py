@@ -128,8 +128,8 @@ class Writer:
             self._next = None
             try:
                 outcome = await self._bring_up_to_date()
-            except IndexElsewhere:  # it does so as soon as it has the index, which is soon
-                self._problem = "the index is being built"
+            except IndexElsewhere:  # until it is there, `status` says that it is being built
+                self._problem = ""
                 return
             except FAILURES as error:
                 self._problem = _words(error)
