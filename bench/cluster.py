@@ -40,7 +40,8 @@ START_SECONDS = 60.0
 REPLY_SECONDS = 60.0
 TAKEOVER_SECONDS = 60.0
 LIMIT = 1800.0
-IDLE = 5.0  # seconds in which the statements are counted that come without a turn
+QUIET = 12.0  # seconds after which what was said is in the index of memory, and nothing follows
+IDLE = 10.0  # seconds in which the statements are counted that come without a turn
 OUT = Path(__file__).resolve().parent / "out"
 
 
@@ -231,7 +232,7 @@ async def at_once(setup: Setup, database: Database, size: Size, folder: Path) ->
 async def _count(nodes: Nodes, database: Database, messages: int, found: Found) -> None:
     """Count statements with turns, less those that come without one."""
     await asyncio.to_thread(database.count, on=True)
-    await asyncio.sleep(SETTLE)
+    await asyncio.sleep(QUIET)
     database.counted()
     await asyncio.sleep(IDLE)
     found.idle = database.counted() / IDLE / len(nodes.programs)
