@@ -198,8 +198,8 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
             break
         compaction = compactions.current(tx, session)
         first = compaction.first_kept if compaction is not None else ""
-        gone = search.forgotten(tx, session.id)
-        messages = store.messages(tx, session.id, MAX_MESSAGES, first)
+        gone = search.forgotten(tx, session.id, since=session.first_seq)
+        messages = store.messages(tx, session.id, MAX_MESSAGES, first, since=session.first_seq)
         said = [entry for entry in messages if entry.id not in gone]
         if said or session.previous is None:
             return compaction, said

@@ -116,14 +116,16 @@ def _load(tx: Transaction, session_id: str, count: Count) -> CachedSession:
     compaction = compactions.current(tx, session)
     first, summary = (compaction.first_kept, compaction.summary) if compaction else ("", "")
     origin = compaction.origin if compaction else ""
-    lines = _with_pictures(tx, lines_of(store.messages(tx, session_id, MAX_MESSAGES, first)))
+    since = session.first_seq
+    said = store.messages(tx, session_id, MAX_MESSAGES, first, since=since)
+    lines = _with_pictures(tx, lines_of(said))
     history = History(lines, summary, origin=origin, known=session.context_tokens, count=count)
     return CachedSession(
         session,
         history,
         snapshots.load(tx, session_id),
         called_at=session.last_turn_at,
-        hidden=store.hidden_count(tx, session_id),
+        hidden=store.hidden_count(tx, session_id, since=since),
         version=session.version,
     )
 

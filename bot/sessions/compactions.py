@@ -66,13 +66,16 @@ def of_entry(entry: Entry) -> Compaction | None:
 
 def current(tx: Transaction, session: Session) -> Compaction | None:
     """The compaction that counts in a session."""
-    entry = store.entry(tx, session.compaction) if session.compaction else None
+    if not session.compaction:
+        return None
+    entry = store.entry(tx, session.compaction, since=session.first_seq)
     found = of_entry(entry) if entry is not None else None
     if found is None:
         return None
     gone = tx.execute(
-        "SELECT 1 FROM forgotten JOIN entries ON entries.seq = forgotten.seq WHERE id = ?",
-        (session.compaction,),
+        "SELECT 1 FROM forgotten JOIN entries ON entries.seq = forgotten.seq "
+        "WHERE id = ? AND entries.seq >= ?",
+        (session.compaction, session.first_seq),
     )
     return replace(found, summary=GONE) if gone else found
 

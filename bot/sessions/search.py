@@ -109,11 +109,12 @@ def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
     return [*sides[0], match, *sides[1]], len(sides[0])
 
 
-def forgotten(tx: Transaction, session_id: str) -> set[str]:
+def forgotten(tx: Transaction, session_id: str, *, since: int = 0) -> set[str]:
     """The ids of a session's entries that were forgotten."""
     rows = tx.execute(
-        "SELECT id FROM entries JOIN forgotten ON forgotten.seq = entries.seq WHERE session_id = ?",
-        (session_id,),
+        "SELECT id FROM entries JOIN forgotten ON forgotten.seq = entries.seq "
+        "WHERE session_id = ? AND entries.seq >= ?",
+        (session_id, since),
     )
     return {row[0] for row in rows}
 

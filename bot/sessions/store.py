@@ -52,6 +52,8 @@ class Session:
     `version` grows with every change of the row, of its transcript and of what the model sees of
     it, so that what a program keeps of it in memory can be told to be out of date. Only
     `last_user_at` moves without it: a message alone must not have its conversation read again.
+    `first_seq` is the number of its first entry, or 0 where that is not known: nothing before it
+    has to be looked through.
     """
 
     id: str
@@ -93,6 +95,7 @@ class Session:
     parent: str = ""
     server: str = ""
     version: int = 0
+    first_seq: int = 0
 
     @property
     def origin(self) -> MessageOrigin:
@@ -118,7 +121,7 @@ class Session:
 _NAMES = tuple(field.name for field in fields(Session))  # the table's columns have these names
 _COLUMNS = ", ".join(_NAMES)
 _QUALIFIED = ", ".join(f"sessions.{name}" for name in _NAMES)
-_CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) - {"version"} | {
+_CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) - {"version", "first_seq"} | {
     "context_tokens",
     "model",
 }
@@ -333,13 +336,15 @@ def append(
     if not rows:
         raise LookupError(session_id)
     parent, count, offset = rows[0]
+    is_begun = count > 0
     lines: dict[str, str] = {}  # by id
     for new in news:
         count += 1
         id_ = entries.entry_id(session_id, count)
         lines[id_] = entries.line_of(new, id_, parent, now)
         parent = id_
-    _insert(tx, session_id, news, lines, now)
+    lowest = _insert(tx, session_id, news, lines, now)
+    first_seq = 0 if is_begun else lowest
     data = "".join(f"{line}\n" for line in lines.values()).encode()
     spoken = any(new.role == "user" for new in news)
     add = counted or Counted()
@@ -349,6 +354,7 @@ def append(
         "input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?, "
         "output_tokens = output_tokens + ?, "
         "context_tokens = CASE WHEN ? > 0 THEN ? ELSE context_tokens END, turns = turns + ?, "
+        "first_seq = CASE WHEN ? > 0 THEN ? ELSE first_seq END, "
         "version = version + 1 WHERE id = ?",
         (
             parent,
@@ -362,6 +368,8 @@ def append(
             add.context_tokens,
             add.context_tokens,
             add.turns,
+            first_seq,
+            first_seq,
             session_id,
         ),
     )
@@ -374,10 +382,10 @@ def _insert(
     news: Sequence[entries.NewEntry],
     lines: Mapping[str, str],
     now: int,
-) -> None:
-    """Store new entries, in order, each with its line."""
+) -> int:
+    """Store new entries, in order, each with its line; the number of the first, or 0."""
     if not news:
-        return
+        return 0
     values = [
         value
         for new, (id_, line) in zip(news, lines.items(), strict=True)
@@ -393,6 +401,7 @@ def _insert(
     for new, id_ in zip(news, lines, strict=True):
         if new.kind == "message" and new.text:
             tx.index_text(numbers[id_], new.text)
+    return min(numbers.values())
 
 
 def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Session | None:
@@ -420,23 +429,36 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Ses
     return Session(*rows[0]) if rows else None
 
 
-def messages(tx: Transaction, session_id: str, limit: int, first: str = "") -> list[entries.Entry]:
-    """The newest `limit` messages of a session, oldest first; with `first`, none before it."""
+def messages(
+    tx: Transaction, session_id: str, limit: int, first: str = "", *, since: int = 0
+) -> list[entries.Entry]:
+    """The newest `limit` messages of a session, oldest first; with `first`, none before it.
+
+    Here and below `since` is the `first_seq` of the session, where that is at hand: a number that
+    the statement holds keeps the server from looking at the months before.
+    """
+    if first:
+        rows = tx.execute("SELECT seq FROM entries WHERE id = ? AND seq >= ?", (first, since))
+        start = int(rows[0][0]) if rows else since
+    else:
+        start = since
     rows = tx.execute(
         "SELECT line FROM entries WHERE session_id = ? AND kind = 'message' "
-        "AND seq >= coalesce((SELECT seq FROM entries WHERE id = ?), 0) ORDER BY seq DESC LIMIT ?",
-        (session_id, first, limit),
+        "AND seq >= ? ORDER BY seq DESC LIMIT ?",
+        (session_id, start, limit),
     )
     found = [entries.parse(row[0]) for row in reversed(rows)]
-    return veiled(tx, session_id, found)
+    return veiled(tx, session_id, found, since=since)
 
 
-def veiled(tx: Transaction, session_id: str, found: Sequence[entries.Entry]) -> list[entries.Entry]:
+def veiled(
+    tx: Transaction, session_id: str, found: Sequence[entries.Entry], *, since: int = 0
+) -> list[entries.Entry]:
     """Entries of a session as the model may see them."""
     rows = tx.execute(
         "SELECT id, block FROM hidden JOIN entries ON entries.seq = hidden.seq "
-        "WHERE session_id = ?",
-        (session_id,),
+        "WHERE session_id = ? AND entries.seq >= ?",
+        (session_id, since),
     )
     gone: dict[str, set[int]] = {}
     for id_, block in rows:
@@ -444,20 +466,20 @@ def veiled(tx: Transaction, session_id: str, found: Sequence[entries.Entry]) -> 
     return [entries.veil(entry, gone[entry.id]) if entry.id in gone else entry for entry in found]
 
 
-def hidden_count(tx: Transaction, session_id: str) -> int:
+def hidden_count(tx: Transaction, session_id: str, *, since: int = 0) -> int:
     """How much of a session the model must not see: it grows with each forgetting that is new."""
     rows = tx.execute(
         "SELECT (SELECT count(*) FROM hidden JOIN entries ON entries.seq = hidden.seq "
-        "WHERE session_id = ?) + (SELECT count(*) FROM forgotten JOIN entries "
-        "ON entries.seq = forgotten.seq WHERE session_id = ?)",
-        (session_id, session_id),
+        "WHERE session_id = ? AND entries.seq >= ?) + (SELECT count(*) FROM forgotten JOIN entries "
+        "ON entries.seq = forgotten.seq WHERE session_id = ? AND entries.seq >= ?)",
+        (session_id, since, session_id, since),
     )
     return int(rows[0][0])
 
 
-def entry(tx: Transaction, id_: str) -> entries.Entry | None:
+def entry(tx: Transaction, id_: str, *, since: int = 0) -> entries.Entry | None:
     """An entry by its id."""
-    rows = tx.execute("SELECT line FROM entries WHERE id = ?", (id_,))
+    rows = tx.execute("SELECT line FROM entries WHERE id = ? AND seq >= ?", (id_, since))
     return entries.parse(rows[0][0]) if rows else None
 
 

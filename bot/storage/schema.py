@@ -188,6 +188,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE inbox ADD COLUMN node TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX inbox_commands ON inbox(node) WHERE state = 'command'",
     ),
+    (
+        # The number of a session's first entry: nothing of it lies in months before. 0: not known.
+        "ALTER TABLE sessions ADD COLUMN first_seq BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

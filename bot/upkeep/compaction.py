@@ -214,7 +214,10 @@ class CompactionService:
             current = store.get(unit.tx, session.id)
             if current is None or current.compaction != session.compaction:
                 return False
-            if store.hidden_count(unit.tx, session.id) != active.cached.hidden:
+            if (
+                store.hidden_count(unit.tx, session.id, since=current.first_seq)
+                != active.cached.hidden
+            ):
                 return False
             entry = unit.append(session.id, [compactions.entry_of(made)])[-1]
             compactions.apply(unit.tx, session.id, entry, after)

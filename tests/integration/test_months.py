@@ -166,6 +166,31 @@ async def test_a_number_leads_to_one_partition(database, postgres_url):
         assert all(part(months_ago(n)) not in found for n in (3, 2, 1))
 
 
+async def test_a_session_is_read_from_the_month_on_in_which_it_began(database, postgres_url):
+    *older, this = await lay_out(database, 3, 2, 1)
+    go_to(postgres_url, older[-1])
+    await database.write(say)
+    go_to(postgres_url, this)
+    await database.write(say)
+
+    def look(tx: Transaction) -> set[str]:
+        session = store.current(tx, PLACE.key)
+        assert session is not None
+        since = session.first_seq
+        assert len(store.messages(tx, session.id, 9, f"{session.id}.1", since=since)) == 2
+        assert store.hidden_count(tx, session.id, since=since) == 0
+        assert store.entry(tx, f"{session.id}.2", since=since) is not None
+        locked = tx.execute(
+            "SELECT CAST(CAST(relation AS regclass) AS text) FROM pg_locks "
+            "WHERE pid = pg_backend_pid() AND locktype = 'relation'"
+        )
+        return {str(row[0]) for row in locked}
+
+    touched = await database.read(look)
+    assert {part(older[-1]), part(this)} <= touched
+    assert not touched & {part(month) for month in older[:-1]}
+
+
 # --- a database from before -----------------------------------------------------------------------
 
 
