@@ -33,7 +33,7 @@ from bot.errors import StorageError
 from bot.fencing import Fence
 from bot.storage import postgres_direct
 from bot.storage.meta import must_be_whole
-from bot.storage.postgres import PostgresDatabase, place_of, when_there
+from bot.storage.postgres import PREPARED_AFTER, PostgresDatabase, place_of, when_there
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
 TICK = 0.5  # seconds between tries to be the one that does something
@@ -77,16 +77,18 @@ class Node:
         """`gone_after` so many seconds without a sign of life a node counts as gone.
 
         `direct` is the same database without a pooler in between, for the one connection that must
-        have its own process at the server.
+        have its own process at the server. Without it `url` leads to the server itself, and plans
+        are kept there.
         """
         self.name = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}"
         self.application = takeover.application(self.name)
         self.gone_after = gone_after
         self.database = PostgresDatabase(
-            url, NodeSignals(self.name, self.owns), name=self.application
+            url, NodeSignals(self.name, self.owns), name=self.application, prepares=not direct
         )
         self.url = url
         self._direct = direct or url
+        self.prepare_threshold = None if direct else PREPARED_AFTER
         self._own_clock = clock
         self._ahead = 0  # ms that the server's clock is ahead of ours
         self._hearing = Hearing()
@@ -115,10 +117,10 @@ class Node:
         """
         node = cls(url, clock, gone_after, direct)
         place = place_of(direct, "direct_url") if direct else node.database.place
-        await node.database.start(takeover.prepare, cluster=cluster, wait=True)
         try:
-            await node.database.read(must_be_whole)
             await when_there(place, partial(postgres_direct.check, url, direct))
+            await node.database.start(takeover.prepare, cluster=cluster, wait=True)
+            await node.database.read(must_be_whole)
             await node._register()
         except BaseException:
             await node.database.close()
@@ -247,7 +249,7 @@ class Node:
             self._direct,
             autocommit=True,
             application_name=self.application,
-            prepare_threshold=None,
+            prepare_threshold=PREPARED_AFTER,
             connect_timeout=max(1, int(self.gone_after)),
         )
         try:

@@ -36,6 +36,7 @@ from bot.storage.postgres_sql import (
     AWAY,
     COLLISION,
     ENDED,
+    OUTDATED,
     Connection,
     PostgresTransaction,
     Signals,
@@ -51,6 +52,7 @@ READERS = 4  # connections of a node that read; one more writes
 PATIENCE = 15.0  # seconds a piece of work waits for a server that went away
 FIRST_RETRY = 0.005  # seconds, after a collision with another node; doubles
 LAST_RETRY = 0.5
+PREPARED_AFTER = 3  # uses of a statement on a connection after which the server keeps its plan
 START_RETRY = 5.0  # seconds at most between looks for a server that was not there at the start
 LOCK_SECONDS = 1  # that a transaction of ours whose COMMIT got no answer may still take
 IDLE_SECONDS = 10  # after which a node that stopped within a transaction loses it, and its locks
@@ -96,7 +98,7 @@ class _Link:
     def is_lost(self, exc: BaseException) -> bool:
         """True when the server was not reached, or has gone away."""
         connection = self._connection
-        return connection is None or connection.closed or isinstance(exc, ENDED)
+        return connection is None or connection.closed or isinstance(exc, (*ENDED, OUTDATED))
 
     def roll_back(self, *, lost: bool) -> None:
         if lost:
@@ -138,9 +140,17 @@ class PostgresDatabase:
     """`bot.storage.Database` in a PostgreSQL server. Make it with `open`."""
 
     def __init__(
-        self, url: str, signals: Signals | None = None, *, name: str = APPLICATION
+        self,
+        url: str,
+        signals: Signals | None = None,
+        *,
+        name: str = APPLICATION,
+        prepares: bool = False,
     ) -> None:
         """`name` is what the server calls the connections of this program.
+
+        With `prepares` the server keeps the plans of statements, half of its work: where no pooler
+        gives each transaction another process of it.
 
         Raises:
             StorageError: the URL is none.
@@ -149,7 +159,10 @@ class PostgresDatabase:
         self.place = place_of(url)
         self._signals = signals or Signals()
         self._words = fulltext.Words()
+        self._prepares = prepares
         self._options = options = {**OPTIONS, "application_name": name}
+        if prepares:
+            options["prepare_threshold"] = PREPARED_AFTER
         self._id = secrets.token_hex(8)
         self._batch = 0  # the number of the last transaction that was begun
         self.reruns = 0  # transactions that collided with others' or lost their connection
@@ -239,7 +252,8 @@ class PostgresDatabase:
 
         It connects when it is first used, and tells other nodes nothing. The caller closes it.
         """
-        return PostgresDatabase(self._url, name=str(self._options["application_name"]))
+        name = str(self._options["application_name"])
+        return PostgresDatabase(self._url, name=name, prepares=self._prepares)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on a snapshot of what is committed; it may be run more than once."""

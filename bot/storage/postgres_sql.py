@@ -34,6 +34,8 @@ ENDED: Final = (
     pg.ReadOnlySqlTransaction,
     pg.ProtocolViolation,
 )
+# A plan is kept that is older than a change of its table: a new connection has none.
+OUTDATED: Final = pg.FeatureNotSupported
 GRANTS: Final = (
     "GRANT USAGE ON SCHEMA {schema} TO {role}; "
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; "
@@ -87,7 +89,7 @@ class PostgresTransaction:
     """`bot.storage.Transaction` over one connection."""
 
     __slots__ = ("connection", "signals", "words")
-    failures = (*COLLISION, *AWAY, *ENDED, pg.DiskFull)
+    failures = (*COLLISION, *AWAY, *ENDED, OUTDATED, pg.DiskFull)
 
     def __init__(self, connection: Connection, signals: Signals, words: fulltext.Words) -> None:
         self.connection = connection

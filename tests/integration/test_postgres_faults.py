@@ -287,3 +287,43 @@ async def test_a_url_that_is_none_is_told_without_its_password(url):
     with pytest.raises(StorageError, match="not the URL of a PostgreSQL") as told:
         await PostgresDatabase.open(url, wait=True)
     assert "very-secret" not in str(told.value)
+
+
+def plans(tx: Transaction) -> int:
+    """How many plans the server keeps for the connection that asks."""
+    return int(tx.execute("SELECT count(*) FROM pg_prepared_statements")[0][0])
+
+
+@pytest.mark.parametrize("prepares", [True, False])
+async def test_plans_are_kept_where_that_is_asked_for(postgres_url, prepares):
+    database = PostgresDatabase(postgres_url, prepares=prepares)
+    await database.start()
+    try:
+        for _ in range(5):
+            await database.write(put("a"))
+        assert (await database.write(plans) > 0) is prepares
+    finally:
+        await database.close()
+
+
+async def test_a_plan_of_before_a_table_was_changed_is_made_anew(postgres_url):
+    database = PostgresDatabase(postgres_url, prepares=True)
+    await database.start()
+
+    def columns(tx: Transaction) -> int:
+        return len(tx.execute("SELECT * FROM meta WHERE key = 'a'")[0])
+
+    try:
+        for _ in range(5):
+            await database.write(put("a"))
+            assert await database.write(columns) == 3
+            # In a thread of the readers' own each: all of them have the plan.
+            reads = await asyncio.gather(*(database.read(columns) for _ in range(20)))
+            assert set(reads) == {3}
+        with psycopg.connect(postgres_url) as other:  # a newer version begins
+            other.execute("ALTER TABLE meta ADD COLUMN more TEXT")
+        assert await database.write(columns) == 4
+        reads = await asyncio.gather(*(database.read(columns) for _ in range(20)))
+        assert set(reads) == {4}
+    finally:
+        await database.close()
