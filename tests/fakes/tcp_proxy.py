@@ -7,15 +7,20 @@ everything here may be called from any thread.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 CHUNK = 65_536  # bytes
 
 T = TypeVar("T")
+
+
+# PostgreSQL's message that gives a statement a name, as psycopg names them.
+_PARSE: Final = re.compile(rb"P.{4}(_pg3_\d+)\0([^\0]+)\0", re.DOTALL)
 
 
 class _Link:
@@ -26,6 +31,13 @@ class _Link:
         self.server = server
         self.is_mute = False  # whatever the server still says is lost
         self.is_held = False  # nothing passes, and the server's side stays when the client goes
+        self._plans: dict[bytes, bytes] = {}  # statements that a PostgreSQL was given, by name
+
+    def said(self, chunk: bytes) -> bytes:
+        """What a client says, with the statements that it only names."""
+        self._plans.update(_PARSE.findall(chunk))
+        named = [sql for name, sql in self._plans.items() if b"\0%b\0" % name in chunk]
+        return b"\0".join((chunk, *named))
 
     def abort(self) -> None:
         for writer in (self.client, self.server):
@@ -223,14 +235,15 @@ class TcpProxy:
                 if link.is_mute and not is_client:
                     self._lose()
                     break
+                said = link.said(chunk) if is_client else b""
                 losing = self._losing if is_client else None
-                if losing is not None and _says(losing[0], tail, chunk):
+                if losing is not None and _says(losing[0], tail, said):
                     self._losing = None
                     link.is_mute = True
                     if not losing[1]:
                         self._lose()
                         break
-                if is_client and self._holding and _says(self._holding, tail, chunk):
+                if is_client and self._holding and _says(self._holding, tail, said):
                     self._holding = b""
                     link.is_held = True
                     self.held += 1

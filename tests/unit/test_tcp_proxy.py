@@ -140,3 +140,19 @@ def test_a_url_leads_through_it():
     with TcpProxy.before("postgresql://me:secret@127.0.0.1:5432/db?x=1") as proxy:
         found = proxy.url("postgresql://me:secret@127.0.0.1:5432/db?x=1")
         assert found == f"postgresql://me:secret@127.0.0.1:{proxy.port}/db?x=1"
+
+
+async def test_a_statement_that_is_only_named_is_known_by_its_words():
+    parse, bind = (
+        b"P\x00\x00\x00\x1e_pg3_7\x00COMMIT\x00\x00\x00\n",
+        b"B\x00\x00\x00\x10\x00_pg3_7\x00\n",
+    )
+    async with echoing() as (echo, proxy):
+        client = await Client.of(proxy)
+        assert await client.ask(parse) == parse
+        proxy.lose_answer(b"COMMIT", done=False)
+        assert await client.ask(b"B\x00\x00\x00\x10\x00_pg3_70\x00\n")  # another one
+        assert await client.ask(bind) == b""
+        client.close()
+    assert proxy.lost == 1
+    assert len(echo.heard) == 2
