@@ -33,7 +33,8 @@ from bot.errors import StorageError
 from bot.fencing import Fence
 from bot.storage import postgres_direct
 from bot.storage.meta import must_be_whole
-from bot.storage.postgres import PREPARED_AFTER, PostgresDatabase, place_of, when_there
+from bot.storage.postgres import PostgresDatabase
+from bot.storage.postgres_link import PREPARED_AFTER, place_of, when_there
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
 TICK = 0.5  # seconds between tries to be the one that does something

@@ -11,7 +11,7 @@ from psycopg.errors import SerializationFailure
 from psycopg.sql import SQL, Composable
 
 from bot.cluster import tables
-from bot.storage.postgres import PostgresTransaction, Signals
+from bot.storage.postgres_sql import PostgresTransaction, Signals
 
 QUEUE = "turns"
 TASK = "turn"

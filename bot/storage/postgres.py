@@ -12,61 +12,48 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import CodeType
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
 import psycopg
 import structlog
 from psycopg import errors as pg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Composable
 
 from bot import errors, fencing
 from bot.backoff import Backoff
 from bot.clock import system_clock
 from bot.fencing import Fence
-from bot.storage import Row, Transaction, Value, fulltext, postgres_schema
+from bot.storage import Row, Transaction, fulltext, postgres_schema
+from bot.storage.postgres_link import (
+    APPLICATION,
+    FIRST_RETRY,
+    LAST_RETRY,
+    OPTIONS,
+    PATIENCE,
+    PREPARED_AFTER,
+    Link,
+    place_of,
+    unusable,
+    when_there,
+)
+from bot.storage.postgres_readers import Readers
 from bot.storage.postgres_sql import (
-    AWAY,
     COLLISION,
-    ENDED,
-    OUTDATED,
     Connection,
     PostgresTransaction,
     Signals,
-    configure,
     mapped,
 )
 from bot.storage.writing import Outcome, Work, Writer, attempt, attempt_alone
 
 T = TypeVar("T")
 
-APPLICATION = "confidant"  # what the server calls our connections
-READERS = 4  # connections of a node that read; one more writes
-PATIENCE = 15.0  # seconds a piece of work waits for a server that went away
-FIRST_RETRY = 0.005  # seconds, after a collision with another node; doubles
-LAST_RETRY = 0.5
-PREPARED_AFTER = 3  # uses of a statement on a connection after which the server keeps its plan
-START_RETRY = 5.0  # seconds at most between looks for a server that was not there at the start
 LOCK_SECONDS = 1  # that a transaction of ours whose COMMIT got no answer may still take
 IDLE_SECONDS = 10  # after which a node that stopped within a transaction loses it, and its locks
 KEPT_DAYS = 7  # the row of a program that is gone
-
-OPTIONS: Final[dict[str, Any]] = {
-    "autocommit": True,
-    "prepare_threshold": None,
-    "connect_timeout": 5,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,  # ms
-}
 
 # Without a sequential scan a small table is read by its index too: one that is read whole collides
 # with every write to it.
@@ -79,61 +66,6 @@ _RESOLVE = f"""BEGIN; SET LOCAL lock_timeout = '{LOCK_SECONDS}s';
     SELECT batch FROM writers WHERE id = '{{id}}' FOR UPDATE"""
 
 log = structlog.get_logger(__name__)
-
-
-class _Link:
-    """A connection of one thread, made again when it is lost."""
-
-    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        self._url = url
-        self._options = options
-        self._connection: Connection | None = None
-
-    def connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._url, **self._options)
-            configure(self._connection)
-        return self._connection
-
-    def is_lost(self, exc: BaseException) -> bool:
-        """True when the server was not reached, or has gone away."""
-        connection = self._connection
-        return connection is None or connection.closed or isinstance(exc, (*ENDED, OUTDATED))
-
-    def roll_back(self, *, lost: bool) -> None:
-        if lost:
-            self.drop()
-        elif self._connection is not None and self._connection.info.transaction_status:
-            with suppress(psycopg.Error):
-                self._connection.execute("ROLLBACK")
-
-    def drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
-
-
-class _MoreThanOne(BaseException):
-    """A read asks for more than one statement, which have to see the same state."""
-
-
-class _OneStatement(PostgresTransaction):
-    """A read of one statement, which is a transaction by itself: there is nothing to begin or end.
-
-    Most reads are one, and each statement is a way to the server and back.
-    """
-
-    def __init__(self, connection: Connection, signals: Signals, words: fulltext.Words) -> None:
-        super().__init__(connection, signals, words)
-        self._is_spent = False
-
-    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        only_reads = sql.lstrip().startswith("SELECT")
-        if self._is_spent or not only_reads:
-            raise _MoreThanOne
-        self._is_spent = True
-        return super().execute(sql, parameters)
 
 
 class PostgresDatabase:
@@ -166,12 +98,8 @@ class PostgresDatabase:
         self._id = secrets.token_hex(8)
         self._batch = 0  # the number of the last transaction that was begun
         self.reruns = 0  # transactions that collided with others' or lost their connection
-        self._link = _Link(url, options)  # the writer's
-        # As many connections as threads: a pool would only wait longer for a server to come back.
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
-        self._local = threading.local()
-        self._reading: list[_Link] = []
-        self._long: set[CodeType] = set()  # reads that need more than one statement
+        self._link = Link(url, options)  # the writer's
+        self._readers = Readers(url, options, self._signals, self._words)
         self._closing = False
         self._writer = Writer(self._commit)
 
@@ -243,9 +171,7 @@ class PostgresDatabase:
 
     def read_now(self, work: Callable[[Transaction], T]) -> T:
         """`read` for a thread, which waits; never call it on an event loop."""
-        if self._closing:
-            raise errors.StorageClosed
-        return self._readers.submit(self._beside_writer, self._seen, work).result()
+        return self._readers.read_now(work)
 
     def beside(self) -> PostgresDatabase:
         """Another writer on the same tables, for work that must not hold up this one's.
@@ -257,38 +183,33 @@ class PostgresDatabase:
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on a snapshot of what is committed; it may be run more than once."""
-        if self._closing:
-            raise errors.StorageClosed
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._beside_writer, self._seen, work)
+        return await self._readers.read(work)
 
     async def write_alone(self, work: Callable[[Transaction], T]) -> T:
         """Run `work`, one statement, as a transaction of its own and not behind the writer's.
 
         It is for what may be done twice: if its answer is lost, nothing says whether it was done.
         """
-        if self._closing:
-            raise errors.StorageClosed
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._beside_writer, self._alone, work)
+        return await self._readers.write_alone(work)
 
     async def close(self) -> None:
         """Commit what is queued, then release the connections. Closing twice is harmless."""
         self._closing = True
+        self._readers.stop()
         self._writer.stop()
         await asyncio.to_thread(self._finish)
 
     def close_now(self) -> None:
         """`close` for a thread, which waits."""
         self._closing = True
+        self._readers.stop()
         self._writer.stop()
         self._finish()
 
     def _finish(self) -> None:
         self._writer.join()
-        self._readers.shutdown()
-        for link in (*self._reading, self._link):
-            link.drop()
+        self._readers.close()
+        self._link.drop()
 
     def _begin_using(self, make: Callable[[PostgresTransaction], None]) -> None:
         """Make what is missing, and the row that tells this program's transactions."""
@@ -388,102 +309,6 @@ class PostgresDatabase:
                 log.info("storage.resolved", committed=is_done)
                 return is_done
 
-    # --- the readers' threads ---------------------------------------------------------------------
-
-    def _beside_writer(
-        self,
-        do: Callable[[Connection, Callable[[Transaction], T]], T],
-        work: Callable[[Transaction], T],
-    ) -> T:
-        """Do some work on this thread's connection, again if that is lost."""
-        link: _Link | None = getattr(self._local, "link", None)
-        if link is None:
-            link = self._local.link = _Link(self._url, self._options)
-            self._reading.append(link)
-        deadline = time.monotonic() + PATIENCE
-        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
-        while True:
-            lost = False
-            try:
-                return do(link.connected(), work)
-            except psycopg.Error as exc:
-                lost = link.is_lost(exc)
-                if not lost or self._closing or time.monotonic() > deadline:
-                    raise mapped(exc) from exc
-            finally:
-                link.roll_back(lost=lost)
-            time.sleep(backoff.next())
-
-    def _alone(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
-        return work(PostgresTransaction(connection, self._signals, self._words))
-
-    def _seen(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
-        """What some work reads: with one statement, or in a snapshot that is left open."""
-        code = _code_of(work)
-        if code not in self._long:
-            try:
-                return work(_OneStatement(connection, self._signals, self._words))
-            except _MoreThanOne:
-                if code is not None:
-                    self._long.add(code)
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        return work(PostgresTransaction(connection, self._signals, self._words))
-
-
-async def when_there(place: str, do: Callable[[], T]) -> T:
-    """Do something in a thread; a server that is not there is told of at once, and waited for.
-
-    `do` may be run more than once.
-    """
-    backoff = Backoff(LAST_RETRY, START_RETRY)
-    is_told = False
-    while True:
-        try:
-            done = await asyncio.to_thread(do)
-        except errors.StorageAway as exc:
-            if not is_told:
-                log.warning("storage.waiting", server=place, reason=str(exc))
-                is_told = True
-            await asyncio.sleep(backoff.next())
-        else:
-            if is_told:
-                log.info("storage.reached", server=place)
-            return done
-
-
-def place_of(url: str, option: str = "url") -> str:
-    """What a URL names, as people are told of it: never with its password.
-
-    Raises:
-        StorageError: it is none.
-    """
-    try:
-        facts = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # what it says may hold the password
-        facts = {}
-    if not url.startswith(("postgresql://", "postgres://")) or not facts:
-        raise errors.StorageError(
-            f"[storage] {option} is not the URL of a PostgreSQL: write one such as "
-            "postgresql://user:password@host:5432/database; nothing was tried."
-        ) from None
-    host, port = facts.get("host", "localhost"), facts.get("port", "5432")
-    return f"{host}:{port}/{facts.get('dbname', facts.get('user', ''))}"
-
-
-def unusable(exc: psycopg.Error, place: str) -> errors.StorageError:
-    """Our error for what goes wrong before anything could be done at a server."""
-    is_away = isinstance(exc, AWAY) and getattr(exc, "sqlstate", None) is None
-    if not is_away and not isinstance(exc, ENDED):
-        return mapped(exc)
-    return errors.StorageAway(f"The database server at {place} cannot be used: {_reason(exc)}.")
-
-
-def _code_of(work: Callable[..., object]) -> CodeType | None:
-    """What tells a piece of work from others, whatever it is bound to."""
-    while isinstance(work, partial):
-        work = work.func
-    return getattr(work, "__code__", None)
-
 
 def _end(connection: Connection, ending: Composable) -> None:
     """Commit; what the transaction ends with goes to the server together with that.
@@ -504,13 +329,6 @@ def _last_row(connection: Connection, statements: str) -> Row | None:
     while cursor.nextset():
         pass
     return cursor.fetchone()
-
-
-def _reason(exc: psycopg.Error) -> str:
-    """What a server, or the way to it, says of a connection that it refuses; no secret is in it."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    first = lines[0] if lines else type(exc).__name__
-    return first.rpartition("failed: ")[2].removeprefix("FATAL:").strip().rstrip(".")
 
 
 def _fenced(fence: Fence, work: Callable[[Transaction], T], tx: Transaction) -> T:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import psycopg
 
 from bot import errors
-from bot.storage.postgres import OPTIONS, place_of, unusable
+from bot.storage.postgres_link import OPTIONS, place_of, unusable
 from bot.storage.postgres_sql import Connection
 
 TRIES = 5  # a busy pooler may give the same process twice by chance

@@ -10,7 +10,7 @@ import psycopg
 
 from bot import errors
 from bot.storage import fulltext, postgres_direct, postgres_schema, schema
-from bot.storage.postgres import OPTIONS, place_of, unusable
+from bot.storage.postgres_link import OPTIONS, place_of, unusable
 from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
 
 T = TypeVar("T")

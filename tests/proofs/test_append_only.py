@@ -34,7 +34,7 @@ from bot.sessions import entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.mirror import Mirror
 from bot.storage import Transaction, fulltext
-from bot.storage.postgres import PostgresTransaction, Signals
+from bot.storage.postgres_sql import PostgresTransaction, Signals
 from bot.storage.sqlite import SqliteDatabase, SqliteTransaction
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import postgres
