@@ -32,10 +32,11 @@ _ANSWER = re.compile(r"re (q\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A message that is to be answered. `may_be_stopped`: somebody wrote /stop meanwhile."""
+    """A message that is to be answered, of somebody in a chat."""
 
     name: str
     chat: int
+    sender: int
     at: float
 
 
@@ -76,13 +77,12 @@ class People:
         """Somebody writes to the bot; the message's name."""
         name = f"q{next(self._numbers)}"
         words = f"ask {name} {canary(chat)}"
-        self.asked[name] = Asked(name, chat, time.monotonic())
+        sender = self._chance.choice(PERSON_IN_ROOM) if chat == ROOM else chat
+        self.asked[name] = Asked(name, chat, sender, time.monotonic())
         if chat == PAGE:
             self.page.send(name, words)
         elif chat == ROOM:
-            self._cluster.telegram.say(
-                ROOM, self._chance.choice(PERSON_IN_ROOM), f"@confidant_bot {words}"
-            )
+            self._cluster.telegram.say(ROOM, sender, f"@confidant_bot {words}")
         else:
             self._cluster.telegram.push_text(chat, words)
         return name
@@ -188,7 +188,11 @@ class People:
         return unanswered
 
     def _judge_telegram(self, stopped: set[str]) -> int:
-        """Each answer came once, in order, where it belongs; how many sends were repeated."""
+        """Each answer came once, in order, where it belongs; how many sends were repeated.
+
+        In a room nobody waits for another's answer that could not be sent yet: the order is each
+        person's own.
+        """
         repeats = 0
         by_chat: dict[int, list[Sent]] = defaultdict(list)
         for sent in self._cluster.telegram.sent:
@@ -196,13 +200,24 @@ class People:
             foreign = {*CANARY.findall(sent.text)} - {canary(sent.chat_id)}
             assert not foreign, f"{foreign} was shown in {sent.chat_id}"
         for chat in (*DIRECT, ROOM):
-            answers = [sent for sent in by_chat[chat] if _ANSWER.match(sent.text)]
-            once, again = self._without_repeats(answers)
-            names = [found[1] for text in once if (found := _ANSWER.match(text))]
-            owed = [n for n, one in self.asked.items() if one.chat == chat and n not in stopped]
-            assert names == owed, f"answered in {chat}: {names}, asked: {owed}"
-            repeats += again + self._judge_commands(chat, by_chat[chat])
+            for sender in PERSON_IN_ROOM if chat == ROOM else (chat,):
+                repeats += self._judge_answers(chat, sender, by_chat[chat], stopped)
+            repeats += self._judge_commands(chat, by_chat[chat])
         return repeats
+
+    def _judge_answers(
+        self, chat: int, sender: int, sent: Sequence[Sent], stopped: set[str]
+    ) -> int:
+        """Somebody's messages were answered in order; how many of those sends were repeated."""
+        mine = {n for n, one in self.asked.items() if (one.chat, one.sender) == (chat, sender)}
+        named = [(each, found[1]) for each in sent if (found := _ANSWER.match(each.text))]
+        strange = {name for _, name in named} - self.asked.keys()
+        assert not strange, f"nobody asked {strange}"
+        once, again = self._without_repeats([each for each, name in named if name in mine])
+        names = [found[1] for text in once if (found := _ANSWER.match(text))]
+        owed = [name for name in self.asked if name in mine and name not in stopped]
+        assert names == owed, f"answered to {sender} in {chat}: {names}, asked: {owed}"
+        return again
 
     def _judge_commands(self, chat: int, sent: Sequence[Sent]) -> int:
         """Each command was answered; how many of those sends were repeated."""
