@@ -109,7 +109,7 @@ def take(tx: Transaction) -> Census:
         )
         for name, version, facts, since, silent in tx.execute(_NODES)
     )
-    jobs, oldest = waiting(tx)
+    jobs, oldest = waiting(tx.execute(JOBS)[0])
     there = {name for node in nodes for name in node.owns}
     return Census(
         nodes=nodes,
@@ -121,9 +121,9 @@ def take(tx: Transaction) -> Census:
     )
 
 
-def waiting(tx: Transaction) -> tuple[int, int]:
-    """How many turns wait to be taken up, and for how long the first one has, in ms."""
-    jobs, oldest = tx.execute(JOBS)[0]
+def waiting(row: Row) -> tuple[int, int]:
+    """What `JOBS` answers: how many turns wait, and for how long the first one has, in ms."""
+    jobs, oldest = row
     return int(jobs), max(0, int(oldest))
 
 

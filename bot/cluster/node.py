@@ -89,7 +89,6 @@ class Node:
         )
         self.url = url
         self._direct = direct or url
-        self.prepare_threshold = None if direct else PREPARED_AFTER
         self._own_clock = clock
         self._ahead = 0  # ms that the server's clock is ahead of ours
         self._hearing = Hearing()
@@ -430,5 +429,5 @@ class Node:
     async def _count(self, connection: Connection) -> None:
         """Count the turns that wait, which is more work the more there are."""
         rows = await connection.execute(census.JOBS)
-        ((jobs, oldest),) = await rows.fetchall()
-        self._jobs, self._oldest_job = int(jobs), max(0, int(oldest))
+        (row,) = await rows.fetchall()
+        self._jobs, self._oldest_job = census.waiting(row)

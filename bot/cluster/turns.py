@@ -146,7 +146,7 @@ class _Connector(PsycopgConnector):
             # Each statement is a transaction of its own: no more ways to the server than needed.
             kwargs={
                 "application_name": node.application,
-                "prepare_threshold": node.prepare_threshold,
+                "prepare_threshold": node.database.prepare_threshold,
                 "autocommit": True,
             },
             pool_factory=_pool,

@@ -5,7 +5,8 @@ writer of a file; what collides with another node's is rolled back and run again
 is lost takes nothing with it: when the answer to a COMMIT is missing, the row that the transaction
 left says whether it was done, before anything is done once more.
 
-Nothing outlives a transaction on a connection, so that a pooler may give each one another.
+Nothing but the plans of statements outlives a transaction on a connection, and those are kept only
+where no pooler may give each one another.
 """
 
 from __future__ import annotations
@@ -91,10 +92,12 @@ class PostgresDatabase:
         self.place = place_of(url)
         self._signals = signals or Signals()
         self._words = fulltext.Words()
-        self._prepares = prepares
-        self._options = options = {**OPTIONS, "application_name": name}
-        if prepares:
-            options["prepare_threshold"] = PREPARED_AFTER
+        self.prepare_threshold = PREPARED_AFTER if prepares else None
+        self._options = options = {
+            **OPTIONS,
+            "application_name": name,
+            "prepare_threshold": self.prepare_threshold,
+        }
         self._id = secrets.token_hex(8)
         self._batch = 0  # the number of the last transaction that was begun
         self.reruns = 0  # transactions that collided with others' or lost their connection
@@ -178,8 +181,8 @@ class PostgresDatabase:
 
         It connects when it is first used, and tells other nodes nothing. The caller closes it.
         """
-        name = str(self._options["application_name"])
-        return PostgresDatabase(self._url, name=name, prepares=self._prepares)
+        name, prepares = str(self._options["application_name"]), self.prepare_threshold is not None
+        return PostgresDatabase(self._url, name=name, prepares=prepares)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on a snapshot of what is committed; it may be run more than once."""
@@ -194,17 +197,18 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """Commit what is queued, then release the connections. Closing twice is harmless."""
-        self._closing = True
-        self._readers.stop()
-        self._writer.stop()
+        self._stop()
         await asyncio.to_thread(self._finish)
 
     def close_now(self) -> None:
         """`close` for a thread, which waits."""
+        self._stop()
+        self._finish()
+
+    def _stop(self) -> None:
         self._closing = True
         self._readers.stop()
         self._writer.stop()
-        self._finish()
 
     def _finish(self) -> None:
         self._writer.join()
