@@ -29,6 +29,7 @@ import uvloop
 
 from bench.bots import CONFIDANT, Running, running, server, settings
 from bench.load import FIRST_CHAT, SETTLE, People, WrongAnswers
+from bench.sized import parsed
 from bench.table import Goal, goals_markdown, percentile, table
 from tests.fakes.postgres import PostgresServer, a_database
 from tests.fakes.telegram_nodes import NodesTelegram
@@ -406,15 +407,11 @@ _SERVER = (
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench cluster", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small load: does it run?")
     parser.add_argument("--postgres", default="", help="a server whose user may make databases")
     parser.add_argument("--messages", type=int, help="messages written one by one")
     parser.add_argument("--each", type=int, help="messages of each chat at once")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the tables")
-    quick, _ = parser.parse_known_args()
-    usual, small = {"messages": 200, "each": 3}, {"messages": 5, "each": 1}
-    parser.set_defaults(**(small if quick.quick else usual))
-    return parser.parse_args()
+    return parsed(parser, usual={"messages": 200, "each": 3}, small={"messages": 5, "each": 1})
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import uvloop
 
 from bench.bots import AIOHTTP, ALL_CHANNELS, BOTS, CONFIDANT, ROOT, WORDS_ONLY, server
 from bench.load import Size, WrongAnswers, measure
+from bench.sized import parsed
 from bench.table import Measured, busy_note, goals, goals_markdown, markdown, medians
 
 OUT = ROOT / "bench" / "out"
@@ -99,18 +100,15 @@ def _tail(folder: Path) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench engine", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small load, once: does it run?")
     parser.add_argument("--rounds", type=int, help="how often each program is measured")
     parser.add_argument("--messages", type=int, help="messages written one by one")
     parser.add_argument("--chats", type=int, help="chats of a burst")
     parser.add_argument("--each", type=int, help="messages of each chat in a burst")
     parser.add_argument("--bursts", type=int, help="bursts that count")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the table")
-    quick, _ = parser.parse_known_args()
     usual = {"rounds": 3, "messages": 200, "chats": 100, "each": 4, "bursts": 5}
     small = {"rounds": 1, "messages": 10, "chats": 10, "each": 2, "bursts": 1}
-    parser.set_defaults(**(small if quick.quick else usual))
-    return parser.parse_args()
+    return parsed(parser, usual, small)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 import psycopg
 
 from bench import quiet
+from bench.sized import parsed
 from bench.table import table
 from bot import settings
 from bot.agent.models import Request
@@ -235,14 +236,10 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench sizes", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small load: does it run?")
     parser.add_argument("--postgres", default="", help="a server whose user may make databases")
     parser.add_argument("--people", type=int, help="people who write")
     parser.add_argument("--rounds", type=int, help="messages of each, after the first")
-    quick, _ = parser.parse_known_args()
-    usual, small = {"people": 500, "rounds": 40}, {"people": 20, "rounds": 2}
-    parser.set_defaults(**(small if quick.quick else usual))
-    return parser.parse_args()
+    return parsed(parser, usual={"people": 500, "rounds": 40}, small={"people": 20, "rounds": 2})
 
 
 if __name__ == "__main__":
