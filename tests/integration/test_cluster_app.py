@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from bot.testing import ScriptedModel
 from tests.fakes.pair import Pair, pair
@@ -35,6 +36,22 @@ async def test_messages_that_come_in_anywhere_are_answered_once_and_in_order(nod
         line[0] for line in nodes.look("SELECT line FROM entries WHERE role = 'user' ORDER BY seq")
     ]
     assert [text for line in said for text in texts if f'"{text}"' in line] == texts
+
+
+async def test_idle_connections_that_were_ended_are_replaced_before_they_are_used(nodes):
+    await nodes.one.say("hello")
+    await nodes.answered(1)
+    jobs = (
+        "application_name LIKE 'confidant %' AND state = 'idle' AND query LIKE '%procrastinate_%'"
+    )
+    with capture_logs() as logs:
+        ended = nodes.look(
+            f"SELECT pid FROM pg_stat_activity WHERE {jobs} AND pg_terminate_backend(pid)"
+        )
+        await nodes.one.say("good bye")
+        await nodes.answered(2)
+    assert ended
+    assert not [line for line in logs if line["event"] == "turns.interrupted"]
 
 
 async def test_one_node_sends_for_an_account_whoever_answered(nodes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import psycopg
 import pytest
@@ -287,6 +287,19 @@ async def test_a_url_that_is_none_is_told_without_its_password(url):
     with pytest.raises(StorageError, match="not the URL of a PostgreSQL") as told:
         await PostgresDatabase.open(url, wait=True)
     assert "very-secret" not in str(told.value)
+
+
+async def test_what_goes_on_after_a_statement_that_failed_is_not_taken_for_done(database):
+    def work(tx: Transaction) -> str:
+        put("a")(tx)
+        with suppress(psycopg.Error):  # the server has given up the transaction by then
+            tx.execute("SELECT 1 / 0")
+        return "done"
+
+    with pytest.raises(StorageError):
+        await database.write(work)
+    await database.write(put("b"))
+    assert await database.read(stored) == [("b", 1)]
 
 
 def plans(tx: Transaction) -> int:
