@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 
+from adapters.web.channel import HISTORY_ITEMS
 from tests.fakes.telegram_parts import Sent
 from tests.proofs.cluster.cluster import ROOM, Cluster
 from tests.proofs.cluster.model import CANARY
@@ -24,7 +25,6 @@ from tests.proofs.cluster.model import CANARY
 PAGE = 0  # stands for the owner's page where a chat's number does
 DIRECT = (1, 2, 3, 4)
 PERSON_IN_ROOM = (5, 6)
-PAGE_SHOWS = 90  # answers at least, where there are more than the page shows
 QUIET = 60.0  # seconds within which everything is answered once nothing fails any more
 LOOK = 0.1  # seconds between two looks into the database
 
@@ -254,7 +254,8 @@ class People:
             if node.runs:
                 lines = [str(line["text"]) for line in await self.page.history(node.url)]
                 names = [found[1] for text in lines if (found := _ANSWER.match(text))]
-                shown = owed[-len(names) :] if len(names) >= PAGE_SHOWS else owed
+                # Of more than it shows, the page has the newest.
+                shown = owed if len(lines) < HISTORY_ITEMS else owed[-len(names) :]
                 assert names == shown, f"the page of node {node.number}: {names}, asked: {owed}"
                 foreign = {*CANARY.findall(" ".join(lines))} - {canary(PAGE)}
                 assert not foreign, f"{foreign} is on the page"
