@@ -20,7 +20,8 @@ import uvloop
 from bench.bots import server
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import TOKEN
-from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeNextcloud, free_port
+from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeNextcloud
+from tests.fakes.ports import free_port
 
 CONNECT_TIMEOUT = 30.0  # seconds
 _POLL = 0.02  # seconds

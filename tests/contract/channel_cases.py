@@ -30,6 +30,7 @@ from tests.fakes import discord_channel, nextcloud, written_channel
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import Shown
 from tests.fakes.people import Keyboard, Tab
+from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_channel import running, settings
 from tests.support import NOON, post, until
@@ -336,7 +337,7 @@ async def nextcloud_talk(tmp_path) -> AsyncIterator[Case]:
     engine, stack = RecordingEngine(), AsyncExitStack()
     said: list[dict[str, Any]] = []
     async with nextcloud.FakeNextcloud() as fake, stack:
-        config = nextcloud.settings(fake, nextcloud.free_port(), **nextcloud.WITH_API_USER)
+        config = nextcloud.settings(fake, free_port(), **nextcloud.WITH_API_USER)
 
         async def start() -> Channel:
             engine.health.clear()

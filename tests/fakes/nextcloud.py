@@ -12,11 +12,10 @@ import hashlib
 import hmac
 import json
 import secrets
-import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -514,15 +513,6 @@ def settings(fake: FakeNextcloud, port: int, **values: Any) -> NextcloudTalkConf
 
 
 WITH_API_USER = {"api_user": API_USER, "api_password": API_PASSWORD}
-
-
-def free_port() -> int:
-    """A port where nobody listens, and none that a connection is given by chance meanwhile."""
-    while True:
-        port = secrets.choice(range(20_000, 32_000))
-        with socket.socket() as free, suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
 
 
 @asynccontextmanager

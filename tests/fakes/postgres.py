@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.fakes.ports import free_port
 
 VARIABLE = "CONFIDANT_TEST_POSTGRES"
 USER = "nobody"  # PostgreSQL does not run as root
@@ -36,7 +37,7 @@ class PostgresServer:
 
     def __init__(self, *, version: int = 18, options: tuple[str, ...] = ()) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="confidant-pg-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._bin = _installed(version)
         self._options = (*_OPTIONS, *options)
         self._user: str | None = None
@@ -166,9 +167,3 @@ def _installed(version: int) -> Path:
     assert found is not None, "make test installs it"
     assert found.origin is not None
     return Path(found.origin).parent / _FOLDERS[version] / "bin"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

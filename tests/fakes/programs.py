@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.nextcloud import free_port
+from tests.fakes.ports import free_port
 
 USER = "nobody"  # who they run as when the tests run as root
 START_SECONDS = 60.0

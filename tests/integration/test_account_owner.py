@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -18,6 +17,7 @@ from bot.errors import SendRefused
 from tests.fakes import discord_channel, nextcloud, telegram_channel
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import WITH_API_USER, FakeNextcloud
+from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_channel import WatchingEngine
 from tests.support import post, until
@@ -83,12 +83,6 @@ def two(one: Node) -> Node:
 async def stack() -> AsyncIterator[AsyncExitStack]:
     async with AsyncExitStack() as entered:
         yield entered
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 # --- Telegram ------------------------------------------------------------------------------------

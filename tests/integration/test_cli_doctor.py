@@ -21,10 +21,10 @@ from tests.fakes.nextcloud import (
     RESPONSE,
     SECRET,
     FakeNextcloud,
-    free_port,
     running,
     settings,
 )
+from tests.fakes.ports import free_port
 from tests.support import NOON
 
 pytestmark = pytest.mark.slow

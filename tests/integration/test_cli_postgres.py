@@ -43,8 +43,8 @@ def look(url: str, sql: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-async def confidant(folder: Path, url: str, *arguments: str) -> tuple[int | None, str]:
-    process = await asyncio.create_subprocess_exec(
+async def started(folder: Path, url: str, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from bot.cli import main; main()", *arguments),
         cwd=folder,
         env={
@@ -57,6 +57,10 @@ async def confidant(folder: Path, url: str, *arguments: str) -> tuple[int | None
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
+
+
+async def confidant(folder: Path, url: str, *arguments: str) -> tuple[int | None, str]:
+    process = await started(folder, url, *arguments)
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     return process.returncode, out.decode()
 
@@ -110,17 +114,7 @@ async def test_commands_only_look_at_the_tables(tmp_path, monkeypatch, postgres_
 
 
 async def test_one_signal_ends_a_program_that_waits_for_its_server(tmp_path):
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from bot.cli import main; main()", "run"),
-        cwd=tmp_path,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "CONFIDANT_STORAGE__URL": "postgresql://me@127.0.0.1:1/db",
-        },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    process = await started(tmp_path, "postgresql://me@127.0.0.1:1/db", "run")
     assert process.stdout is not None
     async with asyncio.timeout(60):
         while b"storage.waiting" not in await process.stdout.readline():

@@ -20,7 +20,6 @@ from tests.fakes.nextcloud import (
     WITH_API_USER,
     FakeNextcloud,
     Fault,
-    free_port,
     ocs,
     payload,
     record,
@@ -28,6 +27,7 @@ from tests.fakes.nextcloud import (
     settings,
 )
 from tests.fakes.nextcloud_program import confidant
+from tests.fakes.ports import free_port
 from tests.support import until
 
 ROOM = "n3xtc10ud"

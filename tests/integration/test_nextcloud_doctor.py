@@ -13,10 +13,10 @@ from tests.fakes.nextcloud import (
     WITH_API_USER,
     FakeNextcloud,
     Fault,
-    free_port,
     running,
     settings,
 )
+from tests.fakes.ports import free_port
 
 
 @pytest.fixture

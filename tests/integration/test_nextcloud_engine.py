@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bot.testing import ScriptedModel
-from tests.fakes.nextcloud import FakeNextcloud, Fault, free_port, reply_to, shared
+from tests.fakes.nextcloud import FakeNextcloud, Fault, reply_to, shared
 from tests.fakes.nextcloud_program import confidant
+from tests.fakes.ports import free_port
 
 
 @pytest.fixture

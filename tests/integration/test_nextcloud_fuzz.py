@@ -16,11 +16,11 @@ from tests.fakes.nextcloud import (
     QUICK,
     SECRET,
     FakeNextcloud,
-    free_port,
     payload,
     running,
     settings,
 )
+from tests.fakes.ports import free_port
 
 FILE = {"type": "file", "id": "9", "name": "a.png", "size": "5", "mimetype": "image/png"}
 SEEDS = [

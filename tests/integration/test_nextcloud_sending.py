@@ -28,10 +28,10 @@ from tests.fakes.nextcloud import (
     WITH_API_USER,
     FakeNextcloud,
     Fault,
-    free_port,
     running,
     settings,
 )
+from tests.fakes.ports import free_port
 from tests.support import post
 
 ROOM = Address("nextcloud_talk", "default", "n3xtc10ud")

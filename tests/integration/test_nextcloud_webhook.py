@@ -19,7 +19,6 @@ from tests.fakes.nextcloud import (
     FakeBot,
     FakeNextcloud,
     Fault,
-    free_port,
     payload,
     reply_to,
     running,
@@ -27,6 +26,7 @@ from tests.fakes.nextcloud import (
     shared,
     signed,
 )
+from tests.fakes.ports import free_port
 from tests.support import changed_anywhere, post, until
 
 OTHER = "another-secret-of-another-bot-that-is-long-enough"

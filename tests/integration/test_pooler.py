@@ -57,6 +57,20 @@ async def everybody_says(nodes: Pair, number: int) -> None:
     await asyncio.gather(*(bring(both[person % 2], person) for person in range(PEOPLE)))
 
 
+async def killed_while_everybody_says(
+    killed: PgBouncer | PostgresServer, nodes: Pair, times: int
+) -> None:
+    """Everybody says something, and again so many times while this is killed and started."""
+    await everybody_says(nodes, 0)
+    for number in range(1, times + 1):
+        speaking = asyncio.create_task(everybody_says(nodes, number))
+        before = len(nodes.sent)
+        await until(lambda before=before: len(nodes.sent) > before)
+        await asyncio.to_thread(killed.kill)
+        await asyncio.to_thread(killed.start)
+        await speaking
+
+
 async def comes(nodes: Pair, sql: str, wanted: list[tuple[object, ...]]) -> None:
     """Return once the database holds this."""
     with psycopg.connect(nodes.url, autocommit=True) as connection:
@@ -146,14 +160,7 @@ async def test_nothing_is_lost_or_answered_twice_when_the_pooler_is_killed(
 ):
     pooled = pooler.url(postgres_url)
     async with pair(postgres_url, tmp_path, ScriptedModel(), pooled) as nodes:
-        await everybody_says(nodes, 0)
-        for number in range(1, 4):
-            speaking = asyncio.create_task(everybody_says(nodes, number))
-            before = len(nodes.sent)
-            await until(lambda before=before: len(nodes.sent) > before)
-            await asyncio.to_thread(pooler.kill)
-            await asyncio.to_thread(pooler.start)
-            await speaking
+        await killed_while_everybody_says(pooler, nodes, 3)
         assert len(await all_are_answered(nodes, 4)) == 4 * PEOPLE
 
 
@@ -165,14 +172,7 @@ async def test_nothing_is_lost_or_answered_twice_when_the_server_behind_it_is_ki
             pooler = PgBouncer(url)
             pooler.start()
             async with pair(url, tmp_path, ScriptedModel(), pooler.url(url)) as nodes:
-                await everybody_says(nodes, 0)
-                for number in range(1, 3):
-                    speaking = asyncio.create_task(everybody_says(nodes, number))
-                    before = len(nodes.sent)
-                    await until(lambda before=before: len(nodes.sent) > before)
-                    await asyncio.to_thread(server.kill)
-                    await asyncio.to_thread(server.start)
-                    await speaking
+                await killed_while_everybody_says(server, nodes, 2)
                 # What was on its way to the platform may repeat: nobody heard whether it got there.
                 assert len(await all_are_answered(nodes, 3)) <= 5 * PEOPLE
     finally:

@@ -6,13 +6,13 @@ Bot API server or a proxy may do otherwise.
 
 import asyncio
 import json
-import socket
 
 import aiohttp
 import pytest
 
 from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Address, Health
+from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
 
@@ -47,9 +47,7 @@ def engine():
 
 @pytest.fixture
 def config(fake):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     return settings(
         fake, mode="webhook", webhook_url=address, webhook_port=port, webhook_secret=SECRET

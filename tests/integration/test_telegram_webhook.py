@@ -14,6 +14,7 @@ from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Address, Button, Health, Outbound
 from bot.channel.kit.webhook import MAX_BODY
 from tests import support
+from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
 from tests.support import changed_anywhere
@@ -44,9 +45,7 @@ def engine():
 
 @pytest.fixture
 def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture

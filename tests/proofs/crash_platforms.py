@@ -13,7 +13,8 @@ import apsw
 from adapters.discord.ids import sent_at
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import BOT_ID, TEXT_CHANNEL, bot_user
-from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud, free_port
+from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud
+from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import Said
 

@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 
 from bot.identity.view import folder_name
-from tests.fakes.nextcloud import SECRET, FakeBot, FakeNextcloud, free_port
+from tests.fakes.nextcloud import SECRET, FakeBot, FakeNextcloud
+from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.proofs.crash import Program
 from tests.proofs.floods import FLOODS, MALLORY, MORE_ROOMS, ROOM, Targets, under

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from adapters.telegram.drafts import MARK
-from tests.fakes.nextcloud import free_port
+from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import SEED, Program
 from tests.proofs.crash_platforms import OverTelegram

@@ -18,7 +18,7 @@ import psutil
 import psycopg
 
 from tests.fakes import postgres
-from tests.fakes.nextcloud import free_port
+from tests.fakes.ports import free_port
 from tests.fakes.postgres import PostgresServer
 from tests.fakes.tcp_proxy import TcpProxy
 from tests.fakes.telegram_nodes import NodesTelegram
