@@ -219,7 +219,7 @@ def work(render: Callable[[str], object], text: str) -> int:
 
 def grows_like_the_text(render: Callable[[str], object], unit: str) -> bool:
     """True when four times the text is no more than some five times the work."""
-    times = max(1, 500 // len(unit))
+    times = max(100, 500 // len(unit))  # a parser follows 32 brackets: many more than that
     return work(render, unit * 4 * times) <= 5.5 * work(render, unit * times)
 
 

@@ -202,10 +202,10 @@ async def test_a_commit_without_an_answer_is_neither_forgotten_nor_made_twice(wo
 async def test_a_command_whose_node_is_killed_while_it_answers_is_answered_once(world):
     owner = world.owner()
     lost = owner.database.lost
-    owner.database.lose_answer(b"INSERT INTO outbox", done=False)
+    owner.database.lose_answer(b"INSERT INTO outbox", done=False, cut=True)  # and once only
     world.people.command(2, "/new")
     await world.until(lambda: owner.database.lost > lost)
-    owner.database.cut()  # so that it does not try again
+    owner.database.cut()
     await world.cluster.kill(owner)
     owner.database.mend()
     await world.cluster.start(owner)
