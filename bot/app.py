@@ -40,6 +40,7 @@ from bot.commands.memory import MemoryCommands
 from bot.commands.menu import KNOWN, menu
 from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
+from bot.commands.timezone import TimezoneCommands
 from bot.config import Config
 from bot.context import tokens
 from bot.coordination import Event
@@ -285,6 +286,7 @@ class App:
             remind=RemindCommands(self.reminders),
             rooms=RoomCommands(self.channels),
             link=LinkCommands(),
+            timezone=TimezoneCommands(),
         )
         commander = Commander(
             handlers=known,

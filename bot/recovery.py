@@ -358,7 +358,7 @@ def words(restored: Restored, language: str) -> str:
             reminders=counts.get("reminders", 0),
             people=counts.get("pairing", 0),
             rooms=counts.get("rooms", 0) + counts.get("moved_chats", 0),
-            choices=counts.get("sessions", 0) + counts.get("current", 0),
+            choices=sum(counts.get(kind, 0) for kind in ("sessions", "current", "zones")),
         )
     )
     if restored.unread:

@@ -17,7 +17,7 @@ MAX_COMMAND = 100  # characters a button can carry, a rule of Discord's
 
 # Answers that are nobody else's business, and that a room needs not keep.
 PRIVATE = frozenset(
-    {"status", "whoami", "help", "context", "memory", "usage", "whosees", "reminders"}
+    {"status", "whoami", "help", "context", "memory", "usage", "whosees", "reminders", "timezone"}
 )
 
 _PRIVATE = "private"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
 
 from bot.channel import Inbound
 from bot.delivery.outbox import Extra
@@ -64,13 +65,15 @@ class Answer:
     """What a command says, in Markdown, and what is left of its text as a first message.
 
     `extra` is what comes with it where the channel takes it. `links` are all there are now, if it
-    changed any; `activation` is what was chosen for the room it was given in.
+    changed any, and `zones` all time zones people chose; `activation` is what was chosen for the
+    room it was given in.
     """
 
     text: str
     message: str = ""
     extra: Extra | None = None
     links: tuple[Link, ...] | None = None
+    zones: Mapping[str, ZoneInfo] | None = None
     activation: Activation | None = None
 
 

@@ -22,6 +22,7 @@ from bot.commands.link import LinkCommands
 from bot.commands.memory import MemoryCommands
 from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
+from bot.commands.timezone import TimezoneCommands
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.message import command_of, is_abort, parse
@@ -43,6 +44,7 @@ def handlers(
     remind: RemindCommands,
     rooms: RoomCommands,
     link: LinkCommands,
+    timezone: TimezoneCommands,
 ) -> Mapping[str, Handler]:
     """Every command's handler, by name; "start" is what Telegram sends first."""
     return {
@@ -54,6 +56,7 @@ def handlers(
         "whosees": memory.whosees,
         "remind": remind.remind,
         "reminders": remind.reminders,
+        "timezone": timezone.timezone,
         "model": conversation.model,
         "context": context.context,
         "compact": context.compact,
@@ -118,6 +121,8 @@ class Commander:
             )
             if (links := commit.result.links) is not None:
                 self._resolver.linked(links)
+            if (zones := commit.result.zones) is not None:
+                self._resolver.zoned(zones)
             if (activation := commit.result.activation) is not None:
                 self._resolver.activated(call.place.key, activation)
         self._upkeep.flush_ended(commit.ended)

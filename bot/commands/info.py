@@ -89,7 +89,7 @@ class InfoCommands:
         if session.ended_by:
             return text(call.language, "command.status.ends_now")
         since = store.taken_up_at(unit.tx, session.key)
-        found = resets.ends_at(self._resolver.policy, session, since)
+        found = resets.ends_at(self._resolver.now, session, since)
         if found is None:
             return text(call.language, "command.status.ends_never")
         at, why = found

@@ -18,6 +18,7 @@ NAMES = (
     "notices",
     "remind",
     "reminders",
+    "timezone",
     "memory",
     "whosees",
     "model",

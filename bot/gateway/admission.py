@@ -24,7 +24,7 @@ from bot.identity import AccessDecision, Books, Conversation, ConversationResolv
 from bot.identity.message import pointed
 from bot.identity.values import MAX_CHOSEN
 from bot.metrics import Metrics
-from bot.sessions import inbox, links, rooms
+from bot.sessions import inbox, links, rooms, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
@@ -304,6 +304,7 @@ def read_books(tx: Transaction) -> Books:
         paired=frozenset((p.channel, p.account, p.sender) for p in pairing.approved(tx)),
         chosen=dict(reversed(rooms.activations(tx, MAX_CHOSEN).items())),
         moved=rooms.moved(tx),
+        zones=zones.everything(tx),
     )
 
 

@@ -294,8 +294,7 @@ def _store(
     if not is_command and not conversation.is_answered:
         inbox.refuse(unit.tx, row, unit.now)
         return "refused"
-    policy = conversation.snapshot.policy
-    arrived = resets.arrive(unit, policy, place, is_command=is_command)
+    arrived = resets.arrive(unit, conversation.snapshot, place, is_command=is_command)
     session = arrived.session
     if arrived.reset is not None:
         _tell_of_reset(unit, session, inbound, language, arrived.reset)

@@ -121,7 +121,7 @@ class Reminders:
         if late:
             # In a room, nobody is told where somebody lives.
             in_room = session is not None and session.chat_type != "direct"
-            zone = self._resolver.policy.zone_of("" if in_room else target.person)
+            zone = self._resolver.now.zone_of("" if in_room else target.person)
             due = datetime.fromtimestamp(reminder.due_at / 1000, zone)
             when = shown(target.language, due)
             words = text(target.language, "reminder.late", text=reminder.text, when=when)

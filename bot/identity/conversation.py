@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
@@ -165,7 +166,7 @@ def resolve(
         ),
         language=language_of(origin.locale if language == "auto" else language),
         # A room has no time zone of its own, whoever speaks in it: it lives where the program does.
-        zone=policy.zone_of(person.identity) if direct else policy.zone,
+        zone=snapshot.zone_of(person.identity) if direct else policy.zone,
         settings=settings,
         activation=activation,
         verdict=verdict,
@@ -226,6 +227,10 @@ class ConversationResolver:
     def activated(self, key: str, activation: Activation) -> None:
         """Something was chosen for a room."""
         self._begin(self.policy, self.now.books.activated(key, activation))
+
+    def zoned(self, found: Mapping[str, ZoneInfo]) -> None:
+        """These are all the time zones people chose."""
+        self._begin(self.policy, replace(self.now.books, zones=found))
 
     def moved(self, chat_ref: ChatRef, first: str) -> None:
         """A chat is the one that was called `first`."""

@@ -71,18 +71,13 @@ class Policy:
         found = sections.get((origin.channel, origin.account)) or sections.get((origin.channel, ""))
         return found or sections["", ""]  # a conversation of a channel that is gone
 
-    def zone_of(self, person: str) -> ZoneInfo:
-        """The time zone of a canonical identity; nobody's is the program's own."""
+    def zone_of(self, person: str) -> ZoneInfo | None:
+        """The time zone that the configuration names for a canonical identity."""
         zones = self.config.session.timezones
         if not zones:
-            return self.zone
+            return None
         names = routing.names_of(self.config.session, person)
-        return next((ZoneInfo(zones[name]) for name in names if name in zones), self.zone)
-
-    @property
-    def zones(self) -> frozenset[ZoneInfo]:
-        """Every time zone anybody may live in."""
-        return frozenset((self.zone, *map(ZoneInfo, self.config.session.timezones.values())))
+        return next((ZoneInfo(zones[name]) for name in names if name in zones), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +110,29 @@ class PolicySnapshot:
     def person_of(self, seat: Seat) -> routing.Person:
         """Who writes from a seat, or from the one that it counts as."""
         return routing.person_of(self.policy.config.session, self.roots.get(seat, seat))
+
+    def names_of(self, person: str) -> tuple[str, ...]:
+        """What a canonical identity is or was called: itself, and all that were joined to it."""
+        links = self.joined.get(person, ())
+        joined = (routing.named(seat) for link in links for seat in (link.root, link.seat))
+        return (*routing.names_of(self.policy.config.session, person), *joined)
+
+    def zone_of(self, person: str) -> ZoneInfo:
+        """The time zone of a canonical identity; nobody's is the program's own.
+
+        What the configuration says of somebody comes before what they chose, as with links.
+        """
+        configured, chosen = self.policy.zone_of(person), self.books.zones
+        if configured is not None or not chosen:
+            return configured or self.policy.zone
+        names = self.names_of(person)
+        return next((chosen[name] for name in names if name in chosen), self.policy.zone)
+
+    @property
+    def zones(self) -> frozenset[ZoneInfo]:
+        """Every time zone anybody may live in."""
+        configured = self.policy.config.session.timezones.values()
+        return frozenset((self.policy.zone, *map(ZoneInfo, configured), *self.books.zones.values()))
 
 
 def _section(config: Config, section: ChannelConfig) -> AccountSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from bot.channel import Address, Inbound
 
@@ -96,14 +97,16 @@ class Books:
     """Loaded when the program starts; each change makes another value.
 
     `links` are the accounts joined with /link, `paired` who was let in by pairing (channel,
-    account, sender), `chosen` when the bot answers in rooms, by session key, the newest last, and
-    `moved` the first id of every chat that has another one now.
+    account, sender), `chosen` when the bot answers in rooms, by session key, the newest last,
+    `moved` the first id of every chat that has another one now, and `zones` the time zones people
+    chose, by canonical identity.
     """
 
     links: tuple[Link, ...] = ()
     paired: frozenset[tuple[str, str, str]] = frozenset()
     chosen: Mapping[str, Activation] = field(default_factory=dict[str, Activation])
     moved: Mapping[ChatRef, str] = field(default_factory=dict[ChatRef, str])
+    zones: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])
 
     def activated(self, key: str, activation: Activation) -> Books:
         """With what was chosen for a room."""

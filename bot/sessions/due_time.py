@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from bot import i18n
-from bot.sessions import time_phrases
+from bot.sessions import time_phrases, zone_names
 from bot.sessions.reminders import MAX_AHEAD, moment
 from bot.sessions.time_phrases import Clock, Day, Part, Phrase, Span
 
@@ -83,8 +83,7 @@ def parse(text: str, now: datetime) -> When | Problem:
 def shown(language: str, at: datetime) -> str:
     """A moment as people read it: day of the week, date, hour and minute, and time zone."""
     days = i18n.text(language, "reminder.days").split()
-    zone = str(at.tzinfo).removeprefix("Etc/")
-    return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zone})"
+    return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zone_names.spoken(at.tzinfo)})"
 
 
 def _moment(phrase: Phrase, now: datetime) -> datetime:

@@ -16,7 +16,7 @@ import orjson
 from bot.identity import MANY
 from bot.storage import Row, Transaction, Value, upsert
 
-Name = Literal["links", "reminders", "pairing", "rooms", "moved_chats", "sessions"]
+Name = Literal["links", "reminders", "pairing", "rooms", "moved_chats", "zones", "sessions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ TABLES: dict[str, Table] = {
         texts=("channel", "account", "chat", "first"),
         numbers=("moved_at",),
     ),
+    "zones": Table(key=("person",), texts=("person", "zone"), numbers=("changed_at",)),
     "sessions": Table(
         key=("id",),
         texts=("id", "model", "notices", "usage", "saved", "compaction", "sender"),

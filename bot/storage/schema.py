@@ -192,6 +192,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # The number of a session's first entry: nothing of it lies in months before. 0: not known.
         "ALTER TABLE sessions ADD COLUMN first_seq BIGINT NOT NULL DEFAULT 0",
     ),
+    (
+        # The time zone somebody chose, by canonical identity.
+        """CREATE TABLE zones(
+            person TEXT PRIMARY KEY, zone TEXT NOT NULL, changed_at BIGINT NOT NULL)""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from bot.identity import ConversationResolver, Place, Policy
+from bot.identity import ConversationResolver, Place, PolicySnapshot
 from bot.sessions import inbox, reset, store
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import Session, Silent
@@ -33,13 +33,15 @@ class Arrived:
     reset: Reason | None = None
 
 
-def arrive(unit: UnitOfWork, policy: Policy, place: Place, *, is_command: bool) -> Arrived:
+def arrive(
+    unit: UnitOfWork, snapshot: PolicySnapshot, place: Place, *, is_command: bool
+) -> Arrived:
     """Which session a message of a place belongs to: the current one, or one that begins with it.
 
     A command never begins one, but what is over when it comes is closed.
     """
     session, taken_up_at = unit.current(place)
-    session, reason = _closed_if_over(unit, policy, session, taken_up_at)
+    session, reason = _closed_if_over(unit, snapshot, session, taken_up_at)
     if reason is not None and not is_command:
         session = unit.start(place, by=reason, previous=session, model=session.model)
     store.heard(unit.tx, session.id, unit.now)
@@ -70,22 +72,22 @@ class Sweeper:
         Raises:
             StorageError: the disk did not take all of it; the next sweep does the rest.
         """
-        policy = self._resolver.policy
-        cut = reset.cut(policy.config.session.reset, now, policy.zones)
+        snapshot = self._resolver.now
+        cut = reset.cut(snapshot.policy.config.session.reset, now, snapshot.zones)
         if cut is None:
             return 0
         over = await self._database.read(
             lambda tx: [
                 each.id
                 for each in store.silent(tx, cut)
-                if _reason(policy, each, each.taken_up_at, now)
+                if _reason(snapshot, each, each.taken_up_at, now)
             ]
         )
         count = 0
         for first in range(0, len(over), BATCH):
             ids = over[first : first + BATCH]
             commit = await self._committer.commit(
-                now, lambda unit, ids=ids: _close(unit, policy, ids)
+                now, lambda unit, ids=ids: _close(unit, snapshot, ids)
             )
             count += len(commit.result)
             await asyncio.gather(*map(self._save, commit.result))
@@ -101,16 +103,18 @@ class Sweeper:
             )
 
 
-def ends_at(policy: Policy, session: Session, taken_up_at: int) -> tuple[int, Reason] | None:
+def ends_at(
+    snapshot: PolicySnapshot, session: Session, taken_up_at: int
+) -> tuple[int, Reason] | None:
     """When a conversation is over by itself if nothing more is said, and why; None for never."""
     ends = reset.policy_for(
-        policy.config.session.reset, session.channel, session.chat_type, session.chat
+        snapshot.policy.config.session.reset, session.channel, session.chat_type, session.chat
     )
     times = SessionTimes(taken_up_at, session.last_user_at)
-    return reset.ends_at(ends, times, policy.zone_of(session.person))
+    return reset.ends_at(ends, times, snapshot.zone_of(session.person))
 
 
-def _close(unit: UnitOfWork, policy: Policy, ids: Sequence[str]) -> list[Session]:
+def _close(unit: UnitOfWork, snapshot: PolicySnapshot, ids: Sequence[str]) -> list[Session]:
     """Close those that are still over: somebody may have written since they were looked for."""
     closed: list[Session] = []
     for id_ in ids:
@@ -121,21 +125,21 @@ def _close(unit: UnitOfWork, policy: Policy, ids: Sequence[str]) -> list[Session
         # Whoever waits for an answer is not silent, however long the answer takes.
         if here is None or here[0] != session or inbox.waiting_count(unit.tx, session.key):
             continue
-        session, reason = _closed_if_over(unit, policy, *here)
+        session, reason = _closed_if_over(unit, snapshot, *here)
         if reason is not None:
             closed.append(session)
     return closed
 
 
 def _closed_if_over(
-    unit: UnitOfWork, policy: Policy, session: Session, taken_up_at: int
+    unit: UnitOfWork, snapshot: PolicySnapshot, session: Session, taken_up_at: int
 ) -> tuple[Session, Reason | None]:
     """The current session of a key, and why it is over, if it is."""
     if session.ended_by in ("daily", "idle"):
         return session, session.ended_by
     if session.turns == 0:
         return session, None
-    reason = _reason(policy, session, taken_up_at, unit.now)
+    reason = _reason(snapshot, session, taken_up_at, unit.now)
     if reason is None:
         return session, None
     unit.change(session.id, ended_by=reason, ended_at=unit.now)
@@ -143,11 +147,13 @@ def _closed_if_over(
     return unit.sessions[session.id], reason
 
 
-def _reason(policy: Policy, session: Session | Silent, taken_up_at: int, now: int) -> Reason | None:
+def _reason(
+    snapshot: PolicySnapshot, session: Session | Silent, taken_up_at: int, now: int
+) -> Reason | None:
     # The session's own channel and person: in one that joins several, anybody's message must find
     # what a sweep finds.
     ends = reset.policy_for(
-        policy.config.session.reset, session.channel, session.chat_type, session.chat
+        snapshot.policy.config.session.reset, session.channel, session.chat_type, session.chat
     )
     times = SessionTimes(taken_up_at, session.last_user_at)
-    return reset.expired(ends, times, now, policy.zone_of(session.person))
+    return reset.expired(ends, times, now, snapshot.zone_of(session.person))

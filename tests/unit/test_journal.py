@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
@@ -24,6 +25,7 @@ from bot.sessions import (
     rooms,
     snapshots,
     store,
+    zones,
 )
 from bot.sessions.entries import NewEntry
 from bot.sessions.links import Link
@@ -48,6 +50,7 @@ SURVIVES = {
     "pairing": "the journal, once approved; codes are secrets and short-lived",
     "rooms": "the journal, when something was chosen",
     "moved_chats": "the journal",
+    "zones": "the journal",
     "journal": "it is the journal",
     "ahead": "made while the journal is read",
     "meta": "no: figures that are measured again, parts of messages under way",
@@ -143,6 +146,10 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
     "revoke": lambda tx, a, _: pairing.revoke(tx, "telegram", str(a % 4)),
     "activate": lambda tx, a, b: rooms.activate(tx, f"room{a % 2}", ("", "always")[b % 2], NOON),
     "move": lambda tx, a, b: rooms.move(tx, ("telegram", "x", str(a % 3)), str(b % 3), NOON),
+    "live": lambda tx, a, b: zones.choose(
+        tx, str(a % 3), ZoneInfo(("UTC", "Asia/Tokyo")[b % 2]), NOON
+    ),
+    "home": lambda tx, a, _: zones.drop(tx, [str(a % 3)]),
     "say": lambda tx, a, _: say(tx, f"the secret {a % 3}"),
     "new": lambda tx, a, _: begin(tx, NOON + a),
     "undo": lambda tx, a, _: undo(tx, NOON + a),

@@ -27,9 +27,9 @@ def test_who_is_not_named_lives_where_the_program_does():
     assert people({}).resolve(message("telegram", "42")).zone == HOME
     named = people({"timezones": {"telegram:42": "Asia/Shanghai"}})
     assert named.resolve(message("telegram", "43")).zone == HOME
-    assert named.policy.zone_of("") == HOME
-    assert named.policy.zone_of("telegram:42") == ZoneInfo("Asia/Shanghai")
-    assert named.policy.zones == {HOME, ZoneInfo("Asia/Shanghai")}
+    assert named.now.zone_of("") == HOME
+    assert named.now.zone_of("telegram:42") == ZoneInfo("Asia/Shanghai")
+    assert named.now.zones == {HOME, ZoneInfo("Asia/Shanghai")}
 
 
 def test_a_linked_person_takes_the_zone_along():
@@ -40,7 +40,7 @@ def test_a_linked_person_takes_the_zone_along():
         for channel, sender in (("telegram", "42"), ("discord", "77")):
             inbound = message(channel, sender)
             assert known.resolve(inbound).zone == ZoneInfo("Asia/Shanghai")
-            assert known.policy.zone_of(known.resolve(inbound).person) == ZoneInfo("Asia/Shanghai")
+            assert known.now.zone_of(known.resolve(inbound).person) == ZoneInfo("Asia/Shanghai")
         assert known.resolve(message("discord", "42")).zone == HOME
 
 

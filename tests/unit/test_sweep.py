@@ -106,7 +106,7 @@ class World:
         def work(unit: UnitOfWork) -> Session:
             row = inbox.store(unit.tx, *inbox.storable(inbound), place.key, now)
             assert row is not None
-            arrived = resets.arrive(unit, self.resolver.policy, place, is_command=False)
+            arrived = resets.arrive(unit, self.resolver.now, place, is_command=False)
             inbox.bind(unit.tx, row, arrived.session.id)
             self.waiting.append((row, arrived.session.id))
             if arrived.session.id not in self.known:
@@ -136,7 +136,7 @@ class World:
         place = self.resolver.resolve(self.inbound(now)).place
 
         def work(unit: UnitOfWork) -> None:
-            resets.arrive(unit, self.resolver.policy, place, is_command=True)
+            resets.arrive(unit, self.resolver.now, place, is_command=True)
             session, _ = unit.current(place)
             if name == "new":
                 unit.start(place, by="new", previous=session, model="")

@@ -1,0 +1,59 @@
+"""`/timezone`: whose clock a person's times go by."""
+
+from __future__ import annotations
+
+import asyncio
+from zoneinfo import ZoneInfo
+
+from bot.clock import moment
+from bot.commands.base import Answer, Apply, Call, saying
+from bot.i18n import text
+from bot.sessions import zone_names, zones
+from bot.sessions.store import Session
+from bot.unit_of_work import UnitOfWork
+
+_AUTO = frozenset({"auto", "default", "自动", "默认"})
+
+
+class TimezoneCommands:
+    """`/timezone [CITY|auto]`."""
+
+    async def timezone(self, call: Call) -> Apply:
+        """Show where somebody lives, or choose it."""
+        if not call.is_direct:
+            return saying(text(call.language, "timezone.direct_only"))
+        snapshot, person = call.conversation.snapshot, call.person
+        configured = snapshot.policy.zone_of(person)
+        if configured is not None:
+            return saying(_told(call, "configured", configured))
+        names = snapshot.names_of(person)
+        if not call.rest:
+            chosen = any(name in snapshot.books.zones for name in names)
+            shown = _told(call, "now" if chosen else "auto", call.conversation.zone)
+            return saying(f"{shown}\n\n{text(call.language, 'timezone.how')}")
+        if call.rest.lower() in _AUTO:
+
+            def forget(unit: UnitOfWork, session: Session) -> Answer:
+                zones.drop(unit.tx, names)
+                words = _told(call, "auto", snapshot.policy.zone)
+                return Answer(words, zones=zones.everything(unit.tx))
+
+            return forget
+        # The names of zones are read from the disk.
+        zone = await asyncio.to_thread(zone_names.zone_named, call.rest)
+        if zone is None:
+            meant = await asyncio.to_thread(zone_names.meant, call.rest)
+            key = "meant" if meant else "unknown"
+            return saying(text(call.language, f"timezone.{key}", zone=meant))
+
+        def choose(unit: UnitOfWork, session: Session) -> Answer:
+            zones.drop(unit.tx, (name for name in names if name != person))
+            zones.choose(unit.tx, person, zone, call.now)
+            return Answer(_told(call, "set", zone), zones=zones.everything(unit.tx))
+
+        return choose
+
+
+def _told(call: Call, key: str, zone: ZoneInfo) -> str:
+    time = f"{moment(call.now, zone):%H:%M}"
+    return text(call.language, f"timezone.{key}", zone=zone_names.spoken(zone), time=time)
