@@ -22,6 +22,7 @@ from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
 from bot.agent.session_cache import SessionCache
 from bot.agent.stopping import TurnStops
+from bot.agent.tools import Tool
 from bot.agent.tools.artifacts import ArtifactGet
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
@@ -41,6 +42,7 @@ from bot.commands.menu import KNOWN, menu
 from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
+from bot.commands.tools import ToolCommands
 from bot.config import Config
 from bot.context import tokens
 from bot.coordination import Event
@@ -92,13 +94,15 @@ log = structlog.get_logger(__name__)
 class Parts:
     """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal.
 
-    `on_loaded` is called once everything is imported, which goes on after the start.
+    `tools` are there beside the usual ones. `on_loaded` is called once everything is imported,
+    which goes on after the start.
     """
 
     clock: Clock = system_clock
     remote: Model | None = None
     searcher: Searcher | None = None
     channels: Mapping[str, Channel] | None = None
+    tools: tuple[Tool, ...] = ()
     dashboard: bool = True
     on_loaded: Callable[[], None] = lambda: None
 
@@ -251,8 +255,10 @@ class App:
                 MemoryWrite(memory.notes, memory.files),
                 TranscriptSearch(transcripts, elsewhere),
                 ArtifactGet(artifacts),
+                *self._parts.tools,
             ),
             artifacts=artifacts,
+            metrics=self.metrics,
         )
         prefixes = Prefixes(config, memory.files)
         upkeep = self._upkeep(active, committer, memory, live)
@@ -269,7 +275,7 @@ class App:
             committer=committer,
             upkeep=upkeep,
             prefixes=prefixes,
-            tools=toolbox.specs,
+            toolbox=toolbox,
             channels=self.channels,
         )
         info = InfoCommands(
@@ -287,6 +293,7 @@ class App:
             rooms=RoomCommands(self.channels),
             link=LinkCommands(),
             timezone=TimezoneCommands(),
+            tools=ToolCommands(toolbox),
         )
         commander = Commander(
             handlers=known,
@@ -303,7 +310,7 @@ class App:
             await attempts.begin()
         requests = Requests(
             config=config,
-            tools=toolbox.specs,
+            toolbox=toolbox,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
             media=MediaReader(self.channels, artifacts, pictures),

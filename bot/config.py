@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section
+from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section, ToolRule
 
 SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
 
@@ -352,6 +352,16 @@ class SendPolicyConfig(Section):
     )
 
 
+class ToolsConfig(Section):
+    """`[tools]`: what the model may do beside talking, and for whom."""
+
+    rules: tuple[ToolRule, ...] = Field(
+        default=(),
+        description="The first rule that matches decides. Without one the built-in tools are "
+        "for everybody, and all others for the owner's direct chats.",
+    )
+
+
 class DashboardConfig(Section):
     """`[dashboard]`: the web page and the health endpoints."""
 
@@ -439,6 +449,7 @@ class Config(Section):
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     scope: ScopeConfig = Field(default_factory=ScopeConfig)
     send_policy: SendPolicyConfig = Field(default_factory=SendPolicyConfig)
+    tools: ToolsConfig = Field(default_factory=ToolsConfig)
     dashboard: DashboardConfig = Field(default_factory=DashboardConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
     log: LogConfig = Field(default_factory=LogConfig)

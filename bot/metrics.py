@@ -49,6 +49,9 @@ class Metrics:
             "Conversations whose older part became a summary, by how it ended.",
             ("end",),
         )
+        self.tool_calls = counter(
+            "confidant_tool_calls", "Calls of tools, by how they ended.", ("tool", "result")
+        )
         self.job_errors = counter(
             "confidant_job_errors", "Scheduled jobs that ended in an error, by job.", ("job",)
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from bot.agent.tools import Tool
 from bot.app import App, Parts
 from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
 from bot.config import Config
@@ -155,10 +156,17 @@ async def running(
     clock: FakeClock | None = None,
     channel: InMemoryChannel | None = None,
     searcher: Searcher | None = None,
+    tools: tuple[Tool, ...] = (),
+    tool_rules: Sequence[Mapping[str, Any]] = (),
     serves: bool = False,
     **sections: Any,
 ) -> AsyncIterator[Engine]:
-    """Start an engine on a folder and stop it at the end; with `serves` also its pages."""
+    """Start an engine on a folder and stop it at the end; with `serves` also its pages.
+
+    `tools` are there beside the usual ones, for those whom `tool_rules` give them.
+    """
+    if tool_rules:
+        sections["tools"] = {"rules": tuple(tool_rules)}
     if serves:
         sections.setdefault("dashboard", {"port": 0})
     config, plugins = make_config(folder, **sections)
@@ -170,6 +178,7 @@ async def running(
         remote=scripted,
         searcher=searcher,
         channels={"memory": memory},
+        tools=tools,
         dashboard=serves,
     )
     async with App(config, plugins, parts) as app:

@@ -11,6 +11,7 @@ from cachetools import LRUCache
 from bot.agent.models import ToolSpec
 from bot.agent.replies import TOKENS
 from bot.agent.session_cache import CachedSession
+from bot.agent.tools.toolbox import ToolList
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
@@ -26,7 +27,11 @@ MEMORY_SHARE = 0.7  # of `max_injected_chars` is for lasting facts; the rest is 
 
 
 class Prefixes:
-    """Makes the prefix of a session and view the first time, and gives the same one ever after."""
+    """Makes the prefix of a session, view and list of tools once, and gives the same ever after.
+
+    Where other tools may be used from some message on (the rules were changed, or somebody else
+    speaks in a room), that begins with a prefix of its own: a list never changes under a session.
+    """
 
     def __init__(self, config: Config, files: SpaceFiles) -> None:
         self._config = config
@@ -38,11 +43,12 @@ class Prefixes:
         live: CachedSession,
         view: MemoryView,
         language: str,
-        tools: tuple[ToolSpec, ...],
+        tools: ToolList,
         limit: int,
     ) -> Snapshot:
         """The prefix for a session as one view sees it; `limit` is the window in tokens."""
-        name = name_of(view)
+        name = f"{name_of(view)}+{tools.mark}" if tools.mark else name_of(view)
+        live.begins[name_of(view)] = name
         if name in live.snapshots:
             return live.snapshots[name]
         memory = self._config.memory
@@ -62,14 +68,12 @@ class Prefixes:
         system = prompt.system_prompt(
             name=self._config.agent.name,
             language=language,
-            tools=[tool.name for tool in tools],
+            tools=[tool.name for tool in tools.specs],
             cite=self.cites(view),
             silent=TOKENS[0] if live.session.chat_type != "direct" else "",
             persona=shown.text,
         )
-        made = Snapshot(
-            self._share(system), self._share(_to_json(tools)), shown.own, shown.remembered
-        )
+        made = Snapshot(self._share(system), tools.json, shown.own, shown.remembered)
         live.snapshots[name] = made
         live.unsaved.append(name)
         return made
@@ -99,11 +103,3 @@ def tools_of(snapshot: Snapshot) -> tuple[ToolSpec, ...]:
     """The tools of a prefix."""
     raw = cast("list[dict[str, Any]]", orjson.loads(snapshot.tools))
     return tuple(ToolSpec(item["name"], item["description"], item["schema"]) for item in raw)
-
-
-def _to_json(tools: tuple[ToolSpec, ...]) -> str:
-    plain = [
-        {"name": tool.name, "description": tool.description, "schema": dict(tool.schema)}
-        for tool in tools
-    ]
-    return orjson.dumps(plain).decode()

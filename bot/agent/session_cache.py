@@ -26,7 +26,8 @@ MAX_MESSAGES = 4_000  # of a transcript that are read back; the window is smalle
 class CachedSession:
     """A session in memory.
 
-    `snapshots` is what its requests begin with, by view; those in `unsaved` are not on disk yet.
+    `snapshots` is what its requests begin with, by view and tools; those in `unsaved` are not on
+    disk yet, and `begins` says with which of them the latest request of a view began.
     `called_at` is when its model was last asked, in ms, or 0; `hidden` how much was hidden of it
     (`store.hidden_count`) when it was read; `version` is that of the row the history belongs to,
     which `session` may be ahead of.
@@ -36,10 +37,15 @@ class CachedSession:
     history: History
     snapshots: dict[str, Snapshot] = field(default_factory=dict[str, Snapshot])
     unsaved: list[str] = field(default_factory=list[str])
+    begins: dict[str, str] = field(default_factory=dict[str, str])
     called_at: int = 0
     hidden: int = 0
     version: int = 0
     fixed: dict[str, int] = field(default_factory=dict[str, int])  # tokens of each snapshot
+
+    def snapshot_of(self, view: str) -> str:
+        """The name of the snapshot that the requests of a view begin with."""
+        return self.begins.get(view, view)
 
 
 class SessionCache:

@@ -39,6 +39,19 @@ class Rule(Section):
     key_prefix: str = Field(default="", description="Beginning of the session key.")
 
 
+class ToolRule(Rule):
+    """`[[tools.rules]]`: who may use which tools where."""
+
+    tools: tuple[str, ...] = Field(
+        default=("*",),
+        min_length=1,
+        description='Names of tools; "*" in one stands for anything, as in "web_*".',
+    )
+    person: str = Field(
+        default="", description='Who, in any channel: a name of identity_links, or "telegram:42".'
+    )
+
+
 class ScopeConfig(Section):
     """`[scope]`: may a session see memory and past conversations?"""
 

@@ -23,6 +23,7 @@ from bot.commands.memory import MemoryCommands
 from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
+from bot.commands.tools import ToolCommands
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.message import command_of, is_abort, parse
@@ -45,6 +46,7 @@ def handlers(
     rooms: RoomCommands,
     link: LinkCommands,
     timezone: TimezoneCommands,
+    tools: ToolCommands,
 ) -> Mapping[str, Handler]:
     """Every command's handler, by name; "start" is what Telegram sends first."""
     return {
@@ -65,6 +67,7 @@ def handlers(
         "activation": rooms.activation,
         "link": link.link,
         "unlink": link.unlink,
+        "tools": tools.tools,
         "status": info.status,
         "whoami": info.whoami,
         "help": info.help,

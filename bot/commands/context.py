@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from bot.agent.models import ToolSpec
 from bot.agent.prefix import Prefixes, name_of
+from bot.agent.tools.toolbox import Toolbox
 from bot.channel import Attachment, Channel
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.context import report, usage_chart
@@ -32,13 +32,13 @@ class ContextCommands:
         committer: Committer,
         upkeep: Upkeep,
         prefixes: Prefixes,
-        tools: tuple[ToolSpec, ...],
+        toolbox: Toolbox,
         channels: Mapping[str, Channel],
     ) -> None:
         self._committer = committer
         self._upkeep = upkeep
         self._prefixes = prefixes
-        self._tools = tools
+        self._toolbox = toolbox
         self._channels = channels
 
     async def report(self, call: Call) -> Report:
@@ -46,7 +46,8 @@ class ContextCommands:
         session = await self._current(call)
         active = await self._upkeep.sessions.of(session.id, call.conversation)
         limit = active.limits.window.tokens
-        await self._prefixes.of(active.cached, call.view, call.language, self._tools, limit)
+        tools = self._toolbox.offered((call.conversation.rights,))
+        await self._prefixes.of(active.cached, call.view, call.language, tools, limit)
         return report_of(active, name_of(call.view), active.fill())
 
     async def context(self, call: Call) -> Apply:

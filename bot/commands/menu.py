@@ -22,6 +22,7 @@ NAMES = (
     "memory",
     "whosees",
     "model",
+    "tools",
     "activation",
     "link",
     "unlink",

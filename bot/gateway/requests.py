@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bot.agent.models import ToolSpec
 from bot.agent.prefix import Prefixes, tools_of
 from bot.agent.recall import Recaller
 from bot.agent.session_cache import CachedSession
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
+from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
-from bot.channel import Inbound, Media, ReplyTo
+from bot.channel import Media, ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
 from bot.context import extract, prompt, pruning
@@ -60,7 +60,7 @@ class Requests:
         self,
         *,
         config: Config,
-        tools: tuple[ToolSpec, ...],
+        toolbox: Toolbox,
         prefixes: Prefixes,
         recaller: Recaller,
         media: MediaReader,
@@ -68,7 +68,7 @@ class Requests:
         clock: Clock,
     ) -> None:
         self._config = config
-        self._tools = tools
+        self._toolbox = toolbox
         self._prefixes = prefixes
         self._recaller = recaller
         self._media = media
@@ -80,9 +80,9 @@ class Requests:
         active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)
         agent, limits, cached = self._config.agent, active.limits, active.cached
         limit, language = limits.window.tokens, active.conversation.language
-        inbounds = [row.inbound for row in rows]
-        context = self._context(active, inbounds, watch)
-        prefix = await self._prefixes.of(cached, context.view, language, self._tools, limit)
+        context = self._context(active, rows, watch)
+        tools = self._toolbox.offered(context.rights)
+        prefix = await self._prefixes.of(cached, context.view, language, tools, limit)
         contents = [
             await self._media.read(row.inbound, row.session_id, limit, row.conversation.person)
             for row in rows
@@ -92,7 +92,7 @@ class Requests:
             for row, came in zip(rows, contents, strict=True)
         ]
         if not cached.history.lines and not is_plain(rows):
-            words = "\n".join(inbound.shown for inbound in inbounds)
+            words = "\n".join(row.inbound.shown for row in rows)
             opened = await self._opening(words, cached, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
         history = cached.history.messages
@@ -164,7 +164,7 @@ class Requests:
         return bool(pruned)
 
     def _context(
-        self, active: ActiveSession, inbounds: Sequence[Inbound], watch: Watch
+        self, active: ActiveSession, rows: Sequence[QueuedMessage], watch: Watch
     ) -> ToolContext:
         here = active.conversation
         return ToolContext(
@@ -172,7 +172,7 @@ class Requests:
             session_id=active.cached.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
             window=active.limits.window.tokens,
-            memory=TurnMemory(words=tuple(inbound.text for inbound in inbounds)),
+            memory=TurnMemory(words=tuple(row.inbound.text for row in rows)),
             target=ReplyTarget(
                 key=active.cached.session.key,
                 person=here.person,
@@ -180,6 +180,8 @@ class Requests:
                 language=here.language,
             ),
             watch=watch,
+            # Where several people are answered together, nobody's rights are another's.
+            rights=tuple(dict.fromkeys(row.conversation.rights for row in rows)),
         )
 
     async def _opening(

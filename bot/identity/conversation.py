@@ -15,6 +15,7 @@ from bot.identity import access, routing
 from bot.identity.access import AccessDecision
 from bot.identity.message import Parsed, addressed, command_of, parse
 from bot.identity.policy import Policy, PolicySnapshot
+from bot.identity.rights import ToolRights, rights_of
 from bot.identity.values import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
 from bot.identity.view import MemoryView, Subject, permits, view_for
 
@@ -25,10 +26,10 @@ class Conversation:
 
     `place` has the session key, `address` is where an answer goes, and `is_direct` says that nobody
     else reads it. `seat` is the one the sender counts as, `person` their canonical identity, also
-    in a room. `settings` are those of the account and the room. `is_paired` says that a pairing
-    code of theirs was approved, `is_answered` that the model may answer there at all,
-    `is_addressed` that it was said to the bot, and `command` what command it is. It was made from
-    `origin` by `snapshot`, and holds as long as that one counts.
+    in a room. `settings` are those of the account and the room, `rights` say which tools they may
+    use there. `is_paired` says that a pairing code of theirs was approved, `is_answered` that the
+    model may answer there at all, `is_addressed` that it was said to the bot, and `command` what
+    command it is. It was made from `origin` by `snapshot`, and holds as long as that one counts.
     """
 
     origin: MessageOrigin
@@ -39,6 +40,7 @@ class Conversation:
     person: str
     is_owner: bool
     view: MemoryView
+    rights: ToolRights
     language: str
     zone: ZoneInfo
     settings: ChannelConfig
@@ -129,6 +131,7 @@ def resolve(
     # What an account said before it was linked is kept under its own name.
     links = snapshot.joined.get(person.identity, ())
     joined = (routing.named(seat) for link in links for seat in (link.root, link.seat))
+    people = tuple(dict.fromkeys((*person.identities, *joined)))
     # What is allowed, and what it asks for.
     settings = section.config if direct else section.room(known)
     activation: Activation = "" if direct else books.chosen.get(key, "")
@@ -161,9 +164,10 @@ def resolve(
         view=view_for(
             section.scope,
             subject,
-            people=tuple(dict.fromkeys((*person.identities, *joined))),
+            people=people,
             is_owner=person.is_owner,
         ),
+        rights=rights_of(policy.config.tools.rules, subject, people, is_owner=person.is_owner),
         language=language_of(origin.locale if language == "auto" else language),
         # A room has no time zone of its own, whoever speaks in it: it lives where the program does.
         zone=snapshot.zone_of(person.identity) if direct else policy.zone,

@@ -25,6 +25,7 @@ CHINESE: Final[Mapping[str, str]] = {
     "时区": "timezone",
     "记忆": "memory",
     "模型": "model",
+    "工具": "tools",
 }
 
 MAX_SEARCHED = 4_000  # characters of a message in which a mention is looked for

@@ -69,19 +69,20 @@ class Subject:
 
 def allows(config: ScopeConfig, subject: Subject) -> bool:
     """Whether the first matching rule, or else the default, lets a subject see memory."""
-    action = next((rule.action for rule in config.rules if _matches(rule, subject)), config.default)
+    action = next((rule.action for rule in config.rules if matches(rule, subject)), config.default)
     return action == "allow"
 
 
 def permits(config: SendPolicyConfig, subject: Subject) -> bool:
     """Whether a subject is answered: any matching deny wins, then any allow, then the default."""
-    actions = {rule.action for rule in config.rules if _matches(rule, subject)}
+    actions = {rule.action for rule in config.rules if matches(rule, subject)}
     if "deny" in actions:
         return False
     return "allow" in actions or config.default == "allow"
 
 
-def _matches(rule: Rule, subject: Subject) -> bool:
+def matches(rule: Rule, subject: Subject) -> bool:
+    """Whether everything that a rule names is so; case does not count."""
     wanted = (
         (rule.channel, (subject.channel,)),
         (rule.account, (subject.account,)),

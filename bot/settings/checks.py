@@ -47,9 +47,16 @@ def warnings(config: Config) -> Iterator[Problem]:
             hint = suggestion(channel, installed)
             yield Problem(key, f'no channel "{channel}" is installed{hint}')
     known = [_OWNER_NAME, *config.session.identity_links]
-    for person in config.session.timezones:
+    people: list[tuple[Key, str]] = [
+        (("session", "timezones", person), person) for person in config.session.timezones
+    ]
+    people += [
+        (("tools", "rules", index, "person"), rule.person)
+        for index, rule in enumerate(config.tools.rules)
+        if rule.person
+    ]
+    for key, person in people:
         if person not in known and not _PERSON.fullmatch(person):
-            key = ("session", "timezones", person)
             yield Problem(key, f"{quoted(person)} is nobody{suggestion(person, known)}")
     token = reveal(config.dashboard.token)
     if token and len(token) < SHORTEST_TOKEN and is_loopback(config.dashboard.host):

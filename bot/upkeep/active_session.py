@@ -57,11 +57,11 @@ class ActiveSession:
     def fill(self) -> Fill:
         """The tokens in its window, as its next message's view sees it."""
         cached, limits = self.cached, self.limits
-        view = name_of(self.conversation.view)
-        prefix = cached.snapshots.get(view)
-        if view not in cached.fixed and prefix is not None:
-            cached.fixed[view] = limits.count(prefix.system) + limits.count(prefix.tools)
-        fixed = cached.fixed.get(view, 0)
+        name = cached.snapshot_of(name_of(self.conversation.view))
+        prefix = cached.snapshots.get(name)
+        if name not in cached.fixed and prefix is not None:
+            cached.fixed[name] = limits.count(prefix.system) + limits.count(prefix.tools)
+        fixed = cached.fixed.get(name, 0)
         return Fill(cached.history.used(fixed, limits.factor), fixed)
 
 

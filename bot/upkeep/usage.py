@@ -22,7 +22,7 @@ from bot.upkeep.active_session import ActiveSession, Fill
 def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Message] = ()) -> Report:
     """What fills a conversation, seen through a view; `said` is what a turn is adding to it."""
     cached, limits = active.cached, active.limits
-    prefix = cached.snapshots.get(view)
+    prefix = cached.snapshots.get(cached.snapshot_of(view))
     weighed = _of_prefix(prefix) if prefix is not None else []
     weighed.append(Part("summary", tokens.estimate(cached.history.summary)))
     weighed += _of_messages([*cached.history.shown, *said])

@@ -8,7 +8,7 @@ no model at all. Then 40 questions in other words are asked.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,6 @@ import pytest
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.models.offline import OfflineModel, chore
 from bot.agent.tools import ToolContext
-from bot.agent.tools.toolbox import Toolbox
 from bot.config import FlushConfig, MemoryConfig
 from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
@@ -402,20 +401,17 @@ async def test_at_least_38_of_40_facts_are_known_in_a_new_conversation(
 ):
     look_up, feeds = LookUp(), list[TranscriptFeed]()
 
-    def with_look_up(tools: Iterable[Any], **more: Any) -> Toolbox:
-        return Toolbox((*tools, look_up), **more)
-
     def feed(*given: Any) -> TranscriptFeed:
         feeds.append(TranscriptFeed(*given))
         return feeds[0]
 
-    monkeypatch.setattr("bot.app.Toolbox", with_look_up)
     monkeypatch.setattr("bot.app.TranscriptFeed", feed)
     said, replies = plan(look_up)
     model = Replaying(planned=replies, input_window=window)
     async with running(
         tmp_path,
         model=model,
+        tools=(look_up,),
         context={"enable_memory_flush": True},
         memory={"embedder": {"provider": "local"}},
         session={"owner": ("memory:ada",)},

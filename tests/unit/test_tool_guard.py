@@ -139,7 +139,7 @@ class Says:
     def spec(self) -> Any:
         from bot.agent.models import ToolSpec
 
-        return ToolSpec("says", "", {"type": "object"})
+        return ToolSpec("says", "", {"type": "object"}, built_in=True)
 
     async def run(self, arguments: Any, context: ToolContext) -> str:
         return self._answer

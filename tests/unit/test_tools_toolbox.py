@@ -25,7 +25,7 @@ class Doing:
     """A tool that does what it is given."""
 
     def __init__(self, name: str, work: Callable[[], Awaitable[str]]) -> None:
-        self.spec = ToolSpec(name, "", {"type": "object"})
+        self.spec = ToolSpec(name, "", {"type": "object"}, built_in=True)
         self._work = work
         self.given: list[Mapping[str, Any]] = []
 

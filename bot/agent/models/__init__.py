@@ -24,13 +24,16 @@ class ToolSpec:
     """A tool as the model sees it; `schema` is a JSON Schema of an object.
 
     What a tool answers counts as somebody else's words, unless it `tells_origins`: then it adds
-    what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's.
+    what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's. A
+    `built_in` one everybody may use; any other is for the owner's direct chats, until a rule of the
+    configuration says otherwise.
     """
 
     name: str
     description: str
     schema: Mapping[str, Any]
     tells_origins: bool = False
+    built_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
+from bot.identity.rights import ToolRights
 from bot.identity.view import MemoryView
 from bot.memory.note_store import Watch
 from bot.memory.notes import Place
@@ -53,7 +54,8 @@ class ToolContext:
     """Who a tool works for. `now` carries the person's time zone, `window` is in tokens.
 
     `target` is where what a tool has said later goes; None where nothing can be. `watch` hears of
-    what is forgotten while the work goes on.
+    what is forgotten while the work goes on. `rights` are those of everybody who is answered; left
+    out, there are only the built-in tools.
     """
 
     view: MemoryView
@@ -63,6 +65,7 @@ class ToolContext:
     memory: TurnMemory = field(default_factory=TurnMemory)
     target: ReplyTarget | None = None
     watch: Watch = field(default_factory=Watch)
+    rights: tuple[ToolRights, ...] = (ToolRights(),)
 
 
 class Tool(Protocol):

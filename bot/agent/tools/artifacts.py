@@ -92,6 +92,7 @@ class ArtifactGet:
         "artifact_get",
         "Read on in a tool result that was cut, by the id that stands where it was cut. At most "
         f"{MAX_CHARACTERS} characters at a time; it says when there is more.",
+        built_in=True,
     )
 
     def __init__(self, artifacts: ArtifactStore) -> None:

@@ -47,6 +47,7 @@ class MemoryGet:
         "memory/….md or shared/….md. At most "
         f"{MAX_LINES} lines and {MAX_CHARACTERS} characters at a time; it says when there is more.",
         tells_origins=True,
+        built_in=True,
     )
 
     def __init__(self, files: SpaceFiles) -> None:
@@ -130,6 +131,7 @@ class MemoryWrite:
         "has changed, give the old one in `replaces`. Say that something is remembered only after "
         "this tool answered that it is stored.",
         tells_origins=True,
+        built_in=True,
     )
 
     def __init__(self, notes: Notes, files: SpaceFiles) -> None:

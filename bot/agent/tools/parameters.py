@@ -70,12 +70,14 @@ class Parameters(BaseModel):
         return {name: _whole(value) for name, value in given.items() if value is not None}
 
     @classmethod
-    def spec(cls, name: str, description: str, *, tells_origins: bool = False) -> ToolSpec:
+    def spec(
+        cls, name: str, description: str, *, tells_origins: bool = False, built_in: bool = False
+    ) -> ToolSpec:
         """The tool as a language model sees it; the same bytes every time."""
         schema = cls.model_json_schema(schema_generator=_PlainSchema)
         plain = {key: schema[key] for key in ("type", "properties", "required") if key in schema}
         plain["additionalProperties"] = False
-        return ToolSpec(name, description, plain, tells_origins)
+        return ToolSpec(name, description, plain, tells_origins, built_in)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:

@@ -58,6 +58,7 @@ class ScheduleMessage:
         "text is sent as it stands, so write it to the person, in their language. Say that a "
         "reminder is set only after this tool answered with its time.",
         tells_origins=True,
+        built_in=True,
     )
 
     def __init__(self, planner: Planner) -> None:

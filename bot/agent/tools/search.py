@@ -70,6 +70,7 @@ class MemorySearch:
         "quote passages with their file and lines, and how well they match, from 0 to 1; "
         "memory_get shows more of a file.",
         tells_origins=True,
+        built_in=True,
     )
 
     def __init__(
@@ -201,6 +202,7 @@ class TranscriptSearch:
         "language. Use it before you answer a question about the past. Answers quote messages "
         "with their date.",
         tells_origins=True,
+        built_in=True,
     )
 
     def __init__(self, transcripts: Transcripts, elsewhere: Elsewhere | None = None) -> None:

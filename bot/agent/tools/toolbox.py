@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import replace
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
+import orjson
 import structlog
+from cachetools import LRUCache
 
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
 from bot.agent.tools.artifacts import Artifacts, fitted
 from bot.errors import NotVisible, ToolError
+from bot.identity.rights import ToolRights, permission
 from bot.messages import ToolResult, ToolUse
+from bot.metrics import Metrics
 from bot.tool_results import Refused
 
 TIMEOUT = 30.0  # seconds
+MAX_LISTS = 64  # lists of tools that are kept at hand: people with the same rights share one
+MARK = 16  # hexadecimal digits that tell the lists of a session apart
+
+NOT_GIVEN: Final = (
+    "this tool may not be used here: whoever runs the bot has given it to others, or to other "
+    "places. Do without it, and say so if the person asked for it."
+)
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolList:
+    """The tools that a model is offered; `json` is the same bytes for the same tools.
+
+    `mark` tells lists apart. That of the built-in tools alone has none.
+    """
+
+    specs: tuple[ToolSpec, ...]
+    json: str
+    mark: str
 
 
 class Toolbox:
@@ -31,6 +56,7 @@ class Toolbox:
         tools: Iterable[Tool],
         *,
         artifacts: Artifacts | None = None,
+        metrics: Metrics | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         ordered = sorted(tools, key=lambda tool: tool.spec.name)
@@ -39,7 +65,19 @@ class Toolbox:
             raise ValueError("two tools have the same name")
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in ordered)
         self._artifacts = artifacts
+        self._metrics = metrics
         self._timeout = timeout
+        self._lists: LRUCache[tuple[ToolRights, ...], ToolList] = LRUCache(MAX_LISTS)
+
+    def offered(self, rights: tuple[ToolRights, ...]) -> ToolList:
+        """The tools that everybody who is answered may use."""
+        found = self._lists.get(rights)
+        if found is None:
+            found = self._lists[rights] = _listed(
+                [spec for spec in self.specs if _is_given(rights, spec)],
+                [spec for spec in self.specs if spec.built_in],
+            )
+        return found
 
     async def run(self, use: ToolUse, context: ToolContext) -> ToolResult:
         """Run what a model asks for; whatever happens, it gets an answer."""
@@ -51,8 +89,14 @@ class Toolbox:
     async def _result(self, use: ToolUse, context: ToolContext) -> ToolResult:
         tool = self._tools.get(use.name)
         if tool is None:
-            known = ", ".join(self._tools) or "none"
+            self._count("unknown", "unknown")
+            known = ", ".join(spec.name for spec in self.offered(context.rights).specs) or "none"
             return _refused(use, f"there is no tool by that name; the tools are: {known}.")
+        # A list may be older than the rights, and a model may ask for what is in none.
+        if not _is_given(context.rights, tool.spec):
+            log.info("tool.not_given", tool=use.name)
+            self._count(use.name, "not_given")
+            return _refused(use, NOT_GIVEN)
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await tool.run(use.input, context)
@@ -63,21 +107,44 @@ class Toolbox:
                     words, kept = await fitted(words, use.name, context, self._artifacts)
         except ToolError as error:
             log.info("tool.refused", tool=use.name, error=type(error).__name__)
+            self._count(use.name, "refused")
             if not tool.spec.tells_origins:
                 context.memory.foreign.append(str(error))
             return _refused(use, str(error), hidden=isinstance(error, NotVisible))
         except TimeoutError:
             log.warning("tool.timeout", tool=use.name, seconds=self._timeout)
+            self._count(use.name, "timeout")
             return _refused(
                 use, "the tool did not answer in time; it may still have done its work."
             )
         except Exception as error:  # noqa: BLE001 - a broken tool must not end the turn
             # Only the kind: an exception's own words may hold what a person said.
             log.error("tool.failed", tool=use.name, error=type(error).__name__)  # noqa: TRY400
+            self._count(use.name, "failed")
             return _refused(use, "the tool failed.")
         value = None if isinstance(answer, str) else answer
         is_error = isinstance(answer, Refused)
+        self._count(use.name, "refused" if is_error else "done")
         return ToolResult(use.id, words, is_error=is_error, value=value, kept=kept)
+
+    def _count(self, tool: str, result: str) -> None:
+        if self._metrics is not None:
+            self._metrics.tool_calls.labels(tool, result).inc()
+
+
+def _is_given(rights: Iterable[ToolRights], spec: ToolSpec) -> bool:
+    return permission(rights, spec.name, built_in=spec.built_in).is_given
+
+
+def _listed(specs: Sequence[ToolSpec], built_in: Sequence[ToolSpec]) -> ToolList:
+    plain = [
+        {"name": spec.name, "description": spec.description, "schema": dict(spec.schema)}
+        for spec in specs
+    ]
+    json = orjson.dumps(plain)
+    is_usual = list(specs) == list(built_in)
+    mark = "" if is_usual else hashlib.sha256(json).hexdigest()[:MARK]
+    return ToolList(tuple(specs), json.decode(), mark)
 
 
 def _refused(use: ToolUse, reason: str, *, hidden: bool = False) -> ToolResult:

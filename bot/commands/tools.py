@@ -1,0 +1,70 @@
+"""`/tools`: what the model may use here, and for the owner why something is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bot.agent.models import ToolSpec
+from bot.agent.tools.toolbox import Toolbox
+from bot.commands.base import Apply, Call, saying
+from bot.i18n import catalog, text
+from bot.identity.rights import Permission
+
+MAX_SHOWN = 60  # tools that are named, of those that are there and of those that are not
+MAX_DESCRIPTION = 100  # characters
+
+
+class ToolCommands:
+    """`/tools`."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+
+    async def tools(self, call: Call) -> Apply:
+        """The tools whoever asks may use here.
+
+        Only the owner is told of others: in a direct chat by name and with the rule that takes them
+        away, in a room, where others read it, by their number.
+        """
+        rights = call.conversation.rights
+        given: list[ToolSpec] = []
+        refused: list[tuple[str, Permission]] = []
+        for spec in self._toolbox.specs:
+            found = rights.of(spec.name, built_in=spec.built_in)
+            if found.is_given:
+                given.append(spec)
+            else:
+                refused.append((spec.name, found))
+        lines = [text(call.language, "command.tools.intro" if given else "command.tools.none")]
+        lines += [_line(call.language, spec) for spec in given[:MAX_SHOWN]]
+        lines += _more(call.language, given)
+        if call.conversation.is_owner and refused:
+            lines += ["", *_missing(call, refused)]
+        return saying("\n".join(lines))
+
+
+def _line(language: str, spec: ToolSpec) -> str:
+    """A tool with what it does: in the person's language if it is one of the program's own."""
+    own = f"tool.{spec.name}"
+    words = " ".join(spec.description.split())
+    if own in catalog(language):
+        words = text(language, own)
+    elif len(words) > MAX_DESCRIPTION:
+        words = f"{words[: MAX_DESCRIPTION - 1].rstrip()}…"
+    return f"- `{spec.name}`: {words}" if words else f"- `{spec.name}`"
+
+
+def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]:
+    """What the owner is told of tools that may not be used here."""
+    if not call.is_direct:
+        return [text(call.language, "command.tools.more_in_room", count=len(refused))]
+    lines = [
+        text(call.language, "command.tools.denied", name=name, rule=permission.rule)
+        for name, permission in refused[:MAX_SHOWN]
+    ]
+    return [*lines, *_more(call.language, refused)]
+
+
+def _more(language: str, tools: Sequence[object]) -> list[str]:
+    left = len(tools) - MAX_SHOWN
+    return [text(language, "command.tools.more", count=left)] if left > 0 else []
