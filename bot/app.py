@@ -50,13 +50,14 @@ from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.server import DashboardServer, Listening
 from bot.delivery.delivery import Delivery
 from bot.delivery.live import LiveSigns
+from bot.files.opener import Opener
+from bot.files.reading import FileReader
 from bot.gateway.admission import Admission, chat_moved, read_books
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.media import MediaReader
-from bot.gateway.pictures import Pictures
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
 from bot.gateway.turns import TurnRunner
@@ -236,8 +237,8 @@ class App:
         committer = Committer(database, delivery, backend.mirrored, cache)
         active = ActiveSessions(cache, limits, resolver)
         artifacts = ArtifactStore(database, clock)
-        pictures = Pictures(MetaStore(database, clock), clock)
-        self._stack.push_async_callback(pictures.close)
+        opener = Opener(MetaStore(database, clock), clock)
+        self._stack.push_async_callback(opener.close)
         self.reminders = Reminders(
             resolver=resolver,
             database=database,
@@ -313,7 +314,7 @@ class App:
             toolbox=toolbox,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
-            media=MediaReader(self.channels, artifacts, pictures),
+            media=MediaReader(self.channels, artifacts, FileReader(opener)),
             upkeep=upkeep,
             clock=clock,
         )

@@ -18,7 +18,6 @@ from bot.clock import Clock
 from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import ModelError
-from bot.gateway import media
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.memory import forgettings
@@ -176,7 +175,7 @@ def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
     """What a turn's result tells."""
     language, model = prepared.request.language, prepared.active.limits.name
     stored = replies.confirmation(language, prepared.request.context.memory.written)
-    unseen = media.told(prepared.unseen, language)
+    unseen = "\n".join(words for came in prepared.came if (words := came.told(language)))
     reply = replies.without_confirmations(result.reply)
     notice = ""
     if result.error is not None:

@@ -12,14 +12,13 @@ from bot.agent.session_cache import CachedSession
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
-from bot.channel import Media, ReplyTo
+from bot.channel import ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
 from bot.context import extract, prompt, pruning
 from bot.context.history import size_of
-from bot.gateway import media
 from bot.gateway.attempts import is_plain
-from bot.gateway.media import MediaReader
+from bot.gateway.media import Contents, MediaReader
 from bot.identity import MANY
 from bot.memory.note_store import Watch
 from bot.messages import Message, Text, Whose
@@ -36,8 +35,8 @@ RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter
 class PreparedRequest:
     """A turn's request, and how full the conversation is that it was made from.
 
-    `version` is the history's: what the model reports is about that one. `unseen` are
-    the files the model is not shown.
+    `version` is the history's: what the model reports is about that one. `came` is
+    what came with its messages.
     """
 
     active: ActiveSession
@@ -45,7 +44,7 @@ class PreparedRequest:
     fill: Fill
     arriving: int
     version: int
-    unseen: Sequence[tuple[Media, str]] = ()
+    came: Sequence[Contents] = ()
 
     @property
     def exceeds_window(self) -> bool:
@@ -123,8 +122,7 @@ class Requests:
             count=limits.count,
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
         )
-        unseen = [file for came in contents for file in came.unseen]
-        return PreparedRequest(active, request, fill, arriving, cached.history.version, unseen)
+        return PreparedRequest(active, request, fill, arriving, cached.history.version, contents)
 
     async def after_compaction(
         self, prepared: PreparedRequest, messages: tuple[Message, ...]
@@ -201,9 +199,7 @@ class Requests:
         context.memory.recalled.extend(passages(opening.quoted))
         return (opening.note,)
 
-    def _message(
-        self, row: QueuedMessage, came: media.Contents, shown: Sequence[Message]
-    ) -> Message:
+    def _message(self, row: QueuedMessage, came: Contents, shown: Sequence[Message]) -> Message:
         """A person's message as the model sees it: notes, what came with it, their words.
 
         `shown` is what the conversation holds already.

@@ -1,7 +1,6 @@
-"""Pictures are opened in a process of their own: bounded, fair, and never twice what ended it."""
+"""Files are opened in a process of their own: bounded, fair, and never twice what ended it."""
 
 import asyncio
-import hashlib
 import io
 import os
 import signal
@@ -15,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from bot.gateway import decoding
-from bot.gateway.pictures import MARK, Limits, NotOpened, Pictures, Shares
+from bot.files import pictures as decoding
+from bot.files.opener import MARK, Limits, Opener, Shares, mark_of
+from bot.files.reading import FileReader
+from bot.files.sandbox import Unreadable
 from bot.storage.meta import MetaStore
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import FakeClock
@@ -46,7 +47,7 @@ async def opener(marks):
     made = []
 
     def make(limits=None, clock=None, **changes):
-        made.append(Pictures(marks, clock or FakeClock(), limits or Limits(), **changes))
+        made.append(Opener(marks, clock or FakeClock(), limits or Limits(), **changes))
         return made[-1]
 
     yield make
@@ -54,20 +55,24 @@ async def opener(marks):
         await each.close()
 
 
+async def jpeg(opener, person, data):
+    return await FileReader(opener).jpeg(person, data)
+
+
 async def refusal(pictures, data, person="ada"):
-    with pytest.raises(NotOpened) as caught:
-        await pictures.jpeg(person, data)
+    with pytest.raises(Unreadable) as caught:
+        await jpeg(pictures, person, data)
     return caught.value.reason
 
 
-async def marked(marks, digest):
+async def marked(marks, data):
     """Return once it is noted that a file is being opened."""
-    while digest not in await marks.under(MARK):  # noqa: ASYNC110
+    while await marks.get(mark_of("picture", data)) is None:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
 def process_of(pictures):
-    return pictures._worker.get_coro().cr_frame.f_locals["decoder"]._process
+    return pictures._worker.get_coro().cr_frame.f_locals["process"]._process
 
 
 @pytest.mark.slow
@@ -75,7 +80,7 @@ def process_of(pictures):
     ("kind", "size"), [("PNG", (4000, 4000)), ("WEBP", (4000, 4000)), ("JPEG", (8160, 6144))]
 )
 async def test_the_largest_pictures_that_are_taken_fit_into_the_memory_there_is(opener, kind, size):
-    shown = Image.open(io.BytesIO(await opener().jpeg("ada", picture(size, kind))))
+    shown = Image.open(io.BytesIO(await jpeg(opener(), "ada", picture(size, kind))))
     assert (shown.format, max(shown.size)) == ("JPEG", decoding.SIDE)
 
 
@@ -93,13 +98,13 @@ async def test_what_cannot_be_shown_is_refused_with_a_reason(opener, marks, data
     pictures = opener()
     assert await refusal(pictures, data) == reason
     assert await marks.under(MARK) == {}  # it did no harm: it may be sent again
-    assert await pictures.jpeg("ada", picture())
+    assert await jpeg(pictures, "ada", picture())
 
 
 async def test_a_picture_gets_no_more_memory_than_there_is_for_it(opener):
     pictures = opener(Limits(megabytes=160))
     assert await refusal(pictures, largest()) in {"large", "deadly"}
-    assert await pictures.jpeg("ada", picture())
+    assert await jpeg(pictures, "ada", picture())
 
 
 async def test_a_picture_that_takes_too_long_ends_its_process_and_is_never_opened_again(
@@ -108,12 +113,12 @@ async def test_a_picture_that_takes_too_long_ends_its_process_and_is_never_opene
     assert await refusal(opener(Limits(wall=0)), picture()) == "slow"
     after_a_restart = opener()
     assert await refusal(after_a_restart, picture()) == "deadly"
-    assert await after_a_restart.jpeg("ada", picture(colour="blue"))
+    assert await jpeg(after_a_restart, "ada", picture(colour="blue"))
 
 
 @pytest.mark.slow
 def test_a_picture_has_so_much_of_the_processor_also_when_nobody_watches():
-    endless = "from bot.gateway.decoding import _limit_time as f; f(0)\nwhile True: pass"
+    endless = "from bot.files.sandbox import limit_time as f; f(0)\nwhile True: pass"
     assert (
         subprocess.run([sys.executable, "-c", endless], check=False).returncode == -signal.SIGXCPU
     )
@@ -121,20 +126,19 @@ def test_a_picture_has_so_much_of_the_processor_also_when_nobody_watches():
 
 async def test_a_picture_that_ends_its_process_is_never_opened_again(opener):
     pictures = opener()
-    await pictures.jpeg("ada", picture())
+    await jpeg(pictures, "ada", picture())
     first = asyncio.create_task(refusal(pictures, largest()))
     os.kill(process_of(pictures).pid, signal.SIGKILL)
     assert await first == "deadly"
     assert await refusal(pictures, largest()) == "deadly"
-    assert await pictures.jpeg("bo", picture())  # another process took its place
+    assert await jpeg(pictures, "bo", picture())  # another process took its place
 
 
 async def test_what_was_being_opened_when_the_program_ended_is_not_opened_after_its_start(
     opener, marks
 ):
-    digest = hashlib.sha256(largest()).hexdigest()
-    opening = asyncio.create_task(opener().jpeg("ada", largest()))
-    await marked(marks, digest)
+    opening = asyncio.create_task(jpeg(opener(), "ada", largest()))
+    await marked(marks, largest())
     after_a_kill = opener()
     assert await refusal(after_a_kill, largest()) == "deadly"
     assert after_a_kill._worker is None or process_of(after_a_kill) is None
@@ -144,8 +148,8 @@ async def test_what_was_being_opened_when_the_program_ended_is_not_opened_after_
 
 async def test_a_stop_in_between_leaves_no_mark(opener, marks):
     pictures = opener()
-    opening = asyncio.create_task(pictures.jpeg("ada", largest()))
-    await marked(marks, hashlib.sha256(largest()).hexdigest())
+    opening = asyncio.create_task(jpeg(pictures, "ada", largest()))
+    await marked(marks, largest())
     await pictures.close()
     with pytest.raises(asyncio.CancelledError):
         await opening
@@ -162,7 +166,7 @@ async def test_a_stop_while_the_mark_is_written_leaves_none(opener, marks, monke
 
     monkeypatch.setattr(marks, "set", set_and_wait)
     pictures = opener()
-    opening = asyncio.create_task(pictures.jpeg("ada", picture()))
+    opening = asyncio.create_task(jpeg(pictures, "ada", picture()))
     await written.wait()
     await pictures.close()
     with pytest.raises(asyncio.CancelledError):
@@ -172,9 +176,9 @@ async def test_a_stop_while_the_mark_is_written_leaves_none(opener, marks, monke
 
 async def test_a_mark_is_forgotten_after_a_month(opener, marks):
     clock = FakeClock()
-    await marks.set(f"{MARK}{hashlib.sha256(picture()).hexdigest()}", str(clock()))
+    await marks.set(mark_of("picture", picture()), str(clock()))
     clock.advance(days=31)
-    assert await opener(clock=clock).jpeg("ada", picture())
+    assert await jpeg(opener(clock=clock), "ada", picture())
 
 
 async def test_people_take_turns(opener):
@@ -182,7 +186,7 @@ async def test_people_take_turns(opener):
     done = []
 
     async def ask(person, number):
-        await pictures.jpeg(person, picture((10 + number, 10)))
+        await jpeg(pictures, person, picture((10 + number, 10)))
         done.append(f"{person}{number}")
 
     async with asyncio.TaskGroup() as group:
@@ -197,15 +201,15 @@ async def test_a_person_who_used_their_share_waits_and_others_do_not(opener):
     pictures = opener(Limits(share=0.0000001, refill=1.0), now=lambda: now)
     pictures._shares.add("ada", 5)
     assert await refusal(pictures, picture()) == "share"
-    assert await pictures.jpeg("bo", picture())
+    assert await jpeg(pictures, "bo", picture())
     now = 5.0
-    assert await pictures.jpeg("ada", picture())
+    assert await jpeg(pictures, "ada", picture())
 
 
 async def test_whoever_waits_no_longer_is_not_served(opener):
     pictures = opener()
-    first = asyncio.create_task(pictures.jpeg("ada", largest()))
-    second = asyncio.create_task(pictures.jpeg("ada", b"never opened"))
+    first = asyncio.create_task(jpeg(pictures, "ada", largest()))
+    second = asyncio.create_task(jpeg(pictures, "ada", b"never opened"))
     await asyncio.sleep(0)
     second.cancel()
     await asyncio.wait([second])
@@ -216,17 +220,17 @@ async def test_whoever_waits_no_longer_is_not_served(opener):
 async def test_the_process_ends_when_there_is_nothing_to_do_and_starts_again(opener):
     pictures = opener(Limits(idle=0.01))
     assert pictures._worker is None  # nobody sent a picture yet
-    await pictures.jpeg("ada", picture())
+    await jpeg(pictures, "ada", picture())
     worker, process = pictures._worker, process_of(pictures)
     await worker
     assert process.returncode is not None
-    assert await pictures.jpeg("ada", picture(colour="blue"))
+    assert await jpeg(pictures, "ada", picture(colour="blue"))
 
 
 async def test_the_process_knows_no_secrets(opener, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     pictures = opener()
-    await pictures.jpeg("ada", picture())
+    await jpeg(pictures, "ada", picture())
     environment = Path(f"/proc/{process_of(pictures).pid}/environ").read_bytes()
     assert b"sk-secret" not in environment
 

@@ -1,7 +1,7 @@
-"""Opens the pictures people send, one at a time, in a process of its own (`decoding.py`).
+"""Has the files people send opened, one at a time, in a process of its own (a `sandbox` program).
 
-The process is started for the first picture, ends when none come, and is killed by one that takes
-too long. People take turns, and nobody gets more than a share of its time.
+The process is started for the first file, ends when none come, and is killed by one that takes too
+long. People take turns, and nobody gets more than a share of its time.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import signal
 import sys
@@ -22,10 +23,12 @@ from pathlib import Path
 import structlog
 
 from bot.clock import Clock
-from bot.gateway import decoding
+from bot.files import sandbox
+from bot.files.sandbox import Head, Unreadable
 from bot.storage.meta import MetaStore
 
-MARK = "picture.opening:"  # in `meta`, with the SHA-256 of a file: it is being opened
+PROGRAM = Path(__file__).with_name("program.py")
+MARK = "opening:"  # in `meta`, with a task and the SHA-256 of a file: that is being done with it
 MARKED_MS = 30 * 86_400_000  # how long what ended a process is not opened again
 _OUT_OF_TIME = int(getattr(signal, "SIGXCPU", 0))  # what ends a process that used up its seconds
 
@@ -34,29 +37,31 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What opening pictures may take."""
+    """What opening files may take."""
 
     megabytes: int = 512  # of address space; 16 million pixels of any format take 330
-    seconds: int = 6  # of a processor for one picture, and …
+    seconds: int = 12  # of a processor for one file, and …
     wall: float = 30.0  # … seconds of waiting for it, on a machine that is busy
-    idle: float = 60.0  # seconds after the last picture until the process ends
+    idle: float = 60.0  # seconds after the last file until the process ends
     share: float = 60.0  # seconds one person may use at once …
     refill: float = 0.1  # … and that come back every second
-
-
-class NotOpened(Exception):
-    """A picture was not opened; `reason` is one of the words of `media.why` in `bot.i18n`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
     person: str
+    head: Head
     data: bytes
-    done: asyncio.Future[bytes]
+    done: asyncio.Future[tuple[Head, bytes]]
+
+    @property
+    def mark(self) -> str:
+        return mark_of(self.head["task"], self.data)
+
+
+def mark_of(task: str, data: bytes) -> str:
+    """Under what it is noted that something is being done with a file."""
+    return f"{MARK}{task}:{hashlib.sha256(data).hexdigest()}"
 
 
 class Shares:
@@ -71,7 +76,7 @@ class Shares:
         return self._left(person) >= self._most
 
     def add(self, person: str, seconds: float) -> None:
-        """Count time a person's picture took."""
+        """Count time a person's file took."""
         self._used[person] = (self._left(person) + seconds, self._now())
         for other in [other for other in self._used if self._left(other) <= 0]:
             del self._used[other]
@@ -81,8 +86,8 @@ class Shares:
         return max(0.0, used - (self._now() - at) * self._refill)
 
 
-class Pictures:
-    """Makes JPEGs that a model can look at of what people send."""
+class Opener:
+    """Has a program do something with files: what that is, the `task` of a request's head says."""
 
     def __init__(
         self,
@@ -90,27 +95,29 @@ class Pictures:
         clock: Clock,
         limits: Limits | None = None,
         now: Callable[[], float] = time.monotonic,
+        program: Path = PROGRAM,
     ) -> None:
         self._marks = marks
         self._clock = clock
         self._limits = limits or Limits()
         self._now = now
+        self._program = program
         self._shares = Shares(self._limits.share, self._limits.refill, now)
         self._waiting: dict[str, deque[_Job]] = {}
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
-        self._deadly: set[str] | None = None  # the digests of what ended a process
+        self._deadly: set[str] | None = None  # the marks of what ended a process
 
-    async def jpeg(self, person: str, data: bytes) -> bytes:
-        """A picture of a person as a JPEG, once those before it are done.
+    async def ask(self, person: str, head: Head, data: bytes) -> tuple[Head, bytes]:
+        """What the program answers for a person's file, once those before it are done.
 
         Raises:
-            NotOpened: it cannot be shown; the reason says why.
+            Unreadable: it cannot be opened; the reason says why.
             StorageError: that it is being opened could not be noted.
         """
         if self._shares.is_used_up(person):
-            raise NotOpened("share")
-        job = _Job(person, data, asyncio.get_running_loop().create_future())
+            raise Unreadable("share")
+        job = _Job(person, head, data, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(person, deque()).append(job)
         self._wake.set()
         if self._worker is None:
@@ -130,11 +137,11 @@ class Pictures:
             await asyncio.wait([worker])
 
     async def _work(self) -> None:
-        decoder = _Decoder(self._limits)
+        process = _Program(self._program, self._limits)
         try:
-            while (job := await self._next(decoder)) is not None:
+            while (job := await self._next()) is not None:
                 try:
-                    shown = await self._open(decoder, job)
+                    answer = await self._open(process, job)
                 except Exception as error:  # noqa: BLE001 - whoever waits is told what it was
                     if not job.done.done():
                         job.done.set_exception(error)
@@ -143,17 +150,17 @@ class Pictures:
                     raise
                 else:
                     if not job.done.done():
-                        job.done.set_result(shown)
+                        job.done.set_result(answer)
         finally:
             self._worker = None
             for jobs in self._waiting.values():
                 for job in jobs:
                     job.done.cancel()
             self._waiting.clear()
-            await decoder.end()
+            await process.end()
 
-    async def _next(self, decoder: _Decoder) -> _Job | None:
-        """The next picture, of the person who waits longest for a turn; None when none come."""
+    async def _next(self) -> _Job | None:
+        """The next file, of the person who waits longest for a turn; None when none come."""
         while True:
             for person in list(self._waiting):
                 jobs = self._waiting.pop(person)
@@ -169,55 +176,56 @@ class Pictures:
                 if not self._waiting:
                     return None
 
-    async def _open(self, decoder: _Decoder, job: _Job) -> bytes:
-        digest = hashlib.sha256(job.data).hexdigest()
-        if digest in await self._known_deadly():
-            raise NotOpened("deadly")
+    async def _open(self, program: _Program, job: _Job) -> tuple[Head, bytes]:
+        mark, deadly = job.mark, await self._known_deadly()
+        if mark in deadly:
+            raise Unreadable("deadly")
         if self._shares.is_used_up(job.person):
-            raise NotOpened("share")
+            raise Unreadable("share")
         began = self._now()
         try:
             # Noted first: what ends the whole program is not opened a second time after its start.
-            await self._marks.set(f"{MARK}{digest}", str(self._clock()))
+            await self._marks.set(mark, str(self._clock()))
             began = self._now()
-            verdict, shown = await decoder.ask(job.data)
-        except NotOpened as error:
-            log.warning("picture.deadly", reason=error.reason)
-            (await self._known_deadly()).add(digest)
+            head, body = await program.ask(job.head, job.data)
+        except Unreadable as error:
+            log.warning("file.deadly", task=job.head["task"], reason=error.reason)
+            deadly.add(mark)
             raise
         except BaseException:
-            await self._marks.forget(f"{MARK}{digest}")
+            await self._marks.forget(mark)
             raise
         finally:
             self._shares.add(job.person, self._now() - began)
-        await self._marks.forget(f"{MARK}{digest}")
-        if verdict != decoding.SHOWN:
-            raise NotOpened("large" if verdict == decoding.LARGE else "damaged")
-        return shown
+        await self._marks.forget(mark)
+        if reason := head.get("reason"):
+            raise Unreadable(reason)
+        return head, body
 
     async def _known_deadly(self) -> set[str]:
         if self._deadly is None:
             found = await self._marks.under(MARK)
             oldest = self._clock() - MARKED_MS
-            for digest, at in found.items():
+            for name, at in found.items():
                 if int(at) < oldest:
-                    await self._marks.forget(f"{MARK}{digest}")
-            self._deadly = {digest for digest, at in found.items() if int(at) >= oldest}
+                    await self._marks.forget(f"{MARK}{name}")
+            self._deadly = {f"{MARK}{name}" for name, at in found.items() if int(at) >= oldest}
         return self._deadly
 
 
-class _Decoder:
+class _Program:
     """The process, as long as there is one."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._path = path
         self._limits = limits
         self._process: Process | None = None
 
-    async def ask(self, data: bytes) -> tuple[bytes, bytes]:
-        """What became of a picture; see `decoding`.
+    async def ask(self, head: Head, data: bytes) -> tuple[Head, bytes]:
+        """What becomes of a file.
 
         Raises:
-            NotOpened: it ended the process, or had to be ended with it.
+            Unreadable: it ended the process, or had to be ended with it.
             OSError: no process could be started.
         """
         process = self._process or await self._start()
@@ -226,17 +234,18 @@ class _Decoder:
         assert process.stdout is not None  # noqa: S101
         try:
             async with asyncio.timeout(self._limits.wall):
-                process.stdin.write(decoding.LENGTH.pack(len(data)) + data)
+                process.stdin.write(sandbox.packed(head, data))
                 await process.stdin.drain()
-                head = await process.stdout.readexactly(1 + decoding.LENGTH.size)
-                size = decoding.LENGTH.unpack(head[1:])[0]
-                return head[:1], await process.stdout.readexactly(size)
+                lengths = await process.stdout.readexactly(sandbox.LENGTHS.size)
+                words, size = sandbox.LENGTHS.unpack(lengths)
+                answer = json.loads(await process.stdout.readexactly(words))
+                return answer, await process.stdout.readexactly(size)
         except TimeoutError:
             await self.end()
-            raise NotOpened("slow") from None
+            raise Unreadable("slow") from None
         except (asyncio.IncompleteReadError, ConnectionError):
             ended = await self.end()
-            raise NotOpened("slow" if ended == -_OUT_OF_TIME else "deadly") from None
+            raise Unreadable("slow" if ended == -_OUT_OF_TIME else "deadly") from None
         except asyncio.CancelledError:
             await self.end()
             raise
@@ -260,7 +269,7 @@ class _Decoder:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
-            str(Path(decoding.__file__)),
+            str(self._path),
             str(self._limits.megabytes),
             str(self._limits.seconds),
             stdin=PIPE,

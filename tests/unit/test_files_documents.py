@@ -1,0 +1,328 @@
+"""The text of documents: what other programs wrote is read whole, what was made to harm is not."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from datetime import date, datetime, time
+
+import docx
+import openpyxl
+import pptx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pypdf import PdfReader, PdfWriter
+
+from bot.files import archive, documents, html, program, sheets
+from bot.files.archive import Archive
+from bot.files.documents import Mark, collected, text_of
+from bot.files.encoding import decoded
+from bot.files.sandbox import Unreadable
+from tests.documents import changed, docx_of, pdf_of, pptx_of, shared_xlsx_of, xlsx_of
+
+BILLION = b"""<?xml version="1.0"?><!DOCTYPE d [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>
+<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>&b;</w:t></w:r></w:p></w:body></w:document>"""
+OUTSIDE = b"""<?xml version="1.0"?><!DOCTYPE d [<!ENTITY x SYSTEM "file:///etc/passwd">]>
+<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>&x;</w:t></w:r></w:p></w:body></w:document>"""
+
+
+def refusal(data: bytes, *about: str) -> str:
+    with pytest.raises(Unreadable) as caught:
+        text_of(data, *about)
+    return caught.value.reason
+
+
+# --- what other programs wrote -------------------------------------------------------------------
+
+
+def test_a_word_document_keeps_headings_lists_tables_and_the_order_of_things():
+    document = docx.Document()
+    document.add_heading("Plan", 0)
+    document.add_heading("Monday", 2)
+    document.add_paragraph("Buy tea\tand 牛奶")
+    document.add_paragraph("green", style="List Bullet")
+    table = document.add_table(2, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text, table.cell(1, 1).text = "what", "how\nmany", "3"
+    document.add_paragraph("The end")
+    assert text_of(docx_of(document)).text == (
+        "# Plan\n## Monday\nBuy tea\tand 牛奶\n- green\n| what | how many |\n|  | 3 |\nThe end\n"
+    )
+
+
+def test_deleted_words_and_second_ways_to_show_something_are_left_out():
+    body = b"""<w:document xmlns:w="urn:w" xmlns:mc="urn:mc"><w:body><w:p><w:r><w:t>kept</w:t></w:r>
+    <w:del><w:r><w:delText>gone</w:delText></w:r></w:del><mc:AlternateContent><mc:Choice><w:r>
+    <w:t>, box</w:t></w:r></mc:Choice><mc:Fallback><w:r><w:t>, box</w:t></w:r></mc:Fallback>
+    </mc:AlternateContent></w:p></w:body></w:document>"""
+    assert text_of(changed(docx_of(docx.Document()), {"word/document.xml": body})).text == (
+        "kept, box\n"
+    )
+
+
+def test_a_presentation_is_read_slide_by_slide_with_its_notes():
+    shown = pptx.Presentation()
+    slide = shown.slides.add_slide(shown.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Tea", "green\nblack"
+    slide.notes_slide.notes_text_frame.text = "offer a cup"
+    slide = shown.slides.add_slide(shown.slide_layouts[5])
+    slide.shapes.add_table(1, 2, 0, 0, 9, 9).table.cell(0, 1).text = "cell"
+    extract = text_of(pptx_of(shown))
+    assert extract.text == (
+        "[slide 1 of 2]\n## Tea\ngreen\nblack\nNotes:\noffer a cup\n[slide 2 of 2]\n|  | cell |\n"
+    )
+    assert (extract.unit, extract.read, extract.of, extract.is_cut) == ("slide", 2, 2, False)
+
+
+def test_a_workbook_is_read_sheet_by_sheet_with_dates_as_dates():
+    book = openpyxl.Workbook()
+    first = book.active
+    first.title = "Bud|get (x)"
+    at = datetime(2025, 1, 2, 3, 4, 5)  # noqa: DTZ001 - a sheet knows no zone
+    first.append(["when", at, date(2025, 5, 6), time(7, 8)])
+    first.append([0.1, 12, True, "a | b\nc"])
+    first["D9"] = 1e20
+    book.create_sheet("Empty")
+    text = text_of(xlsx_of(book)).text
+    assert text == (
+        "[sheet 1 of 2: Bud|get (x)]\n"
+        "| when | 2025-01-02 03:04:05 | 2025-05-06 | 7:08:00 |\n"
+        "| 0.1 | 12 | TRUE | a \\| b c |\n"
+        "|  |  |  | 1e+20 |\n"
+        "[sheet 2 of 2: Empty]\n"
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"date_1904": True}])
+def test_cells_that_share_their_texts_are_read(options):
+    rows = [["tea", "tea", "milk"], [date(2024, 2, 29), 7, "tea"]]
+    assert text_of(shared_xlsx_of(rows, **options)).text == (
+        "[sheet 1 of 1: Shared]\n| tea | tea | milk |\n| 2024-02-29 | 7 | tea |\n"
+    )
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.one_of(
+                st.none(),
+                st.integers(-(10**9), 10**9),
+                st.booleans(),
+                st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8),
+                st.dates(date(1900, 3, 1), date(2199, 12, 31)),
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_workbook_is_read_as_the_library_that_wrote_it_reads_it(rows):
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    lines = []
+    for row in rows:
+        cells = ["" if cell is None else str(cell) for cell in row]
+        cells = [c.upper() if isinstance(v, bool) else c for c, v in zip(cells, row, strict=True)]
+        while cells and not cells[-1]:
+            cells.pop()
+        if cells:
+            lines.append(f"| {' | '.join(cells)} |")
+    if not lines:
+        assert refusal(xlsx_of(book)) == "textless"
+    else:
+        assert text_of(xlsx_of(book)).text.splitlines()[1:] == lines
+
+
+def test_a_pdf_is_read_page_by_page_and_says_which_have_no_text():
+    extract = text_of(pdf_of("Hello", "", "World"))
+    assert extract.text == (
+        "[page 1 of 3]\nHello\n[page 2 of 3: no text on it]\n[page 3 of 3]\nWorld\n"
+    )
+    assert (extract.unit, extract.read, extract.of) == ("page", 3, 3)
+
+
+def test_a_page_of_html_is_read_without_what_nobody_sees():
+    page = """<html><head><title>News</title><style>p{}</style></head><body><h2>Tea &amp; milk</h2>
+    <p>Short <b>words</b>, <a href="https://x.example/a?b=1&amp;c=2">a <i>link</i></a>
+    <a href="javascript:x()">no link</a><ul><li>one<li>two</ul><table><tr><th>k</th><th></th>
+    <th>v|w</th></tr><tr><td>1<td><p>2</p><p>3</p></table><script>evil("</p>")</script><pre>a
+  b</pre><!-- <p>hidden</p> --><img alt="a > b">end"""
+    assert text_of(page.encode()).text == (
+        "News\n## Tea & milk\nShort words, [a link](https://x.example/a?b=1&c=2) no link\n- one\n"
+        "- two\n| k |  | v\\|w |\n| 1 | 2 3 |\na\n  b\nend\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "about", "words"),
+    [
+        ("a,b\nü,你\n".encode(), ("text/csv", "x.csv"), "a,b\nü,你\n"),
+        (
+            "姓名,城市\n李雷,北京\n".encode("gb18030"),
+            ("text/csv", "x.csv"),
+            "姓名,城市\n李雷,北京\n",
+        ),
+        ("Müller;Köln".encode("cp1252"), ("text/csv", "x.csv"), "Müller;Köln"),
+        ("Zoë".encode("utf-16"), ("", ""), "Zoë"),
+        ("ключ".encode("koi8-r"), ("text/plain; charset=koi8-r", ""), "ключ"),
+        (b"<html><meta charset='big5'>" + "台北".encode("big5"), ("", ""), "台北\n"),
+        ("你好".encode() * 9 + b" \xff bad", ("", ""), "你好" * 9 + " \ufffd bad"),
+        (b"plain", ("text/plain; charset=no-such", ""), "plain"),
+        (b"plain", ("text/plain; charset=base64", ""), "plain"),
+    ],
+)
+def test_texts_are_read_however_they_are_written(data, about, words):
+    assert text_of(data, *about).text == words
+
+
+# --- what is not what it seems -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x.csv", "x.html", "x.txt"])
+def test_a_file_is_what_its_content_says(name):
+    assert text_of(docx_of("words"), "application/pdf", name).text == "words\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"MZ\x90\x00\x03\x00\x00\x00", "type"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "type"),
+        (documents._OLE + b"\0" * 600, "old"),
+        (documents._OLE + b"\0" * 600 + documents._ENCRYPTED, "encrypted"),
+        (b"", "textless"),
+        (b" \n", "textless"),
+        (b"PK\x03\x04 not really", "damaged"),
+        (pdf_of("", ""), "textless"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_a_reason(data, reason):
+    assert refusal(data, "application/pdf", "x.pdf") == reason
+
+
+def test_another_zip_archive_is_no_document():
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        packed.writestr("a.txt", "words")
+    assert refusal(out.getvalue()) == "type"
+
+
+@pytest.mark.parametrize("make", [docx_of, xlsx_of, pptx_of, pdf_of])
+def test_a_damaged_file_is_refused_or_read_as_far_as_it_goes(make):
+    whole = make("some words")
+    for at in range(0, len(whole), max(1, len(whole) // 60)):
+        for damaged in (whole[:at], whole[:at] + b"\xff" * 40 + whole[at + 40 :]):
+            head, _ = program.answer({"task": "document", "content_type": "", "name": ""}, damaged)
+            assert head.get("reason", "") in {"", "damaged", "textless", "type", "unpacks"}
+
+
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
+def test_a_pdf_with_a_password_says_so_and_one_that_only_forbids_printing_is_read(algorithm):
+    def locked(user: str) -> bytes:
+        writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf_of("secret"))))
+        writer.encrypt(user, owner_password="owner", algorithm=algorithm)
+        out = io.BytesIO()
+        writer.write(out)
+        return out.getvalue()
+
+    assert refusal(locked("password")) == "encrypted"
+    assert "secret" in text_of(locked("")).text
+
+
+# --- what was made to harm -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [BILLION, OUTSIDE])
+@pytest.mark.parametrize("name", ["word/document.xml", "word/styles.xml", "_rels/.rels"])
+def test_no_entity_is_ever_resolved(part, name):
+    assert refusal(changed(docx_of("words"), {name: part})) == "damaged"
+
+
+def test_what_unpacks_to_too_much_is_refused_and_what_came_before_it_counts():
+    data = docx_of("words")
+    assert 10 * len(data) * 1000 > archive.MOST_UNPACKED
+    bomb = b"<w:document xmlns:w='w'><w:p><w:r><w:t>" + b"a" * 3_000_000
+    packed = changed(data, {"word/document.xml": bomb})
+    assert len(packed) < 100_000
+    with pytest.raises(Unreadable, match="unpacks"):
+        list(Archive(packed, most=1_000_000).events("word/document.xml"))
+    begun = b"<w:document xmlns:w='w'><w:p><w:r><w:t>first</w:t></w:r></w:p><w:p>"
+    extract = collected(documents._office(changed(data, {"word/document.xml": begun})), most=100)
+    assert (extract.text, extract.is_cut) == ("first\n", True)
+
+
+def test_cells_that_share_too_much_are_refused(monkeypatch):
+    monkeypatch.setattr(sheets, "MOST_SHARED", 10)
+    assert refusal(xlsx_of("more than ten characters")) == "unpacks"
+
+
+def test_too_many_parts_are_not_looked_at(monkeypatch):
+    monkeypatch.setattr(archive, "MOST_PARTS", 3)
+    assert refusal(docx_of("words")) == "unpacks"
+
+
+def test_a_cell_far_to_the_right_stands_beside_the_others():
+    book = openpyxl.Workbook()
+    book.active["A1"], book.active["XFD1"] = "first", "last"
+    (_, line) = text_of(xlsx_of(book)).text.splitlines()
+    assert line.count("|") == sheets.WIDEST_GAP + 3
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<" * 300_000,
+        "<!--" * 100_000,
+        "<a " * 100_000,
+        "<div>" * 100_000 + "x",
+        "<a href='" * 50_000,
+        '<a href=">' * 50_000,
+        "&#x" * 100_000,
+        "</" * 100_000,
+        "<table><tr><td>" * 30_000 + "x",
+        "<script>" * 50_000,
+    ],
+)
+def test_no_page_takes_longer_than_its_length(page):
+    assert sum(map(len, html.read(page))) <= 2 * len(page)
+
+
+# --- no more than fits ---------------------------------------------------------------------------
+
+
+def test_of_many_pages_the_first_are_read():
+    extract = text_of(pdf_of(*(f"page {n}" for n in range(50))), most=200)
+    assert extract.is_cut
+    assert extract.text.startswith("[page 1 of 50]\npage 0\n")
+    assert 0 < extract.read < 20
+    assert extract.of == 50
+
+
+def test_reading_ends_in_time_with_what_was_found():
+    clock = iter(range(100))
+    parts = (str(Mark("page", n, 100)) if n % 2 else Mark("page", n, 100) for n in range(100))
+    extract = collected(parts, most=10**6, seconds=10, now=lambda: next(clock))
+    assert extract.is_cut
+    assert extract.read <= 10
+
+
+def test_what_found_nothing_in_time_is_too_slow():
+    clock = iter(range(100))
+    with pytest.raises(Unreadable, match="slow"):
+        collected(("" for _ in range(100)), most=9, seconds=10, now=lambda: next(clock))
+
+
+def test_a_damaged_page_does_not_hide_the_others():
+    broken = pdf_of("first", "second", "third").replace(b"/Contents 7 0 R", b"/Contents 2 0 R")
+    text = text_of(broken).text
+    assert "first" in text
+    assert "[page 2 of 3: " in text
+    assert "third" in text
+
+
+@given(st.binary(max_size=200), st.sampled_from(["", "utf-8", "gb2312", "zlib", "latin-1"]))
+def test_any_bytes_come_to_words(data, charset):
+    assert "\0" not in decoded(data, charset)
