@@ -15,9 +15,8 @@ import tzlocal
 
 from bot import housekeeping, recovery
 from bot.agent.limits import LimitsResolver
-from bot.agent.models import Model, Models
-from bot.agent.models.anthropic import AnthropicModel
-from bot.agent.models.offline import OfflineModel
+from bot.agent.models import Model
+from bot.agent.models.registry import Models, configured
 from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
 from bot.agent.session_cache import SessionCache
@@ -43,7 +42,7 @@ from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
 from bot.commands.tools import ToolCommands
-from bot.config import Config
+from bot.config import ANTHROPIC, Config
 from bot.context import tokens
 from bot.coordination import Event
 from bot.dashboard.api import MemoryPages, Readiness
@@ -396,11 +395,9 @@ class App:
         self.resolver.read(await database.write(read_books))
 
     def _models(self, store: MetaStore) -> Models:
-        anthropic = self._config.models.anthropic
-        remote = self._parts.remote
-        if remote is None and anthropic.is_set_up:
-            remote = AnthropicModel(anthropic, window_store=store)
-        return Models(OfflineModel(), remote, self._config.agent.model)
+        config, remote = self._config.models, self._parts.remote
+        services = configured(config, store) if remote is None else {ANTHROPIC: remote}
+        return Models(config, services, self._config.agent.model)
 
     def _make_channels(self) -> Mapping[str, Channel]:
         if self._parts.channels is not None:
@@ -466,12 +463,11 @@ class App:
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
         self._spawn(self._scheduler.start())
-        self._spawn(self._finish_loading(models.remote))
+        self._spawn(self._finish_loading(models))
 
-    async def _finish_loading(self, remote: Model | None) -> None:
+    async def _finish_loading(self, models: Models) -> None:
         try:
-            if isinstance(remote, AnthropicModel):
-                await remote.warm_up()
+            await models.warm_up()
         finally:
             self._parts.on_loaded()
 

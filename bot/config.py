@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section, ToolRule
 
@@ -33,8 +33,9 @@ class AgentConfig(Section):
     model: str = Field(
         default="claude-sonnet-5-5",
         min_length=1,
-        description='The model that answers; "offline" needs no key. Without a key the offline '
-        "model answers whatever is set here.",
+        description='The model that answers, as "<service>/<model>"; without a service it is one '
+        'of [models.anthropic]. "offline" needs no key. Without a key the offline model answers '
+        "whatever is set here.",
     )
     name: str = Field(default="Confidant", min_length=1, description="What the bot calls itself.")
     language: Literal["auto", "en", "zh"] = Field(
@@ -49,17 +50,31 @@ class AgentConfig(Section):
     turn_timeout: float = Field(default=600.0, gt=0, description="Longest turn, in seconds.")
 
 
-class AnthropicConfig(Section):
-    """`[models.anthropic]`: any endpoint that speaks the Messages API."""
+class ServiceConfig(Section):
+    """`[models.<name>]`: a service models come from, by any name; its are "<name>/<model>" then."""
 
+    kind: str = Field(
+        default="",
+        description='What it speaks: "anthropic" (the Messages API) or "openai" (chat completions, '
+        "as OpenAI, Ollama, LM Studio, vLLM, llama.cpp, OpenRouter, Gemini, DeepSeek, Qwen do). A "
+        "table with one of these names need not say it.",
+    )
     base_url: str = Field(
-        default="", description="Another endpoint with the same API (Ollama, vLLM, LiteLLM, …)."
+        default="", description="Where it is, if it is not its maker's: http://127.0.0.1:11434/v1."
     )
     api_key: SecretStr | None = Field(
-        default=None, description="Better kept out of this file: set ANTHROPIC_API_KEY."
+        default=None,
+        description="Better kept out of this file: set ANTHROPIC_API_KEY, OPENAI_API_KEY, or the "
+        "variable of the option.",
     )
     timeout: float = Field(
         default=120.0, gt=0, description="Longest silence of the service, in seconds."
+    )
+    window: int = Field(
+        default=0,
+        ge=0,
+        description="The window of its models, in tokens, where the service tells none or a wrong "
+        "one; 0 asks the service. [context.windows] says it for one model.",
     )
 
     @property
@@ -68,10 +83,39 @@ class AnthropicConfig(Section):
         return self.api_key is not None or bool(self.base_url)
 
 
-class ModelsConfig(Section):
-    """`[models]`: where replies come from."""
+ANTHROPIC, OPENAI = "anthropic", "openai"  # the kinds there are without another package
+OFFLINE = "offline"  # the model that needs no service
 
-    anthropic: AnthropicConfig = Field(default_factory=AnthropicConfig)
+
+class ModelsConfig(Section):
+    """`[models]`: where replies come from; tables of other names stand for other services."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, ServiceConfig] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    anthropic: ServiceConfig = Field(default_factory=ServiceConfig)
+    openai: ServiceConfig = Field(default_factory=ServiceConfig)
+
+    @property
+    def services(self) -> Mapping[str, ServiceConfig]:
+        """The tables by name, those that are not set up too."""
+        return {ANTHROPIC: self.anthropic, OPENAI: self.openai, **self.__pydantic_extra__}
+
+    def kind_of(self, name: str) -> str:
+        """What a service speaks; its name if it does not say."""
+        return self.services[name].kind or name
+
+    def locate(self, model: str) -> tuple[str, str]:
+        """The service a model's name belongs to, known or not, and the model's name there.
+
+        "ollama/qwen3" is qwen3 of [models.ollama]. A name without a service is the anthropic
+        table's, and so is "Qwen/Qwen3-8B" where that table has an address of its own.
+        """
+        if model == OFFLINE:
+            return OFFLINE, OFFLINE
+        service, slash, name = model.partition("/")
+        is_bare = not slash or (service not in self.services and bool(self.anthropic.base_url))
+        return (ANTHROPIC, model) if is_bare else (service, name)
 
 
 class ChannelsConfig(Section):

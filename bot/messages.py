@@ -53,11 +53,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The model asks for a tool; `input` is its JSON arguments, not yet validated."""
+    """The model asks for a tool; `input` is its JSON arguments, not yet validated.
+
+    What it sent instead of arguments, if that was no JSON object, is `garbled`; no transcript
+    keeps it.
+    """
 
     id: str
     name: str
     input: Mapping[str, Any]
+    garbled: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +95,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block only the model's own service understands (thinking, say), sent back untouched."""
+    """A block only the model's own service understands (thinking, say), sent back untouched.
+
+    `service` is that one's name; empty is the anthropic table's, as it was before there were more.
+    """
 
     data: Mapping[str, Any]
+    service: str = ""
 
 
 Block = Text | ToolUse | ToolResult | Picture | Opaque

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from bot.agent.models import Model, Models
-from bot.config import Config
+from bot.agent.models import Model
+from bot.agent.models.registry import Models
+from bot.config import ANTHROPIC, Config
 from bot.context import budget, calibration, tokens
 from bot.context.budget import Budget, Window
 from bot.context.calibration import Calibration
@@ -23,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """A session's model and how much of its window it may use.
+    """A session's model, by its full name, and how much of its window it may use.
 
     `factor` is what the model's own token counts come to for one token of `count`.
     """
@@ -76,13 +77,25 @@ class LimitsResolver:
 
     def learn(self, model: str, estimated: int, reported: int) -> None:
         """A service reported so many tokens for what was estimated."""
-        self._calibration = self._calibration.learn(model, estimated, reported)
+        self._calibration = self._calibration.learn(_kept_as(model), estimated, reported)
 
     async def of(self, chosen: str) -> ModelLimits:
         """The limits of sessions that chose a model, by its name; empty for the default one."""
-        model, name = self._models.pick(chosen)
-        sizes = await model.window(name)
-        window = budget.resolve(sizes.max_input_tokens, self._config.context, name)
+        name = self._models.full(chosen)
+        sizes = await self._models.window(name)
+        window = budget.resolve(
+            sizes.max_input_tokens,
+            self._config.context,
+            name,
+            configured=self._models.configured_window(name),
+            assumed=sizes.assumed,
+        )
         most = min(self._config.agent.max_tokens, sizes.max_output_tokens)
         shares = budget.budget(window.tokens, self._config.context, most)
-        return ModelLimits(model, name, window, shares, self._calibration.factor(name), self.count)
+        factor = self._calibration.factor(_kept_as(name))
+        return ModelLimits(self._models, name, window, shares, factor, self.count)
+
+
+def _kept_as(model: str) -> str:
+    """The name a factor is kept under: as it was before there were other services."""
+    return model.removeprefix(f"{ANTHROPIC}/")

@@ -87,8 +87,8 @@ def to_json(block: Block) -> Mapping[str, Any]:
             }
         case Picture(media_type, ref):
             return {"type": "image", "media_type": media_type, "artifact": ref}
-        case Opaque(data):
-            return data
+        case Opaque(data, service):
+            return {"type": "opaque", "service": service, "data": data} if service else data
 
 
 def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
@@ -108,6 +108,8 @@ def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
             return ToolResult(id_, text, is_error, origin, _value(data, text), kept)
         case {"type": "image", "media_type": str(media_type), "artifact": str(ref)}:
             return Picture(media_type, ref)
+        case {"type": "opaque", "service": str(service), "data": {**held}}:
+            return Opaque(held, service)
         case _:
             return Opaque(data)
 

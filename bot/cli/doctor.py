@@ -9,16 +9,14 @@ from typing import Annotated
 import typer
 
 from bot import recovery
-from bot.agent.models import OFFLINE, Window
-from bot.agent.models.anthropic import AnthropicModel
 from bot.backend import NO_EXTRA
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding, reveal
 from bot.cli.common import ConfigOption, harmless, load, local_time, reading
-from bot.config import AnthropicConfig, Config
+from bot.cli.doctor_models import model_findings
+from bot.config import Config
 from bot.context import tokens
-from bot.context.budget import resolve
 from bot.delivery import outbox
-from bot.errors import ConfidantError, ModelError, ModelNotFound, StorageError, StorageNotMade
+from bot.errors import ConfidantError, StorageError, StorageNotMade
 from bot.id_migration import short_folders
 from bot.memory import embed
 from bot.memory.index.row_reader import EXTENSION
@@ -55,7 +53,7 @@ def doctor(
     found = {name: _examine(loaded, name) for name in names}
     if not channel:
         found |= {"database": _database(loaded.config)}
-        found |= {"model": _model(loaded.config), "memory": _memory(loaded.config)}
+        found |= {"model": model_findings(loaded.config), "memory": _memory(loaded.config)}
         found |= {"tokens": _tokens(loaded.config), "messages": _left_over(loaded.config)}
     for name, findings in found.items():
         if findings:
@@ -121,57 +119,6 @@ def _amount(found: Sequence[Month]) -> str:
 
 def _span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-
-
-def _model(config: Config) -> Sequence[Finding]:
-    """Which model answers, and whether its service takes the key and knows it."""
-    service, name = config.models.anthropic, config.agent.model
-    if name == OFFLINE:
-        return [Finding("ok", "the offline model answers, as [agent] model says")]
-    if not service.is_set_up:
-        return [
-            Finding(
-                "warning",
-                f"no key is set, so the offline model answers instead of {name}",
-                "Put ANTHROPIC_API_KEY=… into .env, or set [models.anthropic] base_url.",
-            )
-        ]
-    try:
-        window = asyncio.run(_ask(service, name))
-    except ModelNotFound as error:
-        fix = "Set [agent] model to one that it has. Some servers do not tell which they have."
-        return [Finding("warning" if service.base_url else "error", f"{name}: {error}", fix)]
-    except ModelError as error:
-        fix = "Check ANTHROPIC_API_KEY and [models.anthropic], and the connection."
-        return [Finding("error", f"{name}: {error}", fix)]
-    known = resolve(window.max_input_tokens, config.context, name)
-    sources = {
-        "config": "[context.windows] says",
-        "service": "its service says",
-        "default": "is assumed, because its service says nothing; [context.windows] can",
-    }
-    return [
-        Finding("ok", f"{name} answers, and the key is taken"),
-        Finding("ok", f"its window: {known.reported} tokens, {sources[known.source]}"),
-    ]
-
-
-async def _ask(service: AnthropicConfig, name: str) -> Window:
-    model = AnthropicModel(service, window_store=_NothingKept())
-    try:
-        return await model.check(name)
-    finally:
-        await model.close()
-
-
-class _NothingKept:
-    """A store for sizes that are asked for once."""
-
-    async def get(self, key: str) -> str | None:
-        return None
-
-    async def set(self, key: str, text: str) -> None:
-        pass
 
 
 def _memory(config: Config) -> Sequence[Finding]:

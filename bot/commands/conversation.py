@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from bot.agent.models import Models
+import re
+
+from bot.agent.models.registry import Models
 from bot.agent.stopping import TurnStops
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
 from bot.sessions import compactions, store
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
+
+_WORDS = re.compile(r"[-/:.]")
 
 
 class ConversationCommands:
@@ -71,7 +75,7 @@ class ConversationCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             if not call.rest:
-                now = session.model or default
+                now = self._models.full(session.model)
                 return Answer(text(call.language, "command.model.now", model=now, names=names))
             if call.rest.lower() != "default" and not chosen:
                 return Answer(text(call.language, "command.model.unknown", names=names))
@@ -86,8 +90,14 @@ def _match(word: str, known: tuple[str, ...]) -> str:
     wanted = word.strip().lower()
     if not wanted:
         return ""
-    for name in known:
-        if name.lower() == wanted:
-            return name
-    close = [name for name in known if wanted in name.lower().split("-")]
+    for wanted_of in (str.lower, _own_name):
+        found = [name for name in known if wanted_of(name) == wanted]
+        if found:
+            return found[0] if len(found) == 1 else ""
+    close = [name for name in known if wanted in _WORDS.split(name.lower())]
     return close[0] if len(close) == 1 else ""
+
+
+def _own_name(name: str) -> str:
+    """A model's name without its service's."""
+    return name.lower().partition("/")[2]

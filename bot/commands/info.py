@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bot.agent.models import Models
+from bot.agent.models.registry import Models
 from bot.channel import Health
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
@@ -40,14 +40,13 @@ class InfoCommands:
 
     async def status(self, call: Call) -> Apply:
         """How this conversation and the bot are doing."""
-        default = self._models.default
         connections = self._connections()
         found = await self._context.report(call)
         tells = policy.is_told(call.conversation)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             lines = [
-                text(call.language, "command.status.model", model=session.model or default),
+                text(call.language, "command.status.model", model=self._models.full(session.model)),
                 text(
                     call.language,
                     "command.status.conversation",

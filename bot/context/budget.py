@@ -72,18 +72,27 @@ class Budget:
     hard: int
 
 
-def resolve(reported: int, config: ContextConfig, model: str) -> Window:
+def resolve(
+    reported: int,
+    config: ContextConfig,
+    model: str,
+    *,
+    configured: int = 0,
+    assumed: int = DEFAULT_WINDOW,
+) -> Window:
     """The window of a model whose service reported so many tokens; 0 when it did not.
 
-    What the operator says of a model counts more: a server between may report anything.
+    What the operator says of a model, or `configured` for all of its service, counts more: a server
+    between may report anything. Where nobody says anything, it is `assumed`.
     """
     source: Literal["service", "config", "default"]
-    if (configured := config.windows.get(model, 0)) > 0:
-        window, source = configured, "config"
+    said = config.windows.get(model, 0) or config.windows.get(model.partition("/")[2], 0)
+    if (told := max(0, said) or configured) > 0:
+        window, source = told, "config"
     elif reported > 0:
         window, source = reported, "service"
     else:
-        window, source = DEFAULT_WINDOW, "default"
+        window, source = assumed, "default"
     used = min(window, config.context_tokens)
     return Window(used, window, source, capped=used < window)
 

@@ -3,6 +3,7 @@
 Every value keeps where it came from, so a mistake is reported with its file and line.
 """
 
+from bot.settings.checks import key_name
 from bot.settings.loader import Loaded, load
 from bot.settings.plugins import config_model, installed_channels, plain_names
 from bot.settings.show import json_schema, show
@@ -12,6 +13,7 @@ __all__ = [
     "config_model",
     "installed_channels",
     "json_schema",
+    "key_name",
     "load",
     "plain_names",
     "show",

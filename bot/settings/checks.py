@@ -11,19 +11,22 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BaseModel
 
 from bot.channel import ChannelConfig, ChannelPlugin, reveal
-from bot.config import SHORTEST_TOKEN, Config, is_loopback
-from bot.settings.fields import Key
-from bot.settings.problems import Problem, nearest, quoted, suggestion
+from bot.config import ANTHROPIC, OFFLINE, OPENAI, SHORTEST_TOKEN, Config, is_loopback
+from bot.settings.fields import Key, env_name
+from bot.settings.problems import Problem, nearest, quoted, suggestion, word
 
 _PERSON = re.compile(r"[a-z0-9_]+:\S+")
 # Names of people become folders and parts of session keys.
 _PERSON_NAME = re.compile(r"\w[\w.-]{0,63}")
 _OWNER_NAME = "main"
-OFFLINE = "offline"  # the model that needs no key
+KINDS = (ANTHROPIC, OPENAI)
+_KEY_NAMES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
+_SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def problems(config: Config) -> Iterator[Problem]:
     """Everything that stops the start."""
+    yield from _services(config)
     yield from _timezones(config)
     yield from _people(config)
     yield from _endpoints(config)
@@ -75,11 +78,22 @@ def missing(
             needs = f"set {plugin.needs}" if plugin.needs else "see its documentation"
             message = f"{name} is set up but cannot run, so it stays off: {needs}"
             yield Problem(options[0], message, named=True)
-    model, service = config.agent.model, config.models.anthropic
-    has_service = bool(reveal(service.api_key)) or bool(service.base_url)
-    if ("agent", "model") in named and model != OFFLINE and not has_service:
-        said = "has no key, so the offline model answers: set ANTHROPIC_API_KEY"
-        yield Problem(("agent", "model"), f"{quoted(model)} {said}")
+    if ("agent", "model") in named and config.agent.model != OFFLINE:
+        yield from _without_key(config)
+
+
+def _without_key(config: Config) -> Iterator[Problem]:
+    """The model that was chosen, if nobody can be asked for it."""
+    name = config.models.locate(config.agent.model)[0]
+    service = config.models.services.get(name)
+    if service is None or not (reveal(service.api_key) or service.base_url):
+        said = f"has no key, so the offline model answers: set {key_name(name)}"
+        yield Problem(("agent", "model"), f"{quoted(config.agent.model)} {said}")
+
+
+def key_name(service: str) -> str:
+    """The variable that a service's key belongs into."""
+    return _KEY_NAMES.get(service, env_name(("models", service, "api_key")))
 
 
 def _is_set(section: ChannelConfig, key: Key) -> bool:
@@ -98,6 +112,31 @@ def _star_without_open(name: str, section: ChannelConfig) -> Iterator[Problem]:
                 ("channels", name, *path, "allow_from"),
                 f'"*" counts only with dm_policy = "open"; "{each.dm_policy}" lets nobody in by it',
             )
+
+
+def _services(config: Config) -> Iterator[Problem]:
+    """Tables of services that cannot be used, and models of services there are not."""
+    services = config.models.services
+    for name in services:
+        key: Key = ("models", name)
+        kind = config.models.kind_of(name)
+        if not _SERVICE_NAME.fullmatch(name) or name == OFFLINE:
+            advice = "use small letters, digits, - and _"
+            yield Problem(key, f"{quoted(name)} cannot be a service's name: {advice}")
+        elif kind not in KINDS and services[name].kind:
+            said = f"{quoted(kind)} is no kind of service{suggestion(kind, KINDS)}"
+            yield Problem((*key, "kind"), said)
+        elif kind not in KINDS:
+            meant = nearest(name, (ANTHROPIC, OPENAI))
+            hint = f"; did you mean [models.{meant}]?" if meant else ""
+            choices = " or ".join(f'kind = "{each}"' for each in KINDS)
+            yield Problem(key, f"[models.{word(name)}] does not say its kind: set {choices}{hint}")
+    name, model = config.models.locate(config.agent.model)
+    if name not in services and name != OFFLINE:
+        said = f"{quoted(config.agent.model)}: there is no [models.{word(name)}]"
+        yield Problem(("agent", "model"), f"{said}{suggestion(name, list(services))}")
+    elif not model:
+        yield Problem(("agent", "model"), f"{quoted(config.agent.model)} names no model")
 
 
 def _timezones(config: Config) -> Iterator[Problem]:
@@ -147,10 +186,11 @@ def _people(config: Config) -> Iterator[Problem]:
 
 
 def _endpoints(config: Config) -> Iterator[Problem]:
-    base_url = config.models.anthropic.base_url
-    if base_url and not _is_web_address(base_url):
-        message = f"{quoted(base_url)} is not an address: it begins with https:// or http://"
-        yield Problem(("models", "anthropic", "base_url"), message)
+    for name, service in config.models.services.items():
+        if service.base_url and not _is_web_address(service.base_url):
+            said = quoted(service.base_url)
+            message = f"{said} is not an address: it begins with https:// or http://"
+            yield Problem(("models", name, "base_url"), message)
     for index, origin in enumerate(config.dashboard.allowed_origins):
         if not _is_web_address(origin) or urlsplit(origin).path not in {"", "/"}:
             advice = 'write scheme and host only, e.g. "https://bot.example.org"'

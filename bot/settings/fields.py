@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -74,8 +74,16 @@ def child(shape: Shape, name: str | int) -> Shape | None:
     """The shape one step down, or None where the models have nothing of that name."""
     if shape.model is not None:
         field = shape.model.model_fields.get(str(name))
-        return shape_of(field.annotation) if field is not None else None
+        annotation = extras_of(shape.model) if field is None else field.annotation
+        return shape_of(annotation) if annotation is not None else None
     return shape_of(shape.item) if shape.kind in {"map", "list"} else None
+
+
+def extras_of(model: type[BaseModel]) -> Any:
+    """What a table takes under names that are free to choose; None where there are none."""
+    if model.model_config.get("extra") != "allow":
+        return None
+    return get_args(get_type_hints(model)["__pydantic_extra__"])[1]
 
 
 def shape_at(model: type[BaseModel], key: Key) -> Shape | None:
@@ -86,14 +94,19 @@ def shape_at(model: type[BaseModel], key: Key) -> Shape | None:
     return shape
 
 
+def options_of(model: type[BaseModel], key: tuple[str, ...]) -> list[Option]:
+    """What one table holds, other tables too."""
+    return [
+        Option((*key, name), field, shape_of(field.annotation))
+        for name, field in model.model_fields.items()
+    ]
+
+
 def tables(
     model: type[BaseModel], key: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], type[BaseModel], list[Option]]]:
     """Every table with the options it holds itself, parents first; maps are options."""
-    fields = [
-        Option((*key, name), field, shape_of(field.annotation))
-        for name, field in model.model_fields.items()
-    ]
+    fields = options_of(model, key)
     if key:
         yield key, model, [each for each in fields if each.shape.model is None]
     for each in fields:

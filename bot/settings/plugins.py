@@ -16,7 +16,10 @@ from bot.settings.fields import Key, shape_at
 GROUP = "confidant.channels"
 
 # Variables with names of their own; a channel adds its own through `ChannelPlugin.env`.
-PLAIN_NAMES: Mapping[str, Key] = {"ANTHROPIC_API_KEY": ("models", "anthropic", "api_key")}
+PLAIN_NAMES: Mapping[str, Key] = {
+    "ANTHROPIC_API_KEY": ("models", "anthropic", "api_key"),
+    "OPENAI_API_KEY": ("models", "openai", "api_key"),
+}
 
 
 def installed_channels() -> dict[str, ChannelPlugin]:

@@ -178,7 +178,12 @@ def _unknown(model: type[BaseModel], key: Key, *, is_table: bool) -> str:
         return f'unknown option "{name}" in {table_name(parent)}{suggestion(name, siblings)}'
     if is_table:
         return f"unknown section [{name}]{suggestion(name, siblings, '[{}]')}"
-    homes = (f"it belongs to [{home}]" for home in siblings if shape_at(model, (home, name)))
+    tables = ((home, shape_at(model, (home,))) for home in siblings)
+    homes = (
+        f"it belongs to [{home}]"
+        for home, table in tables
+        if table is not None and table.model is not None and name in table.model.model_fields
+    )
     home = next(homes, "options stand below a [section] line")
     return f'unknown option "{name}" before the first section; {home}'
 

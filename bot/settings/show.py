@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any, cast
 
 from pydantic import BaseModel, SecretStr
 
 from bot.config import Config
-from bot.settings.fields import Option, tables
+from bot.settings.fields import Option, options_of, tables
 from bot.settings.loader import Loaded
 from bot.settings.problems import table_name
 
@@ -29,15 +29,25 @@ def json_schema(model: type[Config]) -> dict[str, Any]:
 def show(loaded: Loaded) -> str:
     """The configuration in effect as TOML: secrets masked, each value with where it comes from."""
     blocks: list[str] = []
-    for key, _, options in tables(type(loaded.config)):
-        lines = [_line(loaded, option) for option in options]
+    for key, table, options in _tables(loaded.config):
+        lines = [_line(loaded, option, getattr(table, option.key[-1])) for option in options]
         if lines:
             blocks.append("\n".join([table_name(key), *lines, ""]))
     return "\n".join(blocks)
 
 
-def _line(loaded: Loaded, option: Option) -> str:
-    name, value = option.key[-1], attrgetter(".".join(option.key))(loaded.config)
+def _tables(config: Config) -> Iterator[tuple[tuple[str, ...], BaseModel, list[Option]]]:
+    """Every table in effect with its options, those under names of somebody's own too."""
+    for key, _, options in tables(type(config)):
+        table: BaseModel = attrgetter(".".join(key))(config)
+        yield key, table, options
+        for name, extra in (table.model_extra or {}).items():
+            if isinstance(extra, BaseModel):
+                yield (*key, name), extra, options_of(type(extra), (*key, name))
+
+
+def _line(loaded: Loaded, option: Option, value: object) -> str:
+    name = option.key[-1]
     if value is None:
         return f"# {name} is not set"
     origins = loaded.origins.items()

@@ -13,7 +13,8 @@ from pydantic import SecretStr
 from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Window
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.offline import OfflineModel
-from bot.config import AnthropicConfig
+from bot.agent.models.openai import OpenAIModel
+from bot.config import ServiceConfig
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, calls, says
 from tests.fakes import aimock
@@ -59,13 +60,25 @@ async def _offline() -> AsyncGenerator[Subject]:
 @asynccontextmanager
 async def _anthropic() -> AsyncGenerator[Subject]:
     async with aimock.running() as mock:
-        config = AnthropicConfig(base_url=mock.base_url, api_key=SecretStr("test"))
+        config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr("test"))
         model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
         yield Subject(model, "plain", "chinese", "use the tool")
         await model.close()
 
 
-@pytest.fixture(params=[_scripted, _offline, _anthropic], ids=["scripted", "offline", "anthropic"])
+@asynccontextmanager
+async def _openai() -> AsyncGenerator[Subject]:
+    async with aimock.running() as mock:
+        config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr("test"))
+        model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
+        yield Subject(model, "plain", "chinese", "use the tool")
+        await model.close()
+
+
+SUBJECTS = (_scripted, _offline, _anthropic, _openai)
+
+
+@pytest.fixture(params=SUBJECTS, ids=[each.__name__.strip("_") for each in SUBJECTS])
 async def subject(request: pytest.FixtureRequest) -> AsyncGenerator[Subject]:
     opened: AbstractAsyncContextManager[Subject] = request.param()
     async with opened as subject:

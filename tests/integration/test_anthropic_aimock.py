@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.models.anthropic import AnthropicModel
-from bot.config import AnthropicConfig
+from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
     ModelBadReply,
@@ -36,7 +36,7 @@ async def mock() -> AsyncIterator[aimock.AiMock]:
 
 @pytest.fixture
 async def model(mock: aimock.AiMock) -> AsyncIterator[AnthropicModel]:
-    config = AnthropicConfig(base_url=mock.base_url, api_key=SecretStr(SECRET))
+    config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr(SECRET))
     model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
     yield model
     await model.close()

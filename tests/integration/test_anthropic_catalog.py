@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from bot.agent.models import Window
 from bot.agent.models.anthropic import KNOWN_NAMES, AnthropicModel
 from bot.agent.models.catalog import MAX_AGE, UNKNOWN_WINDOW
-from bot.config import AnthropicConfig
+from bot.config import ServiceConfig
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory
 
@@ -57,7 +57,7 @@ async def model(
 def new_model(
     server: api.MessagesApi, store: TextStoreInMemory, clock: SettableClock
 ) -> AnthropicModel:
-    config = AnthropicConfig(base_url=server.base_url, api_key=SecretStr("k"))
+    config = ServiceConfig(base_url=server.base_url, api_key=SecretStr("k"))
     return AnthropicModel(config, window_store=store, max_retries=0, clock=clock)
 
 
@@ -161,7 +161,7 @@ async def test_names_of_another_service_are_never_made_up(
 
 
 async def test_names_of_claude_are_known_without_a_key():
-    model = AnthropicModel(AnthropicConfig(), window_store=TextStoreInMemory())
+    model = AnthropicModel(ServiceConfig(), window_store=TextStoreInMemory())
     assert await model.names() == KNOWN_NAMES
     assert await model.window("claude-x") == UNKNOWN_WINDOW
     await model.close()

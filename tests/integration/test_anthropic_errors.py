@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from anthropic import _error_classes  # pyright: ignore[reportPrivateUsage]
 
-from bot.agent.models.failures import event_error, model_error
+from bot.agent.models.anthropic_failures import event_error, model_error
 from bot.errors import (
     ModelAuth,
     ModelBilling,

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
-from bot.config import AnthropicConfig
+from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
     ModelBadReply,
@@ -45,8 +45,8 @@ async def server() -> AsyncIterator[api.MessagesApi]:
         yield server
 
 
-def config(server: api.MessagesApi, **options: Any) -> AnthropicConfig:
-    return AnthropicConfig(base_url=server.base_url, api_key=SecretStr(SECRET), **options)
+def config(server: api.MessagesApi, **options: Any) -> ServiceConfig:
+    return ServiceConfig(base_url=server.base_url, api_key=SecretStr(SECRET), **options)
 
 
 def model_on(server: api.MessagesApi, **options: Any) -> AnthropicModel:
@@ -128,7 +128,7 @@ async def test_the_key_and_address_come_from_the_configuration_alone(
 
 
 async def test_an_endpoint_of_ones_own_needs_no_key(server: api.MessagesApi):
-    config = AnthropicConfig(base_url=server.base_url)
+    config = ServiceConfig(base_url=server.base_url)
     model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
     words, _ = await run(model)
     await model.close()
@@ -136,7 +136,7 @@ async def test_an_endpoint_of_ones_own_needs_no_key(server: api.MessagesApi):
 
 
 async def test_without_key_and_endpoint_nothing_is_sent():
-    model = AnthropicModel(AnthropicConfig(), window_store=TextStoreInMemory())
+    model = AnthropicModel(ServiceConfig(), window_store=TextStoreInMemory())
     with pytest.raises(ModelAuth):
         await run(model)
     await model.close()
@@ -366,7 +366,7 @@ async def test_a_failure_names_what_the_operator_can_look_up(
 
 
 async def test_nobody_there_is_unreachable():
-    nowhere = AnthropicConfig(base_url="http://127.0.0.1:1", api_key=SecretStr(SECRET))
+    nowhere = ServiceConfig(base_url="http://127.0.0.1:1", api_key=SecretStr(SECRET))
     model = AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0)
     with pytest.raises(ModelUnreachable):
         await run(model)
@@ -375,7 +375,7 @@ async def test_nobody_there_is_unreachable():
 
 @pytest.mark.parametrize("base_url", ["not an address", "ftp://127.0.0.1:1", "http://[::1"])
 async def test_an_address_that_is_none_is_one_of_our_errors(base_url: str):
-    nowhere = AnthropicConfig(base_url=base_url, api_key=SecretStr(SECRET))
+    nowhere = ServiceConfig(base_url=base_url, api_key=SecretStr(SECRET))
     model = AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0)
     with pytest.raises(ModelError):
         await run(model)
@@ -413,7 +413,7 @@ BUSY = api.streams(api.start(), {"type": "error", "error": {"type": "overloaded_
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("bot.agent.models.anthropic.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("bot.agent.models.service.FIRST_PAUSE", 0.001)
 
 
 @pytest.mark.usefixtures("_quick")

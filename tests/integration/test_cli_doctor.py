@@ -14,6 +14,7 @@ from bot.delivery import outbox
 from bot.sessions import inbox
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine
+from tests.fakes import completions_api as completions
 from tests.fakes import messages_api as api
 from tests.fakes.nextcloud import (
     API_PASSWORD,
@@ -90,19 +91,42 @@ async def test_the_model_is_asked_whether_it_takes_the_key_and_is_known(tmp_path
         code, out, err = await doctor(tmp_path, **variables)
         assert (code, err) == (0, "")
         said = of(out, "model")
-        assert "✓ claude-x answers, and the key is taken" in said
+        assert "✓ anthropic/claude-x answers, and the key is taken" in said
         assert "its window: 300000 tokens, its service says" in said
         code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "silent"})
-        assert "its window: 200000 tokens, is assumed, because its service says nothing" in out
+        assert "its window: 200000 tokens, is a guess, because its service says nothing" in out
         code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "nobody"})
-        assert (code, "! nobody: " in of(out, "model")) == (0, True)
+        assert (code, "! anthropic/nobody: " in of(out, "model")) == (0, True)
         assert "sk-canary" not in out
     code, out, err = await doctor(tmp_path, **variables)
     assert code == 1
-    assert "✗ claude-x: " in of(out, "model")
+    assert "✗ anthropic/claude-x: " in of(out, "model")
     assert "→ Check ANTHROPIC_API_KEY" in out
     code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "offline"})
     assert (code, "✓ the offline model answers" in out) == (0, True)
+    assert "! anthropic: " in of(out, "model")  # nobody asks it now
+
+
+async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_path):
+    async with api.running(api.says("Hi")) as claude, completions.running() as server:
+        claude.models["claude-x"] = api.model_info("claude-x", 300_000, 64_000)
+        server.pages = completions.ollama(131_072)
+        variables = {
+            "CONFIDANT_MODELS__ANTHROPIC__BASE_URL": claude.base_url,
+            "CONFIDANT_MODELS__LOCAL__KIND": "openai",
+            "CONFIDANT_MODELS__LOCAL__BASE_URL": server.base_url,
+            "CONFIDANT_AGENT__MODEL": "local/qwen3",
+        }
+        code, out, err = await doctor(tmp_path, **variables)
+        assert (code, err) == (1, "")
+        said = of(out, "model")
+        assert "✓ anthropic answers, the key is taken, and it lists 1 models" in said
+        assert "✓ local/qwen3 answers, and the key is taken" in said
+        assert "✗ its window: 4096 tokens, its service says; conversations need 16000" in said
+        assert "→ Set [models.local] window" in said
+        wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}
+        code, out, _ = await doctor(tmp_path, **wide)
+        assert (code, "32768 tokens, the configuration says" in out) == (0, True)
 
 
 async def test_who_insists_on_tiktoken_is_told_that_its_ranks_are_missing(tmp_path):

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from bot.agent.models import Request, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.channel import Capabilities, Piece
-from bot.config import AnthropicConfig
+from bot.config import ServiceConfig
 from bot.errors import ModelContextFull, ModelOverloaded, ModelTooLarge
 from bot.gateway.commits import TurnRecorder
 from bot.identity.view import folder_name
@@ -1048,7 +1048,7 @@ async def test_a_window_that_is_too_small_is_refused_with_the_reason(tmp_path: P
     async with begun(tmp_path, brain) as engine:
         answer = await ask(engine, "hello")
         assert "16 000 tokens" in answer
-        assert "“claude-sonnet-5-5”" in answer
+        assert "“anthropic/claude-sonnet-5-5”" in answer
         assert brain.requests == []
         stored = query(tmp_path, "SELECT line FROM entries WHERE kind = 'message'")
         assert "hello" in stored[0][0]
@@ -1543,7 +1543,7 @@ async def test_a_window_that_the_service_does_not_tell_is_the_configured_one(
 ):
     async with api.running(api.says("Hi")) as server:
         server.models["claude-sonnet-5-5"] = api.model_info("claude-sonnet-5-5", None, 8_192)
-        config = AnthropicConfig(base_url=server.base_url, api_key=SecretStr("k"))
+        config = ServiceConfig(base_url=server.base_url, api_key=SecretStr("k"))
         store = TextStoreInMemory()
         model = AnthropicModel(config, window_store=store, max_retries=0)
         async with running(tmp_path, model=model, context=context) as engine:

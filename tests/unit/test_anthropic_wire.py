@@ -12,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.models import Request, ToolSpec
-from bot.agent.models.wire import (
+from bot.agent.models.anthropic_wire import (
     CACHEABLE,
-    NO_OUTPUT,
-    OPENING,
     Accumulator,
     body_of,
-    load,
     messages_of,
 )
+from bot.agent.models.wire import NO_OUTPUT, OPENING, load
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.unicode import well_formed

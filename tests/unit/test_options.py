@@ -18,17 +18,20 @@ from adapters.discord.files import origin
 from adapters.web import WebConfig
 from bot import logs
 from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.openai import OpenAIModel
+from bot.agent.models.registry import Models, configured
 from bot.app import local_zone
 from bot.channel import ChannelConfig, ChannelScope, GroupConfig, Inbound, Rule, ScopeConfig, reveal
 from bot.config import (
     AgentConfig,
-    AnthropicConfig,
     CompactionConfig,
     Config,
     ContextConfig,
     EmbedderConfig,
     LogConfig,
+    ModelsConfig,
     SendPolicyConfig,
+    ServiceConfig,
 )
 from bot.context.budget import budget
 from bot.identity.access import AccessDecision, decide
@@ -151,13 +154,23 @@ def test_times_are_those_of_the_configured_zone():
 
 
 def test_the_models_service_is_asked_as_configured():
-    config = AnthropicConfig(
-        base_url="http://127.0.0.1:9/own", api_key=SecretStr("k1"), timeout=7.0
-    )
-    client = AnthropicModel(config, window_store=TextStoreInMemory())._build()
+    config = ServiceConfig(base_url="http://127.0.0.1:9/own", api_key=SecretStr("k1"), timeout=7.0)
+    client = AnthropicModel(config, window_store=TextStoreInMemory()).build()
     assert str(client.base_url) == "http://127.0.0.1:9/own/"
     assert client.api_key == "k1"
     assert client.timeout.read == 7.0
+
+
+def test_a_service_is_asked_in_the_way_it_is_configured():
+    own = {"kind": "openai", "base_url": "http://127.0.0.1:9"}
+    config = ModelsConfig.model_validate({"anthropic": own})
+    found = configured(config, TextStoreInMemory())
+    assert {name: type(model) for name, model in found.items()} == {"anthropic": OpenAIModel}
+
+
+def test_a_window_is_the_configured_one():
+    config = ModelsConfig.model_validate({"anthropic": {"api_key": "k", "window": 50_000}})
+    assert Models(config, {}, "m").configured_window("anthropic/m") == 50_000
 
 
 def test_a_server_for_vectors_is_asked_for_the_configured_model():

@@ -56,6 +56,14 @@ async def test_a_tools_answer_is_the_answer():
     assert tool.given == [{"a": 1}]
 
 
+async def test_arguments_that_were_no_json_are_told_and_nothing_is_done():
+    tool = Doing("look", well)
+    answer = await Toolbox([tool]).run(ToolUse("t", "look", {}, garbled='{"a": '), CONTEXT)
+    assert answer.is_error
+    assert "no JSON object; nothing was done" in answer.text
+    assert tool.given == []
+
+
 def test_the_order_is_always_the_same():
     tools = [Doing(name, well) for name in ("b", "c", "a")]
     assert [spec.name for spec in Toolbox(tools).specs] == ["a", "b", "c"]

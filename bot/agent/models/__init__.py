@@ -1,17 +1,18 @@
 """The seam between a turn and whatever writes the reply.
 
 A `Model` streams one reply to one `Request`; the tool loop is the turn's, so every model, the
-offline one too, uses the same tools the same way. `anthropic` speaks the Messages API, `offline`
-needs nothing at all.
+offline one too, uses the same tools the same way. `anthropic` speaks the Messages API, `openai`
+chat completions, `offline` needs nothing at all; `registry` knows which of them are configured.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from bot.context.budget import DEFAULT_WINDOW
 from bot.context.quoting import Said
 from bot.messages import Message
 
@@ -110,10 +111,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much a model takes and gives, in tokens; 0 is a window that its service does not tell."""
+    """How much a model takes and gives, in tokens; 0 is a window that its service does not tell.
+
+    `assumed` is what is counted with then: 200 000 is the least that any Claude takes.
+    """
 
     max_input_tokens: int
     max_output_tokens: int
+    assumed: int = DEFAULT_WINDOW
 
 
 class Model(Protocol):
@@ -145,37 +150,22 @@ class Model(Protocol):
         ...
 
 
-OFFLINE = "offline"
+@runtime_checkable
+class Checked(Protocol):
+    """A model whose service can be asked now whether everything is well, for `doctor`."""
 
+    async def check(self, model: str) -> Window:
+        """Ask for a model's sizes: does it take the key, does it know the model?
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The models of this program. `remote` is None when no key is set."""
+        Raises:
+            ModelError: its subclass says which of these is not so, or that nobody answered.
+        """
+        ...
 
-    offline: Model
-    remote: Model | None
-    configured: str
+    async def fetch_names(self) -> Sequence[str]:
+        """Ask for the names of its models.
 
-    @property
-    def default(self) -> str:
-        """The model that answers when a conversation chose none."""
-        return self.configured if self.remote is not None else OFFLINE
-
-    def pick(self, chosen: str) -> tuple[Model, str]:
-        """The model for a conversation's choice (empty for none), and the name to ask it for."""
-        name = chosen or self.configured
-        if name == OFFLINE or self.remote is None:
-            return self.offline, OFFLINE
-        return self.remote, name
-
-    async def names(self) -> tuple[str, ...]:
-        """Every model that can be chosen now."""
-        if self.remote is None:
-            return (OFFLINE,)
-        return tuple(dict.fromkeys((self.configured, *await self.remote.names(), OFFLINE)))
-
-    async def close(self) -> None:
-        """Release their connections."""
-        await self.offline.close()
-        if self.remote is not None:
-            await self.remote.close()
+        Raises:
+            ModelError: it does not tell them.
+        """
+        ...

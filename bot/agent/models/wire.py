@@ -1,145 +1,57 @@
-"""Our messages and the Messages API's JSON, both ways. Pure: no SDK, no network.
-
-Conversion costs a few microseconds a message, so the history is converted anew for each call.
-"""
+"""What wire formats have in common: JSON both ways, and words that are cut anywhere. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import orjson
 
-from bot.agent.models import Reply, Request, StopReason, Usage
-from bot.errors import ModelBadReply, ModelRejected
-from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.agent.models import Reply, StopReason
 from bot.unicode import well_formed
 
 Json = dict[str, Any]
 
-CACHE_MARK: Final[Json] = {"type": "ephemeral"}
-OPENING = "(Earlier messages are left out.)"  # when the history begins with the assistant
-GONE_PICTURE = "(a picture that is no longer kept)"
-NO_OUTPUT = "(no output)"  # the API takes no blank text
-CACHEABLE = frozenset({"text", "tool_use", "tool_result"})
-STOPS: Final[Mapping[str, StopReason]] = {
-    "end_turn": "end",
-    "stop_sequence": "end",
-    "tool_use": "tool_use",
-    "max_tokens": "max_tokens",
-    "refusal": "refusal",
-    "pause_turn": "paused",
-    "model_context_window_exceeded": "context_full",
-}
-UNFINISHED = frozenset({"max_tokens", "refusal", "context_full"})  # a tool call may be cut off
+OPENING: Final = "(Earlier messages are left out.)"  # when the history begins with the assistant
+GONE_PICTURE: Final = "(a picture that is no longer kept)"
+NO_OUTPUT: Final = "(no output)"  # services take no blank text
+# After these a tool call may be cut off.
+UNFINISHED: Final[frozenset[StopReason]] = frozenset({"max_tokens", "refusal", "context_full"})
 
 _HIGH = ("\ud800", "\udbff")
 
 
-# --- to the service ------------------------------------------------------------------------------
+class ReplyReader(Protocol):
+    """Puts the events of one streamed reply together.
 
-
-def body_of(request: Request, max_tokens: int) -> bytes:
-    """The JSON of a request, with prompt-cache breakpoints on its prefix and its last message.
-
-    Raises:
-        ModelRejected: there is nothing to answer.
+    `done` is true after the last event that counts, `unknown_stop` a reason to stop that nobody
+    here knows.
     """
-    messages = messages_of(request.messages)
-    if not messages:
-        raise ModelRejected("there is nothing to answer")
-    for block in reversed(messages[-1]["content"]):
-        if block["type"] in CACHEABLE:  # thinking may not carry a mark
-            block["cache_control"] = CACHE_MARK
-            break
-    body: Json = {
-        "model": request.model,
-        "max_tokens": max_tokens,
-        "messages": messages,
-        "stream": True,
-    }
-    tools = [
-        {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
-        for spec in request.tools
-    ]
-    if request.system.strip():
-        # Tools come before the system prompt in the cached prefix, so this mark covers both.
-        body["system"] = [{"type": "text", "text": request.system, "cache_control": CACHE_MARK}]
-    elif tools:
-        tools[-1]["cache_control"] = CACHE_MARK
-    if tools:
-        body["tools"] = tools
-        if not request.may_call:  # without the list earlier calls would make no sense
-            body["tool_choice"] = {"type": "none"}
-    try:
-        return orjson.dumps(body, default=_plain)
-    except TypeError:  # half of a surrogate pair cannot be written as UTF-8
-        return orjson.dumps(_whole(body), default=_plain)
 
+    done: bool
+    unknown_stop: str
 
-def messages_of(messages: Iterable[Message]) -> list[Json]:
-    """Messages as the API takes them: roles alternate, a user begins, no blank text.
+    def feed(self, event: Json) -> str:
+        """Take one event; returns the new words, often none.
 
-    A tool result's place is in front of the words beside it.
-    """
-    merged: list[Json] = []
-    for message in messages:
-        blocks = [raw for block in message.blocks if (raw := _block_to_json(block)) is not None]
-        if not blocks:
-            continue
-        if merged and merged[-1]["role"] == message.role:
-            merged[-1]["content"].extend(blocks)
-        else:
-            if not merged and message.role == "assistant":
-                merged.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
-            merged.append({"role": message.role, "content": blocks})
-    for message in merged:
-        content: list[Json] = message["content"]
-        if results := [raw for raw in content if raw["type"] == "tool_result"]:
-            content[:] = [*results, *(raw for raw in content if raw["type"] != "tool_result")]
-    return merged
+        Raises:
+            ErrorEvent: the event tells that the service failed.
+            ModelBadReply: the event is not what the protocol says.
+        """
+        ...
 
+    def end(self) -> str:
+        """The words that were held back until the stream had ended, mostly none."""
+        ...
 
-def _block_to_json(block: Block) -> Json | None:
-    match block:
-        case Text(text):
-            return {"type": "text", "text": text} if text.strip() else None
-        case ToolUse(id_, name, arguments):
-            return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-        case ToolResult(id_, text, is_error):
-            told = text if text.strip() else NO_OUTPUT
-            result: Json = {"type": "tool_result", "tool_use_id": id_, "content": told}
-            return {**result, "is_error": True} if is_error else result
-        case Picture(data=""):
-            return {"type": "text", "text": GONE_PICTURE}
-        case Picture(media_type, _, data):
-            source = {"type": "base64", "media_type": media_type, "data": data}
-            return {"type": "image", "source": source}
-        case Opaque(data):
-            return dict(data)
+    def reply(self) -> Reply:
+        """The whole reply.
 
-
-def _plain(value: object) -> object:
-    """A mapping of any kind as a dict, for the serialiser."""
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, Any]", value))
-    raise TypeError(type(value).__name__)
-
-
-def _whole(value: Any) -> Any:
-    """The same JSON with lone surrogates replaced."""
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, Mapping):
-        mapping = cast("Mapping[str, Any]", value)
-        return {well_formed(key): _whole(item) for key, item in mapping.items()}
-    if isinstance(value, list | tuple):
-        return [_whole(item) for item in cast("Iterable[Any]", value)]
-    return value
-
-
-# --- from the service ----------------------------------------------------------------------------
+        Raises:
+            ModelBadReply: the stream ended too early, or what it brought cannot be read.
+        """
+        ...
 
 
 class ErrorEvent(Exception):
@@ -150,130 +62,31 @@ class ErrorEvent(Exception):
         self.event = event
 
 
-class Accumulator:
-    """Puts the events of one streamed reply together.
+class Words:
+    """Joins words that come in pieces: half of a surrogate pair waits for the other."""
 
-    `feed` takes an event and returns the words it adds, `reply` is the whole once `done` is true.
-    """
-
-    __slots__ = ("_arguments", "_blocks", "_held", "_stop", "_usage", "done", "unknown_stop")
+    __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._blocks: dict[int, Json] = {}
-        self._arguments: dict[int, list[str]] = {}  # of tool calls, still as text
-        self._usage: dict[str, int] = {}
-        self._stop: str | None = None
-        self._held = ""  # half of a surrogate pair, waiting for the other
-        self.done = False
-        self.unknown_stop = ""
+        self._held = ""
 
-    def feed(self, event: Json) -> str:
-        """Take one event; returns the new words, often none.
-
-        Raises:
-            ErrorEvent: the event tells that the service failed.
-            ModelBadReply: the event is not what the protocol says.
-        """
-        try:
-            match event["type"]:
-                case "content_block_delta":
-                    return self._delta(event["index"], event["delta"])
-                case "content_block_start":
-                    index, block = event["index"], dict(event["content_block"])
-                    self._blocks[index], self._held = block, ""
-                    if block["type"] == "text":  # it may begin with words: its first delta
-                        words, block["text"] = block.get("text") or "", ""
-                        return self._delta(index, {"type": "text_delta", "text": words})
-                case "message_start" | "message_delta":
-                    self._stop = event.get("delta", {}).get("stop_reason") or self._stop
-                    usage: Json = event.get("message", event).get("usage") or {}
-                    # Figures are cumulative: the latest count.
-                    self._usage |= {name: n for name, n in usage.items() if isinstance(n, int)}
-                case "message_stop":
-                    self.done = True
-                case "error":
-                    raise ErrorEvent(event)
-                case _:  # pings, ends of blocks, and kinds of events that are yet to be invented
-                    pass
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ModelBadReply("an event of the reply is malformed") from error
-        return ""
-
-    def _delta(self, index: int, delta: Json) -> str:
-        block = self._blocks[index]
-        match delta["type"]:
-            case "text_delta":
-                words, self._held = self._held + delta["text"], ""
-                if words and _HIGH[0] <= words[-1] <= _HIGH[1]:
-                    words, self._held = words[:-1], words[-1]
-                words = well_formed(words)
-                block["text"] += words
-                return words
-            case "input_json_delta":
-                self._arguments.setdefault(index, []).append(delta["partial_json"])
-            case "thinking_delta":
-                block["thinking"] = block.get("thinking", "") + delta["thinking"]
-            case "signature_delta":
-                block["signature"] = delta["signature"]
-            case _:
-                pass
-        return ""
-
-    def reply(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ModelBadReply: the stream ended too early, or a tool call in it cannot be read.
-        """
-        if self._stop is None:
-            error = ModelBadReply("the reply broke off")
-            error.again = True  # a connection ended, or a server was restarted
-            raise error
-        stop = STOPS.get(self._stop)
-        if stop is None:
-            self.unknown_stop, stop = self._stop, "end"
-        blocks: list[Block] = []
-        for index, raw in sorted(self._blocks.items()):
-            if raw["type"] == "text":
-                blocks += [Text(raw["text"])] if raw["text"] else []
-                continue
-            if index in self._arguments:
-                arguments = _arguments("".join(self._arguments[index]), stop)
-                if arguments is None:
-                    continue
-                raw["input"] = arguments
-            if raw["type"] == "tool_use":
-                blocks.append(ToolUse(str(raw["id"]), str(raw["name"]), raw.get("input") or {}))
-            else:
-                blocks.append(Opaque(raw))
-        count = self._usage.get
-        usage = Usage(
-            input_tokens=count("input_tokens", 0),
-            output_tokens=count("output_tokens", 0),
-            cache_read_tokens=count("cache_read_input_tokens", 0),
-            cache_write_tokens=count("cache_creation_input_tokens", 0),
-        )
-        return Reply(Message("assistant", tuple(blocks)), stop, usage)
+    def feed(self, piece: str) -> str:
+        """What can be shown now."""
+        words, self._held = self._held + piece, ""
+        if words and _HIGH[0] <= words[-1] <= _HIGH[1]:
+            words, self._held = words[:-1], words[-1]
+        return well_formed(words)
 
 
-def _arguments(text: str, stop: StopReason) -> Json | None:
-    """A tool's arguments; None when the reply was cut off within them.
-
-    Raises:
-        ModelBadReply: they are no JSON object.
-    """
+def dump(body: Json) -> bytes:
+    """A body as JSON."""
     try:
-        arguments: object = load(text) if text.strip() else {}
-    except ValueError as error:
-        if stop in UNFINISHED:
-            return None
-        raise ModelBadReply("the arguments of a tool call are not JSON") from error
-    if not isinstance(arguments, dict):
-        raise ModelBadReply("the arguments of a tool call are not an object")
-    return _whole(cast("Json", arguments))
+        return orjson.dumps(body, default=_plain)
+    except TypeError:  # half of a surrogate pair cannot be written as UTF-8
+        return orjson.dumps(whole(body), default=_plain)
 
 
-def load(text: str) -> Any:
+def load(text: str | bytes) -> Any:
     """Parse JSON. Halves of surrogate pairs, which orjson refuses, come through as they are.
 
     Raises:
@@ -282,6 +95,26 @@ def load(text: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        if "\\ud" not in text and "\\uD" not in text:
+        words = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        if "\\ud" not in words and "\\uD" not in words:
             raise
-        return json.loads(text)
+        return json.loads(words)
+
+
+def whole(value: Any) -> Any:
+    """The same JSON with lone surrogates replaced."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[str, Any]", value)
+        return {well_formed(key): whole(item) for key, item in mapping.items()}
+    if isinstance(value, list | tuple):
+        return [whole(item) for item in cast("Iterable[Any]", value)]
+    return value
+
+
+def _plain(value: object) -> object:
+    """A mapping of any kind as a dict, for the serialiser."""
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    raise TypeError(type(value).__name__)

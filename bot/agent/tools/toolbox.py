@@ -83,8 +83,12 @@ class Toolbox:
         """Run what a model asks for; whatever happens, it gets an answer."""
         foreign = context.memory.foreign
         before = len(foreign)
-        result = await self._result(use, context)
+        result = self._garbled(use) if use.garbled else await self._result(use, context)
         return replace(result, origin="tool" if len(foreign) > before else "memory")
+
+    def _garbled(self, use: ToolUse) -> ToolResult:
+        self._count(use.name if use.name in self._tools else "unknown", "garbled")
+        return _refused(use, "the arguments are no JSON object; nothing was done. Call again.")
 
     async def _result(self, use: ToolUse, context: ToolContext) -> ToolResult:
         tool = self._tools.get(use.name)

@@ -1,0 +1,189 @@
+"""OpenAI, or anything else that speaks chat completions, through OpenAI's SDK."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
+
+import structlog
+
+from bot.agent.models import Request, Window
+from bot.agent.models.catalog import TextStore
+from bot.agent.models.openai_windows import GUESS, conversing, entries, sizes, widened
+from bot.agent.models.openai_wire import CompletionReader, Dialect, body_of
+from bot.agent.models.service import (
+    CATALOG_TIMEOUT,
+    CONNECT_TIMEOUT,
+    DONE,
+    MAX_RETRIES,
+    NO_KEY,
+    ServiceModel,
+)
+from bot.agent.models.sse import events
+from bot.agent.models.wire import Json
+from bot.clock import Clock, system_clock
+from bot.config import ServiceConfig
+from bot.errors import ModelError, ModelRejected
+
+if TYPE_CHECKING:  # loading it takes seconds: `warm_up` does, in a thread
+    from openai import AsyncOpenAI
+
+STREAM_HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+log = structlog.get_logger(__name__)
+
+
+class OpenAIModel(ServiceModel["AsyncOpenAI"]):
+    """A `Model` on chat completions."""
+
+    name = "openai"
+    default_url = "https://api.openai.com/v1"
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        *,
+        window_store: TextStore,
+        max_retries: int = MAX_RETRIES,
+        clock: Clock = system_clock,
+    ) -> None:
+        super().__init__(config, window_store=window_store, max_retries=max_retries, clock=clock)
+        if urlsplit(self.url).path in {"", "/"}:  # as the servers themselves say where they are
+            self.url = f"{self.url.rstrip('/')}/v1"
+        has_more = self.has_own_endpoint and self.url.endswith("/v1")
+        self._root = self.url.removesuffix("/v1") if has_more else ""
+        self._window = config.window
+        self._names: dict[str, str] = {}  # by model, as its server has it with that window
+        self._dialects: dict[str, Dialect] = {}  # by model, where more than the usual is known
+        self._usual = Dialect() if self.has_own_endpoint else Dialect("max_completion_tokens")
+
+    def build(self) -> AsyncOpenAI:
+        """The SDK's client, with all that is imported late."""
+        import openai  # noqa: PLC0415 - takes seconds
+
+        importlib.import_module("bot.agent.models.openai_failures")  # its imports are slow too
+        # The SDK logs whole requests at debug level; what people say never goes to a log.
+        logging.getLogger("openai").setLevel(logging.WARNING)
+        client = openai.AsyncOpenAI(
+            api_key=self.key or NO_KEY,
+            base_url=self.url,
+            timeout=openai.Timeout(self.timeout, connect=min(CONNECT_TIMEOUT, self.timeout)),
+            # Proxies and certificates of the environment are not part of the configuration.
+            http_client=openai.DefaultAioHttpClient(trust_env=False),
+        )
+        # Nor is what OPENAI_ORG_ID, OPENAI_PROJECT_ID, … say.
+        client.organization = client.project = client.admin_api_key = None
+        client._custom_headers = {}  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return client
+
+    async def dispose(self, client: AsyncOpenAI) -> None:
+        """Close its connections."""
+        await client.close()
+
+    @asynccontextmanager
+    async def opened(
+        self, client: AsyncOpenAI, request: Request
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The stream of a reply; one event for the whole of a server that does not stream."""
+        from openai import AsyncStream  # noqa: PLC0415 - loaded by now
+
+        named = replace(request, model=await self._name(request.model))
+        stream = await client.post(
+            "/chat/completions",
+            cast_to=object,
+            content=body_of(named, self.longest(request), self._dialect(request.model)),
+            # The SDK would sit out whatever it is told to, and knows nothing of the stream.
+            options={"headers": STREAM_HEADERS, "max_retries": 0},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        async with stream:
+            if stream.response.headers.get("content-type", "").startswith("application/json"):
+                yield _once(await stream.response.aread())
+            else:
+                yield events(stream.response.aiter_bytes())
+
+    def reader(self) -> CompletionReader:
+        """What puts the events together."""
+        return CompletionReader()
+
+    def as_error(self, failure: Exception) -> ModelError:
+        """A failure of the SDK as one of ours."""
+        from bot.agent.models.openai_failures import model_error  # noqa: PLC0415 - needs the SDK
+
+        return model_error(failure)
+
+    def adapts(self, request: Request, failure: Exception) -> bool:
+        """True when the server takes no such request, and says what of it it does not know."""
+        from bot.agent.models.openai_failures import told_in  # noqa: PLC0415 - needs the SDK
+
+        if not isinstance(self.as_error(failure), ModelRejected):
+            return False
+        _, sentence = told_in(getattr(failure, "body", None))
+        found = self._dialect(request.model).adapted(sentence)
+        if found is not None:
+            self._dialects[request.model] = found
+        return found is not None
+
+    async def window(self, model: str) -> Window:
+        """The sizes of a model as the server told them; never raises."""
+        known = await super().window(model)
+        return Window(known.max_input_tokens, known.max_output_tokens, assumed=GUESS)
+
+    async def check(self, model: str) -> Window:
+        """Ask the server for a model's sizes now.
+
+        Raises:
+            ModelError: it does not take the key, does not know the model, or nobody answered.
+        """
+        return await sizes(self.ask, self._root, model)
+
+    async def fetch_names(self) -> Sequence[str]:
+        """The names of the server's models that converse.
+
+        Raises:
+            ModelError: it does not tell them.
+        """
+        return conversing(entries(await self.ask("/models")))
+
+    async def ask(self, where: str, body: Json | None = None, /) -> Json:
+        """What the server answers, in its own API or another one below its address.
+
+        Raises:
+            ModelError: it does not answer, or with an error.
+        """
+        client = await self.client()
+        patience = {"timeout": CATALOG_TIMEOUT if body is None else self.timeout}
+        options = cast("Any", {**patience, "max_retries": 0})
+        try:
+            if body is None:
+                found = await client.get(where, cast_to=object, options=options)
+            else:
+                found = await client.post(where, cast_to=object, body=body, options=options)
+        except Exception as error:
+            raise self.as_error(error) from error
+        return cast("Json", found) if isinstance(found, dict) else {}
+
+    async def _name(self, model: str) -> str:
+        """The name to ask for a model by, where its window was configured."""
+        if not self._window or not self._root:
+            return model
+        if model not in self._names:
+            try:
+                self._names[model] = await widened(self.ask, self._root, model, self._window)
+            except ModelError as error:
+                log.warning("model.window_not_set", model=model, error=str(error))
+                return model
+        return self._names[model]
+
+    def _dialect(self, model: str) -> Dialect:
+        return self._dialects.get(model, self._usual)
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes]:
+    yield body
+    yield DONE

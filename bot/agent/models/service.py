@@ -1,0 +1,252 @@
+"""What every adapter to a service's SDK does the same way: loading it, asking again, closing.
+
+The SDK does the transport: connections and its errors. The events of a reply are read by a
+`ReplyReader` of ours, because the SDKs' own helpers cost a multiple of the whole call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+import structlog
+
+from bot.agent.models import Reply, Request, TextDelta, Window
+from bot.agent.models.catalog import Catalog, TextStore
+from bot.agent.models.wire import ReplyReader, load
+from bot.clock import Clock, system_clock
+from bot.config import ServiceConfig
+from bot.errors import (
+    ModelAuth,
+    ModelError,
+    ModelOverloaded,
+    ModelRateLimited,
+    ModelUnreachable,
+)
+
+NO_KEY = "no-key"  # for an endpoint of one's own that wants none
+CONNECT_TIMEOUT = 10.0  # seconds
+CATALOG_TIMEOUT = 20.0  # seconds
+MAX_RETRIES = 2
+FIRST_PAUSE = 0.5  # seconds between two tries; doubles
+LAST_PAUSE = 8.0  # seconds
+LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
+PASSING = (ModelOverloaded, ModelRateLimited, ModelUnreachable)  # it may work in a moment
+DONE = b"[DONE]"
+
+Client = TypeVar("Client")
+
+log = structlog.get_logger(__name__)
+
+
+class ServiceModel(ABC, Generic[Client]):
+    """A `Model` on a service's SDK, whose client is loaded in a thread when it is first needed.
+
+    `window_store` keeps the sizes of models across restarts.
+    """
+
+    name: str
+    default_url: str
+    known_names: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        *,
+        window_store: TextStore,
+        max_retries: int = MAX_RETRIES,
+        clock: Clock = system_clock,
+    ) -> None:
+        self.url = config.base_url.strip() or self.default_url
+        self.has_own_endpoint = self.url != self.default_url
+        self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
+        self.timeout = config.timeout
+        self.max_retries = max_retries
+        self._loading: asyncio.Task[Client] | None = None
+        self._closed = False
+        self.catalog = Catalog(
+            self.check,
+            self.fetch_names,
+            window_store,
+            endpoint=self.url,
+            known_names=() if self.has_own_endpoint else self.known_names,
+            clock=clock,
+        )
+
+    # --- what an adapter brings -------------------------------------------------------------------
+
+    @abstractmethod
+    def build(self) -> Client:
+        """The client; called in a thread, because importing the SDK takes a second or more."""
+
+    @abstractmethod
+    async def dispose(self, client: Client) -> None:
+        """Close the client."""
+
+    @abstractmethod
+    def opened(
+        self, client: Client, request: Request
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The request, sent: for the length of an `async with` the data of the events that come."""
+
+    @abstractmethod
+    def reader(self) -> ReplyReader:
+        """What puts these events together."""
+
+    @abstractmethod
+    def as_error(self, failure: Exception) -> ModelError:
+        """Whatever the client or its transport raised, as one of ours."""
+
+    @abstractmethod
+    async def check(self, model: str) -> Window:
+        """Ask the service for a model's sizes now: does it take the key, does it know the model?
+
+        Raises:
+            ModelError: its subclass says which of these is not so, or that nobody answered.
+        """
+
+    @abstractmethod
+    async def fetch_names(self) -> Sequence[str]:
+        """Ask the service for the names of its models now.
+
+        Raises:
+            ModelError: it does not tell them.
+        """
+
+    def adapts(self, request: Request, failure: Exception) -> bool:
+        """True when the same request is worth sending at once in another form, learned of this."""
+        return False
+
+    # --- a model ----------------------------------------------------------------------------------
+
+    async def warm_up(self) -> None:
+        """Load the SDK, in a thread; the first call waits for it in any case.
+
+        Raises:
+            ModelError: it cannot be loaded.
+        """
+        await self.client()
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Write one reply: the words as they come, then the whole.
+
+        Raises:
+            ModelError: one of its subclasses for everything that can go wrong.
+        """
+        client = await self.client()
+        number = 0
+        while True:
+            reply, has_begun = self.reader(), False
+            try:
+                async with self.opened(client, request) as events:
+                    async for data in events:
+                        if words := _words(reply, data):
+                            has_begun = True
+                            yield TextDelta(words)
+                if words := reply.end():
+                    yield TextDelta(words)
+                whole = reply.reply()
+            except Exception as failure:  # noqa: BLE001 - it is raised, or tried again
+                pause = self._pause(failure, request, number, has_begun=has_begun)
+            else:
+                if reply.unknown_stop:
+                    log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
+                yield whole
+                return
+            number += pause > 0
+            await asyncio.sleep(pause)
+
+    def _pause(
+        self, failure: Exception, request: Request, number: int, *, has_begun: bool
+    ) -> float:
+        """Seconds until it is worth asking again, after so many tries; 0 is at once.
+
+        Raises:
+            ModelError: it is not.
+        """
+        error = self.as_error(failure)
+        if not has_begun and self.adapts(request, failure):
+            log.info("model.adapted", model=request.model, error=str(error))
+            return 0
+        pause = _pause(error, number, request.deadline)
+        if has_begun or pause is None or number == self.max_retries:
+            log.warning("model.failed", model=request.model, error=str(error))
+            if error is failure:
+                raise error
+            raise error from failure
+        log.info("model.again", model=request.model, error=str(error), seconds=pause)
+        return pause
+
+    async def window(self, model: str) -> Window:
+        """The sizes of a model as the service told them; never raises."""
+        return await self.catalog.window(model)
+
+    async def names(self) -> tuple[str, ...]:
+        """The names of the service's models; never raises."""
+        return await self.catalog.names()
+
+    async def close(self) -> None:
+        """Release connections."""
+        self._closed = True
+        await self.catalog.close()
+        if self._loading is None:
+            return
+        loading, self._loading = self._loading, None
+        try:
+            client = await loading
+        except ModelError:
+            return
+        await self.dispose(client)
+
+    async def client(self) -> Client:
+        """The client, loaded once however many ask; one caller's cancellation stops no other.
+
+        Raises:
+            ModelError: it cannot be loaded, there is no key, or this model is closed.
+        """
+        if self._closed:
+            raise ModelUnreachable("the model is closed")
+        if not self.key and not self.has_own_endpoint:
+            raise ModelAuth("there is no key")
+        if self._loading is None or (self._loading.done() and self._loading.exception()):
+            self._loading = asyncio.create_task(self._load())
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> Client:
+        try:
+            return await asyncio.to_thread(self.build)
+        except Exception as error:
+            log.exception("model.sdk_unusable")
+            raise ModelError("the SDK cannot be used") from error
+
+    def longest(self, request: Request) -> int:
+        """The longest reply to ask for: no longer than the model can write."""
+        known = self.catalog.known_output(request.model)
+        return min(request.max_tokens, known) if known else request.max_tokens
+
+
+def _words(reply: ReplyReader, data: bytes) -> str:
+    """The words that an event adds."""
+    if not data or reply.done:
+        return ""
+    if data.startswith(DONE):
+        reply.done = True
+        return ""
+    return reply.feed(load(data))
+
+
+def _pause(error: ModelError, number: int, deadline: float | None) -> float | None:
+    """Seconds until it is worth asking again after the try of this number; None if it is not."""
+    again = isinstance(error, PASSING) if error.again is None else error.again
+    if not again:
+        return None
+    pause = error.wait or min(FIRST_PAUSE * 2**number, LAST_PAUSE) * random.uniform(0.75, 1)  # noqa: S311 - chance, not a secret
+    if pause > LONGEST_PAUSE:
+        return None  # the person is told, and decides
+    if deadline is not None and asyncio.get_running_loop().time() + pause >= deadline:
+        return None
+    return pause

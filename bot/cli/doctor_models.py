@@ -1,0 +1,97 @@
+"""What `confidant doctor` says of models: does every configured service work, and how well?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from bot.agent.models import Checked, Model, Window
+from bot.agent.models.registry import open_service
+from bot.channel import Finding
+from bot.config import OFFLINE, OPENAI, Config
+from bot.context.budget import TOO_SMALL, resolve
+from bot.errors import ModelError, ModelNotFound
+from bot.settings import key_name
+
+_SOURCES = {
+    "config": "the configuration says",
+    "service": "its service says",
+    "default": "is a guess, because its service says nothing; [context.windows] can",
+}
+
+
+def model_findings(config: Config) -> Sequence[Finding]:
+    """Which model answers, and whether every configured service works."""
+    models, chosen = config.models, config.agent.model
+    owner, name = models.locate(chosen)
+    found: list[Finding] = []
+    if chosen == OFFLINE:
+        found.append(Finding("ok", "the offline model answers, as [agent] model says"))
+    elif not models.services[owner].is_set_up:
+        said = f"no key is set, so the offline model answers instead of {chosen}"
+        fix = f"Put {key_name(owner)}=… into .env, or set [models.{owner}] base_url."
+        found.append(Finding("warning", said, fix))
+    for service, section in models.services.items():
+        if section.is_set_up:
+            found += asyncio.run(_examine(config, service, name if service == owner else ""))
+    return found
+
+
+async def _examine(config: Config, service: str, name: str) -> Sequence[Finding]:
+    """Whether a service takes the key and knows a model; with no name, whether it answers."""
+    section = config.models.services[service]
+    model = open_service(config.models.kind_of(service), section, _NothingKept())
+    full = f"{service}/{name}" if name else service
+    try:
+        return await _asked(config, full, name, model)
+    except ModelNotFound as error:
+        fix = "Set [agent] model to one that it has. Some servers do not tell which they have."
+        is_sure = name and not section.base_url
+        return [Finding("error" if is_sure else "warning", f"{full}: {error}", fix)]
+    except ModelError as error:
+        fix = f"Check {key_name(service)} and [models.{service}], and the connection."
+        return [Finding("error" if name else "warning", f"{full}: {error}", fix)]
+    finally:
+        await model.close()
+
+
+async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence[Finding]:
+    if not isinstance(model, Checked):
+        return [Finding("ok", f"{full}: there is nothing to check")]
+    if not name:
+        count = len(await model.fetch_names())
+        return [Finding("ok", f"{full} answers, the key is taken, and it lists {count} models")]
+    window = await model.check(name)
+    return [
+        Finding("ok", f"{full} answers, and the key is taken"),
+        _window(config, full, window),
+    ]
+
+
+def _window(config: Config, full: str, told: Window) -> Finding:
+    """How large a model's window is, who says so, and whether that is enough."""
+    service = full.partition("/")[0]
+    known = resolve(
+        told.max_input_tokens,
+        config.context,
+        full,
+        configured=config.models.services[service].window,
+        assumed=told.assumed,
+    )
+    said = f"its window: {known.reported} tokens, {_SOURCES[known.source]}"
+    if not known.is_too_small:
+        return Finding("ok", said)
+    fix = f"Set [models.{service}] window, if it can be larger."
+    if config.models.kind_of(service) == OPENAI:
+        fix += " Ollama cuts what exceeds it without a word, and is told of that window then."
+    return Finding("error", f"{said}; conversations need {TOO_SMALL}", fix)
+
+
+class _NothingKept:
+    """A store for sizes that are asked for once."""
+
+    async def get(self, key: str) -> str | None:
+        return None
+
+    async def set(self, key: str, text: str) -> None:
+        pass
