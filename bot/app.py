@@ -397,7 +397,8 @@ class App:
     def _models(self, store: MetaStore) -> Models:
         config, remote = self._config.models, self._parts.remote
         services = configured(config, store) if remote is None else {ANTHROPIC: remote}
-        return Models(config, services, self._config.agent.model)
+        agent = self._config.agent
+        return Models(config, services, agent.model, agent.fallback)
 
     def _make_channels(self) -> Mapping[str, Channel]:
         if self._parts.channels is not None:

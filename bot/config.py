@@ -37,6 +37,15 @@ class AgentConfig(Section):
         'of [models.anthropic]. "offline" needs no key. Without a key the offline model answers '
         "whatever is set here.",
     )
+    fallback: tuple[str, ...] = Field(
+        default=(),
+        description="Models that answer while the chosen one is overloaded, out of reach or not "
+        "paid for, in this order.",
+    )
+    chores: str = Field(
+        default="",
+        description="The model that summarises and saves to memory; empty is the conversation's.",
+    )
     name: str = Field(default="Confidant", min_length=1, description="What the bot calls itself.")
     language: Literal["auto", "en", "zh"] = Field(
         default="auto",

@@ -79,6 +79,11 @@ class LimitsResolver:
         """A service reported so many tokens for what was estimated."""
         self._calibration = self._calibration.learn(_kept_as(model), estimated, reported)
 
+    async def for_chores(self, limits: ModelLimits) -> ModelLimits:
+        """The limits of the model that does chores for conversations with these."""
+        chores = self._config.agent.chores
+        return await self.of(chores) if chores else limits
+
     async def of(self, chosen: str) -> ModelLimits:
         """The limits of sessions that chose a model, by its name; empty for the default one."""
         name = self._models.full(chosen)

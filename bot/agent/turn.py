@@ -80,7 +80,8 @@ class TurnResult:
     `messages` begins with the person's own and is what the transcript gets. `reply` is what the
     person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
     `error` set the model failed after that much. `context_tokens` is what the last call reported
-    to be in the window, 0 when it reported nothing; `was_cut` says that results were cut in it,
+    to be in the window, 0 when it reported nothing; `model` is the full name of the model that
+    wrote the last reply, where several could have; `was_cut` says that results were cut in it,
     `exhausted` that it used all its steps on tools and had nothing to say in the end.
     """
 
@@ -94,6 +95,7 @@ class TurnResult:
     exhausted: bool = False
     was_cut: bool = False
     error: ModelError | None = None
+    model: str = ""
 
 
 class Turn:
@@ -110,6 +112,7 @@ class Turn:
         self._partial = ""  # … as far as it may be shown
         self._usage = Usage()
         self._context_tokens = 0
+        self._model = ""
         self._used = request.used + self._weight(request.messages)
         self._silent = False
         self._exhausted = False
@@ -211,6 +214,7 @@ class Turn:
         if message.blocks:
             self._add(message)
         self._usage += reply.usage
+        self._model = reply.model or self._model
         self._context_tokens = reply.usage.context_tokens
         self._used = self._context_tokens or self._used
         return replace(reply, message=message)
@@ -274,6 +278,7 @@ class Turn:
             exhausted=self._exhausted,
             was_cut=self._shown != self._messages,
             error=error,
+            model=self._model,
         )
 
 

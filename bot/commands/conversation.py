@@ -79,7 +79,7 @@ class ConversationCommands:
                 return Answer(text(call.language, "command.model.now", model=now, names=names))
             if call.rest.lower() != "default" and not chosen:
                 return Answer(text(call.language, "command.model.unknown", names=names))
-            store.change(unit.tx, session.id, model=chosen)
+            store.change(unit.tx, session.id, model=chosen, stand_in="")
             return Answer(text(call.language, "command.model.done", model=chosen or default))
 
         return apply

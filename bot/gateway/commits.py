@@ -76,7 +76,7 @@ class TurnRecorder:
         # What was reported counts only for what the next request will carry too.
         is_same = prepared.version == cached.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
-        used = self._used(prepared, spoken, reported)
+        used = self._used(prepared, spoken, reported, by=result.model)
         counted = store.Counted(
             input_tokens=usage.input_tokens + usage.cache_write_tokens,
             cached_tokens=usage.cache_read_tokens,
@@ -91,6 +91,7 @@ class TurnRecorder:
         news += _replies(spoken[len(rows) :], answer)
         if answer.notice:
             news.append(NewEntry("notice", "assistant", answer.notice))
+        stand_in = standing_in(result, prepared)
         level = self._upkeep.due(prepared.active, used).notice
         notice = self._notice(prepared, level, used, spoken) if level else None
         language = prepared.request.language
@@ -123,6 +124,7 @@ class TurnRecorder:
                 )
             unit.change(
                 cached.session.id,
+                stand_in=cached.session.stand_in if stand_in is None else stand_in,
                 sender=prepared.active.conversation.sender_after(cached.session.sender),
                 locale=inbound.locale,
                 parent=inbound.parent,
@@ -160,14 +162,20 @@ class TurnRecorder:
             remembers=bool(prepared.request.context.view.space),
         )
 
-    def _used(self, prepared: PreparedRequest, spoken: Sequence[Message], reported: int) -> int:
-        """How many tokens the window holds after a turn; what the service reports is learned."""
+    def _used(
+        self, prepared: PreparedRequest, spoken: Sequence[Message], reported: int, *, by: str
+    ) -> int:
+        """How many tokens the window holds after a turn.
+
+        What the service reports is learned, if it was `by` the conversation's own model.
+        """
         limits = prepared.active.limits
         weight = sum(size_of(message, limits.count) for message in spoken)
         if not reported:
             return prepared.active.fill().used + round(weight * limits.factor)
         estimated = prepared.fill.fixed + prepared.active.cached.history.estimated + weight
-        self._upkeep.sessions.limits.learn(limits.name, estimated, reported)
+        if by in {"", limits.name}:
+            self._upkeep.sessions.limits.learn(limits.name, estimated, reported)
         return reported
 
 
@@ -188,9 +196,30 @@ def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
         notice = text(language, "turn.empty")
     elif result.stop == "max_tokens":
         notice = text(language, "turn.cut")
-    notice = "\n\n".join(part for part in (notice, unseen) if part)
+    stood_in = _stood_in(language, result, prepared)
+    notice = "\n\n".join(part for part in (notice, unseen, stood_in) if part)
     letter = "\n\n".join(part for part in (reply, stored, notice) if part)
     return Answer(letter, stored, notice)
+
+
+def standing_in(result: TurnResult, prepared: PreparedRequest) -> str | None:
+    """The model that stands in for the conversation's own now, empty for none; None: as before.
+
+    It is told once when that changes, and a turn without a reply tells nothing.
+    """
+    if result.silent or not result.model or result.error is not None:
+        return None
+    now = "" if result.model == prepared.active.limits.name else result.model
+    return None if now == prepared.active.cached.session.stand_in else now
+
+
+def _stood_in(language: str, result: TurnResult, prepared: PreparedRequest) -> str:
+    model, now = prepared.active.limits.name, standing_in(result, prepared)
+    if now is None:
+        return ""
+    if now:
+        return text(language, "turn.stand_in", model=model, other=now)
+    return text(language, "turn.back", model=model)
 
 
 def display_text(message: Message) -> str:

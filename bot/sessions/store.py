@@ -52,6 +52,7 @@ class Session:
     `version` grows with every change of the row, of its transcript and of what the model sees of
     it, so that what a program keeps of it in memory can be told to be out of date. Only
     `last_user_at` moves without it: a message alone must not have its conversation read again.
+    `stand_in` is the model that answers while its own cannot, as its person was told.
     `first_seq` is the number of its first entry, or 0 where that is not known: nothing before it
     has to be looked through.
     """
@@ -96,6 +97,7 @@ class Session:
     server: str = ""
     version: int = 0
     first_seq: int = 0
+    stand_in: str = ""
 
     @property
     def origin(self) -> MessageOrigin:

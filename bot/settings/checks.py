@@ -85,10 +85,15 @@ def missing(
 def _without_key(config: Config) -> Iterator[Problem]:
     """The model that was chosen, if nobody can be asked for it."""
     name = config.models.locate(config.agent.model)[0]
-    service = config.models.services.get(name)
-    if service is None or not (reveal(service.api_key) or service.base_url):
+    if not _is_served(config, name):
         said = f"has no key, so the offline model answers: set {key_name(name)}"
         yield Problem(("agent", "model"), f"{quoted(config.agent.model)} {said}")
+
+
+def _is_served(config: Config, name: str) -> bool:
+    """True when there is somebody to ask for a service's models."""
+    service = config.models.services.get(name)
+    return name == OFFLINE or (service is not None and service.is_set_up)
 
 
 def key_name(service: str) -> str:
@@ -131,12 +136,20 @@ def _services(config: Config) -> Iterator[Problem]:
             hint = f"; did you mean [models.{meant}]?" if meant else ""
             choices = " or ".join(f'kind = "{each}"' for each in KINDS)
             yield Problem(key, f"[models.{word(name)}] does not say its kind: set {choices}{hint}")
-    name, model = config.models.locate(config.agent.model)
-    if name not in services and name != OFFLINE:
-        said = f"{quoted(config.agent.model)}: there is no [models.{word(name)}]"
-        yield Problem(("agent", "model"), f"{said}{suggestion(name, list(services))}")
-    elif not model:
-        yield Problem(("agent", "model"), f"{quoted(config.agent.model)} names no model")
+    named: list[tuple[Key, str]] = [(("agent", "model"), config.agent.model)]
+    named += [(("agent", "fallback", n), each) for n, each in enumerate(config.agent.fallback)]
+    if config.agent.chores:
+        named.append((("agent", "chores"), config.agent.chores))
+    for place, model in named:
+        name, own_name = config.models.locate(model)
+        if name not in services and name != OFFLINE:
+            said = f"{quoted(model)}: there is no [models.{word(name)}]"
+            yield Problem(place, f"{said}{suggestion(name, list(services))}")
+        elif not own_name:
+            yield Problem(place, f"{quoted(model)} names no model")
+        elif place != ("agent", "model") and not _is_served(config, name):
+            said = f"{quoted(model)}: [models.{name}] has neither a key nor an address"
+            yield Problem(place, f"{said}: set {key_name(name)}")
 
 
 def _timezones(config: Config) -> Iterator[Problem]:

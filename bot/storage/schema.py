@@ -197,6 +197,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE zones(
             person TEXT PRIMARY KEY, zone TEXT NOT NULL, changed_at BIGINT NOT NULL)""",
     ),
+    (
+        # The model that answers while a session's own cannot, as its person was told.
+        "ALTER TABLE sessions ADD COLUMN stand_in TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

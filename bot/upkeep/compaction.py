@@ -148,7 +148,8 @@ class CompactionService:
         tells = why == "wished" or active.is_told
         try:
             async with shown(self._live, active, "summarising") as ending:
-                made = await self._summariser.summarise(self._request(active, cut, why, focus))
+                request = await self._request(active, cut, why, focus)
+                made = await self._summariser.summarise(request)
                 ending.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
@@ -168,8 +169,11 @@ class CompactionService:
             await self._tell_failure(active)
         return "done" if done else "failed"
 
-    def _request(self, active: ActiveSession, cut: int, why: Why, focus: str) -> SummaryRequest:
-        history, limits = active.cached.history, active.limits
+    async def _request(
+        self, active: ActiveSession, cut: int, why: Why, focus: str
+    ) -> SummaryRequest:
+        history = active.cached.history
+        limits = await self._sessions.limits.for_chores(active.limits)
         return SummaryRequest(
             model=limits.model,
             model_name=limits.name,

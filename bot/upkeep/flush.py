@@ -253,7 +253,7 @@ class FlushService:
                 tells = not quietly and active.is_told
                 log.info("memory.flush.start", session=active.cached.session.id)
                 async with shown(self._live, active, "saving") as ending:
-                    flushed = await self._flusher.flush(self._request(active, lines, watch))
+                    flushed = await self._flusher.flush(await self._request(active, lines, watch))
                     ending.state = "failed" if flushed.error else "done"
                     if not tells:  # else a message says so
                         ending.where = listed(flushed.saved)
@@ -305,8 +305,11 @@ class FlushService:
 
         await self._committer.commit(now, work, until_stored=True)
 
-    def _request(self, active: ActiveSession, lines: Sequence[Line], watch: Watch) -> FlushRequest:
-        conversation, limits = active.conversation, active.limits
+    async def _request(
+        self, active: ActiveSession, lines: Sequence[Line], watch: Watch
+    ) -> FlushRequest:
+        conversation = active.conversation
+        limits = await self._sessions.limits.for_chores(active.limits)
         return FlushRequest(
             model=limits.model,
             model_name=limits.name,

@@ -182,6 +182,38 @@ SECRET = "4711:s3cr3t-t0ken"
             "begins with https:// or http://",
         ),
         (
+            "[agent]\nmodel = 'olama/qwen3'\n[models.ollama]\nkind = 'openai'",
+            'confidant.toml:2: agent.model: "olama/qwen3": there is no [models.olama]; did you mean '
+            '"ollama"?',
+        ),
+        (
+            "[models.anthropc]\ntimeout = 3",
+            "confidant.toml:1: models.anthropc: [models.anthropc] does not say its kind: set kind = "
+            '"anthropic" or kind = "openai"; did you mean [models.anthropic]?',
+        ),
+        (
+            "[models.x]\nkind = 'opnai'",
+            'confidant.toml:2: models.x.kind: "opnai" is no kind of service; did you mean "openai"?',
+        ),
+        (
+            "[models.Own]\nkind = 'openai'",
+            'confidant.toml:1: models.Own: "Own" cannot be a service\'s name: use small letters, '
+            "digits, - and _",
+        ),
+        (
+            "[models.own]\nkind = 'openai'\ntmeout = 3",
+            'confidant.toml:3: unknown option "tmeout" in [models.own]; did you mean "timeout"?',
+        ),
+        (
+            "[agent]\nfallback = ['openai/']\n[models.openai]\nbase_url = 'http://127.0.0.1:1'",
+            'confidant.toml:2: agent.fallback: "openai/" names no model',
+        ),
+        (
+            "[agent]\nchores = 'openai/gpt-6'",
+            'confidant.toml:2: agent.chores: "openai/gpt-6": [models.openai] has neither a key nor an '
+            "address: set OPENAI_API_KEY",
+        ),
+        (
             "[storage]\nkeep_months = 12",
             "confidant.toml:2: storage.keep_months: a storage folder keeps everything: only what "
             "is said in the database behind [storage] url can be dropped by month",

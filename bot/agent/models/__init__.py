@@ -102,11 +102,15 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The whole reply; always the last event of a stream."""
+    """The whole reply; always the last event of a stream.
+
+    `model` is the full name of the model that wrote it, where several could have.
+    """
 
     message: Message
     stop: StopReason
     usage: Usage = field(default_factory=Usage)
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

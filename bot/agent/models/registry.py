@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+import structlog
+
 from bot.agent.models import Model, Reply, Request, TextDelta, Window
 from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.breaker import Breaker
 from bot.agent.models.catalog import TextStore
 from bot.agent.models.offline import OfflineModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.service import ServiceModel
 from bot.config import ANTHROPIC, OFFLINE, OPENAI, ModelsConfig, ServiceConfig
-from bot.errors import ModelNotFound
+from bot.errors import (
+    ModelBilling,
+    ModelError,
+    ModelNotFound,
+    ModelOverloaded,
+    ModelRateLimited,
+    ModelUnreachable,
+)
 from bot.messages import Message, Opaque
+
+# What another model may do better: a timeout is a way of being unreachable.
+PASSES_ON = (ModelOverloaded, ModelRateLimited, ModelUnreachable, ModelBilling)
+PATIENCE = 2.0  # seconds for tries of a model that another one may stand in for
+_CLOSED = Breaker()
+
+log = structlog.get_logger(__name__)
 
 
 class Models:
@@ -26,13 +44,25 @@ class Models:
     name = "models"
 
     def __init__(
-        self, config: ModelsConfig, services: Mapping[str, Model], configured: str
+        self,
+        config: ModelsConfig,
+        services: Mapping[str, Model],
+        configured: str,
+        fallback: Sequence[str] = (),
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`services` are those that can be asked; without any the offline model answers."""
+        """`services` are those that can be asked; without any the offline model answers.
+
+        The models of `fallback` stand in, in this order, for one that cannot be reached, is
+        overloaded, or is not paid for.
+        """
         self._config = config
         self.services = dict(services)
         self._offline = OfflineModel()
         self._configured = configured
+        self._fallback = tuple(self.full(name) for name in fallback)
+        self._now = now
+        self._breakers: dict[str, Breaker] = {}  # of models that failed
 
     @property
     def default(self) -> str:
@@ -62,18 +92,59 @@ class Models:
         return self.services[service], model
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
-        """Write one reply with the model of that full name.
+        """Write one reply with the model of that full name, or with one that stands in for it.
+
+        Only before the first word: what was shown is not begun anew by another model.
 
         Raises:
-            ModelError: one of its subclasses for everything that can go wrong.
+            ModelError: one of its subclasses for everything that can go wrong, of the first model.
         """
-        model, name = self.find(request.model)
-        service = _owner(request.model)
-        shown = tuple(_shown_to(service, message) for message in request.messages)
-        asked = replace(request, model=name, messages=shown)
-        async with aclosing(model.stream(asked)) as events:
-            async for event in events:
-                yield event if isinstance(event, TextDelta) else _owned(event, service)
+        names = self._candidates(request.model)
+        first: ModelError | None = None
+        for name in names:
+            has_begun = False
+            self._note(name, self._breaker(name).asked(self._now()))
+            asked = request if name == names[-1] else _impatient(request)
+            try:
+                async with aclosing(self._ask(name, asked)) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event if isinstance(event, TextDelta) else _owned(event, name)
+            except ModelError as error:
+                if isinstance(error, PASSES_ON):
+                    self._note(name, self._breaker(name).failed(self._now(), error.wait))
+                elif name == request.model:
+                    self._note(name, Breaker())  # it is there, and says no
+                    raise
+                if has_begun:
+                    raise
+                first = first or error
+                if name != names[-1]:
+                    log.warning("model.passed_on", model=name, error=type(error).__name__)
+            else:
+                self._note(name, Breaker())
+                return
+        raise first or ModelUnreachable
+
+    def _candidates(self, name: str) -> tuple[str, ...]:
+        """The models to try in their order, without those that are spared; all if all are."""
+        every = tuple(dict.fromkeys((name, *self._fallback)))
+        now = self._now()
+        return tuple(each for each in every if not self._breaker(each).is_open(now)) or every
+
+    def _breaker(self, name: str) -> Breaker:
+        return self._breakers.get(name, _CLOSED)
+
+    def _note(self, name: str, breaker: Breaker) -> None:
+        if breaker == _CLOSED:
+            self._breakers.pop(name, None)
+        elif self._fallback:
+            self._breakers[name] = breaker
+
+    def _ask(self, name: str, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        model, own_name = self.find(name)
+        shown = tuple(_shown_to(_owner(name), message) for message in request.messages)
+        return model.stream(replace(request, model=own_name, messages=shown))
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as its service tells them; never raises."""
@@ -124,6 +195,13 @@ def configured(config: ModelsConfig, store: TextStore) -> dict[str, Model]:
 _KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
 
 
+def _impatient(request: Request) -> Request:
+    """The request, for a model that another one may stand in for: no long pause between tries."""
+    soon = asyncio.get_running_loop().time() + PATIENCE
+    deadline = soon if request.deadline is None else min(soon, request.deadline)
+    return replace(request, deadline=deadline)
+
+
 def _owner(name: str) -> str:
     """Whose blocks a service understands; the anthropic table's have no name, as ever."""
     service = name.partition("/")[0]
@@ -136,12 +214,14 @@ def _shown_to(service: str, message: Message) -> Message:
     return message if len(kept) == len(message.blocks) else replace(message, blocks=kept)
 
 
-def _owned(reply: Reply, service: str) -> Reply:
-    """A reply whose blocks say which service understands them."""
-    if not service:
-        return reply
+def _owned(reply: Reply, name: str) -> Reply:
+    """A reply that says who wrote it, and whose blocks say which service understands them."""
+    owner = _owner(name)
+    if not owner:
+        return replace(reply, model=name)
     blocks = (
-        replace(block, service=service) if isinstance(block, Opaque) else block
+        replace(block, service=owner) if isinstance(block, Opaque) else block
         for block in reply.message.blocks
     )
-    return replace(reply, message=replace(reply.message, blocks=tuple(blocks)))
+    message = replace(reply.message, blocks=tuple(blocks))
+    return replace(reply, message=message, model=name)
