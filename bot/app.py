@@ -285,7 +285,7 @@ class App:
             connections=connections.all,
         )
         known = handlers(
-            conversation=ConversationCommands(stops, models),
+            conversation=ConversationCommands(stops, models, config.agent.choices),
             context=context,
             info=info,
             memory=MemoryCommands(memory, database),

@@ -46,6 +46,11 @@ class AgentConfig(Section):
         default="",
         description="The model that summarises and saves to memory; empty is the conversation's.",
     )
+    choices: tuple[str, ...] = Field(
+        default=(),
+        description='Models that /model offers, such as "local/*"; empty offers all. The owner '
+        "may choose any in a direct chat.",
+    )
     name: str = Field(default="Confidant", min_length=1, description="What the bot calls itself.")
     language: Literal["auto", "en", "zh"] = Field(
         default="auto",

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from bot.agent.models.registry import Models
 from bot.agent.stopping import TurnStops
+from bot.channel import Button
 from bot.commands.base import Answer, Apply, Call, saying
+from bot.config import ANTHROPIC
+from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.sessions import compactions, store
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
+
+MOST_NAMED = 40  # models in one answer; services may have hundreds
+MOST_BUTTONS = 8
+LONGEST_COMMAND = 64  # bytes that every platform takes behind a button
 
 _WORDS = re.compile(r"[-/:.]")
 
@@ -18,9 +27,11 @@ _WORDS = re.compile(r"[-/:.]")
 class ConversationCommands:
     """`/new`, `/reset`, `/undo`, `/stop`, `/model`."""
 
-    def __init__(self, stops: TurnStops, models: Models) -> None:
+    def __init__(self, stops: TurnStops, models: Models, choices: Sequence[str] = ()) -> None:
+        """`choices` are patterns of the models that people may choose; empty for all."""
         self._stops = stops
         self._models = models
+        self._choices = choices
 
     async def new(self, call: Call) -> Apply:
         """Begin a new conversation; the old one stays, and `/undo` goes back to it.
@@ -29,8 +40,7 @@ class ConversationCommands:
         Where nothing was said yet, there is nothing to begin: so a second press changes nothing.
         """
         first, _, rest = call.rest.partition(" ")
-        known = await self._models.names() if first else ()
-        chosen = _match(first, known)
+        chosen = _match(first, await self._offered(call)) if first else ""
         message = rest.strip() if chosen else call.rest
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
@@ -67,16 +77,20 @@ class ConversationCommands:
 
     async def model(self, call: Call) -> Apply:
         """Show the model, or choose another for this conversation."""
-        known = await self._models.names()
-        chosen = _match(call.rest, known)
+        offered = await self._offered(call)
+        is_unlisted = self._may(call, call.rest) and self._models.is_unlisted(call.rest, offered)
+        chosen = _match(call.rest, offered) or (call.rest if is_unlisted else "")
         default = self._models.default
-
-        names = ", ".join(f"`{name}`" for name in known)
+        names = ", ".join(f"`{name}`" for name in offered[:MOST_NAMED])
+        if len(offered) > MOST_NAMED:
+            more = len(offered) - MOST_NAMED
+            names = text(call.language, "command.model.more", names=names, count=more)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             if not call.rest:
                 now = self._models.full(session.model)
-                return Answer(text(call.language, "command.model.now", model=now, names=names))
+                words = text(call.language, "command.model.now", model=now, names=names)
+                return Answer(words, extra=_buttons(name for name in offered if name != now))
             if call.rest.lower() != "default" and not chosen:
                 return Answer(text(call.language, "command.model.unknown", names=names))
             store.change(unit.tx, session.id, model=chosen, stand_in="")
@@ -84,20 +98,35 @@ class ConversationCommands:
 
         return apply
 
+    async def _offered(self, call: Call) -> tuple[str, ...]:
+        """The models that may be chosen there."""
+        return tuple(name for name in await self._models.names() if self._may(call, name))
+
+    def _may(self, call: Call, name: str) -> bool:
+        if not self._choices or (call.conversation.is_owner and call.is_direct):
+            return True
+        patterns = (self._models.default, *self._choices)
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _buttons(names: Iterable[str]) -> Extra | None:
+    """A button for each of a few models."""
+    commands = [Button(name, f"/model {name}") for name in names]
+    fitting = [each for each in commands if len(each.command.encode()) <= LONGEST_COMMAND]
+    return Extra(tuple(fitting)) if 0 < len(fitting) <= MOST_BUTTONS else None
+
 
 def _match(word: str, known: tuple[str, ...]) -> str:
     """The model a word names: exactly, or as the only one that contains it ("opus"); or empty."""
     wanted = word.strip().lower()
     if not wanted:
         return ""
-    for wanted_of in (str.lower, _own_name):
-        found = [name for name in known if wanted_of(name) == wanted]
-        if found:
-            return found[0] if len(found) == 1 else ""
+    # Without a service it is one of the anthropic table's, as in the configuration.
+    for full in (wanted, f"{ANTHROPIC}/{wanted}"):
+        if found := [name for name in known if name.lower() == full]:
+            return found[0]
+    named = [name for name in known if name.lower().partition("/")[2] == wanted]
+    if len(named) == 1:
+        return named[0]
     close = [name for name in known if wanted in _WORDS.split(name.lower())]
     return close[0] if len(close) == 1 else ""
-
-
-def _own_name(name: str) -> str:
-    """A model's name without its service's."""
-    return name.lower().partition("/")[2]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -161,10 +162,18 @@ class Models:
 
     async def names(self) -> tuple[str, ...]:
         """Every model that can be chosen now."""
-        found = [self.default]
-        for service, model in self.services.items():
-            found += [f"{service}/{name}" for name in await model.names()]
-        return tuple(dict.fromkeys((*found, OFFLINE)))
+        listed = await asyncio.gather(*(model.names() for model in self.services.values()))
+        owned = zip(self.services, listed, strict=True)
+        found = [f"{service}/{name}" for service, names in owned for name in names]
+        return tuple(dict.fromkeys((self.default, *self._fallback, *found, OFFLINE)))
+
+    def is_unlisted(self, name: str, known: Collection[str]) -> bool:
+        """True for a model that may well be there: its service does not say which it has."""
+        service, _, model = name.partition("/")
+        named = {self.default, *self._fallback}
+        listed = (each for each in known if each not in named)
+        is_silent = not any(each.startswith(f"{service}/") for each in listed)
+        return bool(model) and service in self.services and is_silent
 
     async def warm_up(self) -> None:
         """Load what the configured services need."""
