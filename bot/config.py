@@ -69,9 +69,9 @@ class ServiceConfig(Section):
 
     kind: str = Field(
         default="",
-        description='What it speaks: "anthropic" (the Messages API) or "openai" (chat completions, '
-        "as OpenAI, Ollama, LM Studio, vLLM, llama.cpp, OpenRouter, Gemini, DeepSeek, Qwen do). A "
-        "table with one of these names need not say it.",
+        description='What it speaks: "anthropic" (the Messages API), "openai" (chat completions, '
+        "as OpenAI, Ollama, LM Studio, vLLM, llama.cpp, OpenRouter, Gemini, DeepSeek, Qwen do), or "
+        "what an installed package adds. A table with the name of one need not say it.",
     )
     base_url: str = Field(
         default="", description="Where it is, if it is not its maker's: http://127.0.0.1:11434/v1."
@@ -114,6 +114,13 @@ class ModelsConfig(Section):
     def services(self) -> Mapping[str, ServiceConfig]:
         """The tables by name, those that are not set up too."""
         return {ANTHROPIC: self.anthropic, OPENAI: self.openai, **self.__pydantic_extra__}
+
+    def is_set_up(self, name: str) -> bool:
+        """True when a service can be asked; a kind of another package says itself what it needs."""
+        service = self.services.get(name)
+        if service is None:
+            return False
+        return service.is_set_up or self.kind_of(name) not in {ANTHROPIC, OPENAI}
 
     def kind_of(self, name: str) -> str:
         """What a service speaks; its name if it does not say."""

@@ -27,12 +27,12 @@ def model_findings(config: Config) -> Sequence[Finding]:
     found: list[Finding] = []
     if chosen == OFFLINE:
         found.append(Finding("ok", "the offline model answers, as [agent] model says"))
-    elif not models.services[owner].is_set_up:
+    elif not models.is_set_up(owner):
         said = f"no key is set, so the offline model answers instead of {chosen}"
         fix = f"Put {key_name(owner)}=… into .env, or set [models.{owner}] base_url."
         found.append(Finding("warning", said, fix))
-    for service, section in models.services.items():
-        if section.is_set_up:
+    for service in models.services:
+        if models.is_set_up(service):
             found += asyncio.run(_examine(config, service, name if service == owner else ""))
     return found
 

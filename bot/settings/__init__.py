@@ -5,7 +5,7 @@ Every value keeps where it came from, so a mistake is reported with its file and
 
 from bot.settings.checks import key_name
 from bot.settings.loader import Loaded, load
-from bot.settings.plugins import config_model, installed_channels, plain_names
+from bot.settings.plugins import config_model, installed_channels, model_kinds, plain_names
 from bot.settings.show import json_schema, show
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "json_schema",
     "key_name",
     "load",
+    "model_kinds",
     "plain_names",
     "show",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
@@ -24,9 +24,9 @@ _KEY_NAMES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-def problems(config: Config) -> Iterator[Problem]:
-    """Everything that stops the start."""
-    yield from _services(config)
+def problems(config: Config, kinds: Collection[str] = ()) -> Iterator[Problem]:
+    """Everything that stops the start; `kinds` of services come from other packages."""
+    yield from _services(config, (*KINDS, *kinds))
     yield from _timezones(config)
     yield from _people(config)
     yield from _endpoints(config)
@@ -92,8 +92,7 @@ def _without_key(config: Config) -> Iterator[Problem]:
 
 def _is_served(config: Config, name: str) -> bool:
     """True when there is somebody to ask for a service's models."""
-    service = config.models.services.get(name)
-    return name == OFFLINE or (service is not None and service.is_set_up)
+    return name == OFFLINE or config.models.is_set_up(name)
 
 
 def key_name(service: str) -> str:
@@ -119,7 +118,7 @@ def _star_without_open(name: str, section: ChannelConfig) -> Iterator[Problem]:
             )
 
 
-def _services(config: Config) -> Iterator[Problem]:
+def _services(config: Config, kinds: Sequence[str]) -> Iterator[Problem]:
     """Tables of services that cannot be used, and models of services there are not."""
     services = config.models.services
     for name in services:
@@ -128,13 +127,13 @@ def _services(config: Config) -> Iterator[Problem]:
         if not _SERVICE_NAME.fullmatch(name) or name == OFFLINE:
             advice = "use small letters, digits, - and _"
             yield Problem(key, f"{quoted(name)} cannot be a service's name: {advice}")
-        elif kind not in KINDS and services[name].kind:
-            said = f"{quoted(kind)} is no kind of service{suggestion(kind, KINDS)}"
+        elif kind not in kinds and services[name].kind:
+            said = f"{quoted(kind)} is no kind of service{suggestion(kind, kinds)}"
             yield Problem((*key, "kind"), said)
-        elif kind not in KINDS:
-            meant = nearest(name, (ANTHROPIC, OPENAI))
+        elif kind not in kinds:
+            meant = nearest(name, kinds)
             hint = f"; did you mean [models.{meant}]?" if meant else ""
-            choices = " or ".join(f'kind = "{each}"' for each in KINDS)
+            choices = " or ".join(f'kind = "{each}"' for each in kinds)
             yield Problem(key, f"[models.{word(name)}] does not say its kind: set {choices}{hint}")
     named: list[tuple[Key, str]] = [(("agent", "model"), config.agent.model)]
     named += [(("agent", "fallback", n), each) for n, each in enumerate(config.agent.fallback)]

@@ -26,7 +26,7 @@ from bot.settings.fields import (
     shape_at,
     tables,
 )
-from bot.settings.plugins import config_model, installed_channels, plain_names
+from bot.settings.plugins import config_model, installed_channels, model_kinds, plain_names
 from bot.settings.problems import (
     MAX_DEPTH,
     Problem,
@@ -246,7 +246,8 @@ class _Reading:
         """
         config = self._validated()
         if config is not None:
-            self.problems += [each for each in checks.problems(config) if self._is_news(each)]
+            found = checks.problems(config, model_kinds())
+            self.problems += [each for each in found if self._is_news(each)]
         if self.problems or config is None:
             raise ConfigError(self._report())
         return config

@@ -14,6 +14,7 @@ from bot.errors import ConfigError
 from bot.settings.fields import Key, shape_at
 
 GROUP = "confidant.channels"
+MODELS_GROUP = "confidant.models"
 
 # Variables with names of their own; a channel adds its own through `ChannelPlugin.env`.
 PLAIN_NAMES: Mapping[str, Key] = {
@@ -35,6 +36,11 @@ def installed_channels() -> dict[str, ChannelPlugin]:
         if found.setdefault(entry.name, plugin) is not plugin:
             raise ConfigError(f'two packages bring a channel "{entry.name}": uninstall one of them')
     return found
+
+
+def model_kinds() -> dict[str, EntryPoint]:
+    """The kinds of services that other packages bring, by name; nothing is loaded."""
+    return {entry.name: entry for entry in entry_points(group=MODELS_GROUP)}
 
 
 def _load(entry: EntryPoint) -> ChannelPlugin:

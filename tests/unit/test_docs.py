@@ -12,7 +12,10 @@ LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)")
 PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "proofs.md", "writing-a-channel.md"])
+NAMING = ["architecture.md", "proofs.md", "writing-a-channel.md", "writing-a-model.md"]
+
+
+@pytest.mark.parametrize("name", NAMING)
 def test_every_file_that_is_named_exists(name):
     page = (ROOT / "docs" / name).read_text("utf-8")
     modules = (name.replace(".", "/") for name in MODULE.findall(page))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import structlog
 
-from bot.agent.models import Model, Reply, Request, TextDelta, Window
+from bot.agent.models import Model, Reply, Request, TextDelta, Window, plugins
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.breaker import Breaker
 from bot.agent.models.catalog import TextStore
@@ -188,16 +188,26 @@ class Models:
 
 
 def open_service(kind: str, config: ServiceConfig, store: TextStore) -> Model:
-    """The adapter for a service of this kind; it loads nothing before it is used."""
-    return _KINDS[kind](config, window_store=store)
+    """The adapter for a service of this kind; it loads nothing before it is used.
+
+    Raises:
+        ConfigError: the package that brings it cannot be used.
+    """
+    if kind in _KINDS:
+        return _KINDS[kind](config, window_store=store)
+    return plugins.installed(kind).create(config, store)
 
 
 def configured(config: ModelsConfig, store: TextStore) -> dict[str, Model]:
-    """The services that are set up, by name."""
+    """The services that are set up, by name.
+
+    Raises:
+        ConfigError: a package that brings one cannot be used.
+    """
     return {
         name: open_service(config.kind_of(name), service, store)
         for name, service in config.services.items()
-        if service.is_set_up
+        if config.is_set_up(name)
     }
 
 

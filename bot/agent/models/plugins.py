@@ -1,0 +1,47 @@
+"""Models that other packages bring, by entry point: the contract of docs/writing-a-model.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bot.agent.models import Model
+from bot.agent.models.catalog import TextStore
+from bot.config import ServiceConfig
+from bot.errors import ConfigError
+from bot.settings import model_kinds
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlugin:
+    """What an entry point of the group `confidant.models` names.
+
+    `create` makes the adapter for one `[models.<name>]`; it loads nothing slow and asks nobody: the
+    first request does. Small texts, such as the sizes of models, outlive a restart in the store.
+    """
+
+    kind: str
+    create: Callable[[ServiceConfig, TextStore], Model]
+
+
+def installed(kind: str) -> ModelPlugin:
+    """The plug-in for a kind of service.
+
+    Raises:
+        ConfigError: no package brings it, or the one that does cannot be used.
+    """
+    entry = model_kinds().get(kind)
+    if entry is None:
+        raise ConfigError(f'no installed package brings models of the kind "{kind}"')
+    package = entry.dist.name if entry.dist is not None else "unknown package"
+    source = f'the kind of models "{kind}" ({package}, {entry.value})'
+    try:
+        plugin: object = entry.load()
+    except Exception as error:  # whatever a package does when it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{source} cannot be loaded: {reason}") from error
+    if not isinstance(plugin, ModelPlugin):
+        raise ConfigError(f"{source} is no plug-in: it names a {type(plugin).__name__}")
+    if plugin.kind != kind:
+        raise ConfigError(f'{source} calls itself "{plugin.kind}"')
+    return plugin
