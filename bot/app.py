@@ -8,10 +8,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import structlog
-import tzlocal
 
 from bot import housekeeping, recovery
 from bot.agent.limits import LimitsResolver
@@ -42,11 +40,13 @@ from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
 from bot.commands.tools import ToolCommands
+from bot.commands.usage import UsageCommands
 from bot.config import ANTHROPIC, Config
 from bot.context import tokens
 from bot.coordination import Event
 from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.server import DashboardServer, Listening
+from bot.dashboard.usage import UsagePages
 from bot.delivery.delivery import Delivery
 from bot.delivery.live import LiveSigns
 from bot.files.opener import Opener
@@ -67,10 +67,12 @@ from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.memory.transcripts import TranscriptFeed
 from bot.metrics import Metrics
+from bot.money.prices import Prices
 from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
+from bot.settings.zone import local_zone
 from bot.storage import Database
 from bot.storage.meta import MetaStore
 from bot.unit_of_work import Committer
@@ -227,7 +229,7 @@ class App:
         connections: Connections,
         memory: Memory,
     ) -> tuple[Gateway, Lanes]:
-        config, clock = self._config, self._clock
+        config, clock, prices = self._config, self._clock, Prices.of_config(self._config)
         live = LiveSigns(database, self.channels, backend.coordination)
         self._stack.push_async_callback(live.stop)
         running = RunningTurns()
@@ -287,6 +289,7 @@ class App:
         known = handlers(
             conversation=ConversationCommands(stops, models, config.agent.choices),
             context=context,
+            usage=UsageCommands(database, resolver, prices),
             info=info,
             memory=MemoryCommands(memory, database),
             remind=RemindCommands(self.reminders),
@@ -319,7 +322,7 @@ class App:
         )
         turns = TurnRunner(
             requests=requests,
-            commits=TurnRecorder(committer, upkeep, self.channels, clock),
+            commits=TurnRecorder(committer, upkeep, self.channels, clock, prices),
             toolbox=toolbox,
             channels=self.channels,
             running=running,
@@ -436,11 +439,13 @@ class App:
                 backend.database, connections, memory, self._clock, backend.standing
             )
 
+        prices, zone = Prices.of_config(self._config), local_zone(self._config)
+        usage = UsagePages(backend.database, prices, zone, self._clock)
         return DashboardServer(
             self._config.dashboard,
             readiness=readiness,
             registry=self.metrics.registry,
-            channels=(MemoryPages(memory), *pages),
+            channels=(MemoryPages(memory), usage, *pages),
         )
 
     def _background(
@@ -481,17 +486,6 @@ class App:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def local_zone(config: Config) -> ZoneInfo:
-    """The configured time zone, or this machine's own."""
-    if config.agent.timezone:
-        return ZoneInfo(config.agent.timezone)
-    try:
-        return tzlocal.get_localzone()
-    except (ZoneInfoNotFoundError, ValueError):
-        log.warning("clock.no_zone", used="UTC")
-        return ZoneInfo("UTC")
 
 
 def _told_if_failed(task: asyncio.Task[None]) -> None:

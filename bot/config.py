@@ -139,6 +139,29 @@ class ModelsConfig(Section):
         return (ANTHROPIC, model) if is_bare else (service, name)
 
 
+class PriceConfig(Section):
+    """What a model costs, in US dollars for a million tokens."""
+
+    input: float = Field(default=0.0, ge=0, description="What is sent to it.")
+    output: float = Field(default=0.0, ge=0, description="What it writes.")
+    cache_read: float | None = Field(
+        default=None, ge=0, description="What it reads from its cache; empty is as input."
+    )
+    cache_write: float | None = Field(
+        default=None, ge=0, description="What it keeps in its cache; empty is as input."
+    )
+
+
+class PricesConfig(Section):
+    """`[prices]`: what models cost, where the program does not know it or knows it wrong."""
+
+    models: Mapping[str, PriceConfig] = Field(
+        default_factory=dict[str, PriceConfig],
+        description="Prices by the whole name of a model, in quotes; one whose table is empty "
+        "costs nothing.",
+    )
+
+
 class ChannelsConfig(Section):
     """`[channels]`: one table for each installed channel; `bot.settings` adds them."""
 
@@ -508,6 +531,7 @@ class Config(Section):
 
     agent: AgentConfig = Field(default_factory=AgentConfig)
     models: ModelsConfig = Field(default_factory=ModelsConfig)
+    prices: PricesConfig = Field(default_factory=PricesConfig)
     channels: ChannelsConfig = Field(default_factory=ChannelsConfig)
     session: SessionConfig = Field(default_factory=SessionConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)

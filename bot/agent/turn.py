@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from bot.agent.meter import Meter
 from bot.agent.models import Model, Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage
 from bot.agent.replies import may_become_silent, spoken
 from bot.agent.tools import ToolContext
@@ -79,16 +80,18 @@ class TurnResult:
 
     `messages` begins with the person's own and is what the transcript gets. `reply` is what the
     person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
-    `error` set the model failed after that much. `context_tokens` is what the last call reported
-    to be in the window, 0 when it reported nothing; `model` is the full name of the model that
-    wrote the last reply, where several could have; `was_cut` says that results were cut in it,
-    `exhausted` that it used all its steps on tools and had nothing to say in the end.
+    `error` set the model failed after that much. `used` is what `usage` is made of, by model.
+    `context_tokens` is what the last call reported to be in the window, 0 when it reported nothing;
+    `model` is the full name of the model that wrote the last reply, where several could have;
+    `was_cut` says that results were cut in it, `exhausted` that it used all its steps on tools and
+    had nothing to say in the end.
     """
 
     messages: tuple[Message, ...]
     reply: str
     stop: StopReason = "end"
     usage: Usage = field(default_factory=Usage)
+    used: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     context_tokens: int = 0
     stopped: bool = False
     silent: bool = False
@@ -110,7 +113,7 @@ class Turn:
         self._said: list[str] = []  # the text of each finished reply
         self._writing = ""  # the reply being written …
         self._partial = ""  # … as far as it may be shown
-        self._usage = Usage()
+        self._meter = Meter()
         self._context_tokens = 0
         self._model = ""
         self._used = request.used + self._weight(request.messages)
@@ -144,6 +147,11 @@ class Turn:
             return self._result(stopped=True)
         failure = _FAILURES.get(stop)
         return self._result(stop=stop) if failure is None else self._result(error=failure())
+
+    @property
+    def used(self) -> Mapping[str, Usage]:
+        """What it has used so far of each model, also when it never came to an end."""
+        return self._meter.used
 
     def stop(self) -> None:
         """End as soon as possible; the result keeps what was written so far."""
@@ -193,16 +201,23 @@ class Turn:
             said=asked.said,
             may_call=may_call,
             deadline=self._deadline,
+            on_usage=self._meter.hear,
         )
         reply: Reply | None = None
-        async with aclosing(asked.model.stream(request)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    self._write(event.text)
-                else:
-                    reply = event
+        try:
+            async with aclosing(asked.model.stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        self._write(event.text)
+                    else:
+                        reply = event
+        except BaseException as error:
+            written = round(asked.count(self._writing) * asked.factor)
+            self._meter.broke_off(error, asked.model_name, sent=self._used, written=written)
+            raise
         if reply is None:
             raise ModelBadReply
+        self._meter.replied(asked.model_name, reply)
         message = storable(reply.message)
         if not may_call:  # whatever it calls now is not run
             words = tuple(b for b in message.blocks if not isinstance(b, ToolUse))
@@ -213,7 +228,6 @@ class Turn:
         self._writing = self._partial = ""
         if message.blocks:
             self._add(message)
-        self._usage += reply.usage
         self._model = reply.model or self._model
         self._context_tokens = reply.usage.context_tokens
         self._used = self._context_tokens or self._used
@@ -271,7 +285,8 @@ class Turn:
             messages=tuple(repaired(messages)),
             reply=reply,
             stop=stop,
-            usage=self._usage,
+            usage=self._meter.usage,
+            used=self._meter.used,
             context_tokens=self._context_tokens,
             stopped=stopped,
             silent=self._silent and not reply,

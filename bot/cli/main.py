@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from bot import __version__, settings
-from bot.cli import doctor, garbage, move, nodes, notes, pairing, sessions
+from bot.cli import doctor, garbage, move, nodes, notes, pairing, sessions, usage
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -29,6 +29,7 @@ cli.command()(doctor.doctor)
 cli.command()(nodes.nodes)
 cli.command()(nodes.migrate)
 cli.command()(move.move)
+cli.command()(usage.usage)
 
 
 @cli.command()

@@ -86,3 +86,8 @@ Handler = Callable[[Call], Awaitable[Apply]]
 def saying(words: str) -> Apply:
     """A command that changes nothing and only answers."""
     return lambda _unit, _session: Answer(words)
+
+
+def switched(call: Call) -> str:
+    """What was chosen of a command's few words, in one language."""
+    return {"开": "on", "打开": "on", "关": "off", "关闭": "off"}.get(call.rest, call.rest.lower())

@@ -24,6 +24,7 @@ from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
 from bot.commands.tools import ToolCommands
+from bot.commands.usage import UsageCommands
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.message import command_of, is_abort, parse
@@ -40,6 +41,7 @@ def handlers(
     *,
     conversation: ConversationCommands,
     context: ContextCommands,
+    usage: UsageCommands,
     info: InfoCommands,
     memory: MemoryCommands,
     remind: RemindCommands,
@@ -62,7 +64,7 @@ def handlers(
         "model": conversation.model,
         "context": context.context,
         "compact": context.compact,
-        "usage": context.usage,
+        "usage": usage.usage,
         "notices": context.notices,
         "activation": rooms.activation,
         "link": link.link,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from bot.agent.prefix import Prefixes, name_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.channel import Attachment, Channel
-from bot.commands.base import Answer, Apply, Call, saying
+from bot.commands.base import Answer, Apply, Call, saying, switched
 from bot.context import report, usage_chart
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
@@ -24,7 +24,7 @@ MAX_FOCUS = 500  # characters
 
 
 class ContextCommands:
-    """`/context`, `/compact`, `/usage`, `/notices`."""
+    """`/context`, `/compact`, `/notices`."""
 
     def __init__(
         self,
@@ -73,32 +73,9 @@ class ContextCommands:
         begun = await self._upkeep.compact(session, call.conversation, focus)
         return saying(text(call.language, f"command.compact.{'begun' if begun else 'nothing'}"))
 
-    async def usage(self, call: Call) -> Apply:
-        """Show what replies cost, or choose whether each one says so."""
-        wish = {"tokens": "tokens", "on": "tokens", "off": "off"}.get(_switch(call), "")
-
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
-            if not wish:
-                return Answer(
-                    text(
-                        call.language,
-                        "command.usage.now",
-                        input=report.grouped(session.input_tokens),
-                        cached=report.grouped(session.cached_tokens),
-                        output=report.grouped(session.output_tokens),
-                        turns=session.turns,
-                    )
-                )
-            store.change(unit.tx, session.id, usage="tokens" if wish == "tokens" else "")
-            return Answer(
-                text(call.language, f"command.usage.{'on' if wish == 'tokens' else 'off'}")
-            )
-
-        return apply
-
     async def notices(self, call: Call) -> Apply:
         """Choose whether to be told that a conversation gets full."""
-        wish = _switch(call)
+        wish = switched(call)
         by_default = policy.is_told(call.conversation)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
@@ -115,8 +92,3 @@ class ContextCommands:
     async def _current(self, call: Call) -> Session:
         commit = await self._committer.commit(call.now, lambda unit: unit.current(call.place))
         return commit.result[0]
-
-
-def _switch(call: Call) -> str:
-    """What was chosen, in one language."""
-    return {"开": "on", "打开": "on", "关": "off", "关闭": "off"}.get(call.rest, call.rest.lower())

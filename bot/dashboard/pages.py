@@ -21,7 +21,7 @@ _PAGE = Template("""<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>Confidant</title>
 <link rel="stylesheet" href="$style">
-<main>$body</main>
+<main$layout>$body</main>
 </html>
 """)
 
@@ -54,7 +54,7 @@ def login(request: web.Request, *, status: int = 200, problem: str = "") -> web.
     words = {name: escape(_word(request, name)) for name in names}
     told = _word(request, problem) if problem else ""
     told = told and f'<p class="problem" role="alert">{escape(told)}</p>'
-    return _html(request, _LOGIN.substitute(words, problem=told), status)
+    return html(request, _LOGIN.substitute(words, problem=told), status)
 
 
 def refuse(request: web.Request, status: int, key: str) -> web.Response:
@@ -64,7 +64,7 @@ def refuse(request: web.Request, status: int, key: str) -> web.Response:
         headers = {"Cache-Control": "no-store"}
         return web.json_response({"error": why}, status=status, headers=headers)
     body = f'<h1>{status}</h1><p>{escape(why)}</p><p><a href="/">{escape(back)}</a></p>'
-    return _html(request, body, status)
+    return html(request, body, status)
 
 
 def refuse_status(request: web.Request, status: int) -> web.Response:
@@ -72,18 +72,20 @@ def refuse_status(request: web.Request, status: int) -> web.Response:
     return refuse(request, status, _BY_STATUS.get(status, "bad_request"))
 
 
-def _html(request: web.Request, body: str, status: int) -> web.Response:
-    page = _PAGE.substitute(lang=_language(request), style=STYLE_PATH, body=body)
+def html(request: web.Request, body: str, status: int = 200, *, wide: bool = False) -> web.Response:
+    """A page with this in its middle; `wide` ones have room for tables."""
+    layout = ' class="wide"' if wide else ""
+    page = _PAGE.substitute(lang=language(request), style=STYLE_PATH, body=body, layout=layout)
     return web.Response(
         text=page, status=status, content_type="text/html", headers={"Cache-Control": "no-store"}
     )
 
 
-def _language(request: web.Request) -> str:
+def language(request: web.Request) -> str:
     """The browser's: these pages speak before anyone is known."""
     wanted = request.headers.get("Accept-Language", "")
     return language_of(*(part.split(";")[0].strip() for part in wanted.split(",")))
 
 
 def _word(request: web.Request, key: str) -> str:
-    return text(_language(request), f"page.{key}")
+    return text(language(request), f"page.{key}")

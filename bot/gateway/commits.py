@@ -22,6 +22,8 @@ from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.memory import forgettings
 from bot.messages import Message
+from bot.money import counts
+from bot.money.prices import Prices
 from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -53,12 +55,18 @@ class TurnRecorder:
     """Stores turns with what they say, and begins what is due for their conversation then."""
 
     def __init__(
-        self, committer: Committer, upkeep: Upkeep, channels: Mapping[str, Channel], clock: Clock
+        self,
+        committer: Committer,
+        upkeep: Upkeep,
+        channels: Mapping[str, Channel],
+        clock: Clock,
+        prices: Prices,
     ) -> None:
         self._committer = committer
         self._upkeep = upkeep
         self._channels = channels
         self._clock = clock
+        self._prices = prices
 
     async def commit(
         self,
@@ -95,11 +103,16 @@ class TurnRecorder:
         level = self._upkeep.due(prepared.active, used).notice
         notice = self._notice(prepared, level, used, spoken) if level else None
         language = prepared.request.language
-        below = footer(language, usage, used, limits) if cached.session.usage else ""
+        spent = prepared.active.spent(prepared.request.purpose, result.used)
+        bill = self._prices.bill(result.used)
+        usd = None if bill.unpriced else bill.usd
+        below = footer(language, usage, used, limits, usd) if cached.session.usage else ""
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
             is_whole = self._upkeep.sessions.cache.is_up_to_date(unit.tx, cached)
             ids = unit.append(cached.session.id, news, counted)
+            for each in spent:
+                counts.add(unit.tx, each, now)
             _forget_again(unit, cached.session, prepared.request.context, ids)
             if answer.letter:
                 unit.say(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from bot.agent.meter import added
 from bot.agent.replies import without_confirmations
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
@@ -105,7 +106,8 @@ class TurnRunner:
         said = [display_text(message) for message in came if message.role == "assistant"]
         reply = "\n\n".join(part for part in (*said, again.reply) if part)
         silent, usage = again.silent and not reply, result.usage + again.usage
-        return smaller, replace(again, reply=reply, silent=silent, usage=usage)
+        used = added(result.used, again.used)
+        return smaller, replace(again, reply=reply, silent=silent, usage=usage, used=used)
 
     async def _turn(self, key: str, request: TurnRequest, preview: ReplyPreview) -> TurnResult:
         turn = Turn(request, self._toolbox, preview.show if preview.shows_text else None)

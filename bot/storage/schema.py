@@ -201,6 +201,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # The model that answers while a session's own cannot, as its person was told.
         "ALTER TABLE sessions ADD COLUMN stand_in TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # What models used, by quarter of an hour: the days of every time zone begin with one.
+        """CREATE TABLE usage_counts(
+            person TEXT NOT NULL, at BIGINT NOT NULL, session_id TEXT NOT NULL, model TEXT NOT NULL,
+            purpose TEXT NOT NULL, runs BIGINT NOT NULL, input_tokens BIGINT NOT NULL,
+            output_tokens BIGINT NOT NULL, cache_read_tokens BIGINT NOT NULL,
+            cache_write_tokens BIGINT NOT NULL,
+            PRIMARY KEY(person, at, session_id, model, purpose))""",
+        "CREATE INDEX usage_counts_by_time ON usage_counts(at)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.agent.limits import LimitsResolver, ModelLimits
+from bot.agent.models import Purpose, Usage
 from bot.agent.prefix import name_of
 from bot.agent.session_cache import CachedSession, SessionCache
 from bot.channel import Activity
@@ -15,6 +16,7 @@ from bot.context import budget
 from bot.context.budget import Budget
 from bot.delivery.live import LiveSigns
 from bot.identity import Conversation, ConversationResolver
+from bot.money.counts import Spent
 from bot.sessions.store import Session
 from bot.upkeep import policy
 
@@ -53,6 +55,13 @@ class ActiveSession:
     def is_told(self) -> bool:
         """True when its person wants to hear of its upkeep."""
         return policy.is_told(self.conversation, self.cached.session.notices)
+
+    def spent(self, purpose: Purpose, used: Mapping[str, Usage]) -> tuple[Spent, ...]:
+        """What was used for it of each model, as it is counted: by whoever wrote last."""
+        session_id, person = self.cached.session.id, self.conversation.person
+        return tuple(
+            Spent(person, session_id, model, purpose, usage) for model, usage in used.items()
+        )
 
     def fill(self) -> Fill:
         """The tokens in its window, as its next message's view sees it."""

@@ -9,13 +9,14 @@ so it can be put in at any time; when it cannot, the history stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
 import structlog
 from cachetools import LRUCache
 
+from bot.agent.models import Usage
 from bot.channel import Button
 from bot.clock import Clock
 from bot.config import ContextConfig
@@ -26,6 +27,8 @@ from bot.errors import CompactionFailed
 from bot.i18n import text
 from bot.messages import Message, ToolResult, Whose, mixture
 from bot.metrics import Metrics
+from bot.money import counts as usage_counts
+from bot.money.counts import Spent
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
@@ -145,28 +148,30 @@ class CompactionService:
         session = active.cached.session
         log.info("compaction.start", session=session.id)
         before = active.fill()
+        request = await self._request(active, cut, why, focus)
         tells = why == "wished" or active.is_told
         try:
             async with shown(self._live, active, "summarising") as ending:
-                request = await self._request(active, cut, why, focus)
                 made = await self._summariser.summarise(request)
                 ending.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
             self._metrics.compactions.labels("failed").inc()
             self.failed_at[session.id] = before.used
-            if tells or why == "forced":
-                await self._tell_failure(active)
+            await self._fail(active, request.meter.used, tells=tells or why == "forced")
             return "failed"
         again = bool(session.held) and why != "wished"
         # That nothing is left of them but a note is told in any case.
         tells = tells or made.plain
-        done = await self._commit(active, session, cut, made, before, again=again, tells=tells)
+        spent = active.spent("summary", request.meter.used)
+        done = await self._commit(
+            active, session, cut, made, before, again=again, tells=tells, spent=spent
+        )
         log.info("compaction.end", session=session.id, messages=cut, plain=made.plain, done=done)
         self._metrics.compactions.labels("done" if done else "dropped").inc()
         self.failed_at.pop(session.id, None)
         if why == "wished" and not done:
-            await self._tell_failure(active)
+            await self._fail(active, {}, tells=True)
         return "done" if done else "failed"
 
     async def _request(
@@ -197,6 +202,7 @@ class CompactionService:
         *,
         again: bool,
         tells: bool,
+        spent: Sequence[Spent],
     ) -> bool:
         """Let the summary count, and tell; False when the conversation is another one by now.
 
@@ -214,7 +220,11 @@ class CompactionService:
         language, address = active.conversation.language, active.conversation.address
         key = "receipt.plain" if compacted.plain else "receipt.compacted"
 
+        now = self._clock()
+
         def work(unit: UnitOfWork) -> bool:
+            for each in spent:
+                usage_counts.add(unit.tx, each, now)
             current = store.get(unit.tx, session.id)
             if current is None or current.compaction != session.compaction:
                 return False
@@ -245,22 +255,25 @@ class CompactionService:
             unit.refresh(session.id)
             return True
 
-        done = (await self._committer.commit(self._clock(), work, until_stored=True)).result
+        done = (await self._committer.commit(now, work, until_stored=True)).result
         if not done or not history.compact(summary, first_kept, origin):
             self._sessions.cache.forget(session.id)
         self._sessions.cache.settle(active.cached)
         return done
 
-    async def _tell_failure(self, active: ActiveSession) -> None:
+    async def _fail(self, active: ActiveSession, used: Mapping[str, Usage], *, tells: bool) -> None:
+        """Count what a summary used that came to nothing, and tell that there is none."""
         language, address = active.conversation.language, active.conversation.address
-        words = text(language, CompactionFailed.key)
-        await self._committer.commit(
-            self._clock(),
-            lambda unit: unit.say(
-                address, words, "notice", language=language, noted_in=active.cached.session.id
-            ),
-            until_stored=True,
-        )
+        now, spent = self._clock(), active.spent("summary", used)
+
+        def work(unit: UnitOfWork) -> None:
+            for each in spent:
+                usage_counts.add(unit.tx, each, now)
+            if tells:
+                words, noted_in = text(language, CompactionFailed.key), active.cached.session.id
+                unit.say(address, words, "notice", language=language, noted_in=noted_in)
+
+        await self._committer.commit(now, work, until_stored=True)
 
 
 def undo_button(language: str) -> Extra:

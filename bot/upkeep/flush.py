@@ -7,13 +7,14 @@ and whatever the model says about it is dropped. What is in memory already is no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
 
-from bot.agent.models import Model
+from bot.agent.meter import Meter
+from bot.agent.models import Model, Usage
 from bot.agent.replies import TOKENS
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
@@ -35,6 +36,7 @@ from bot.memory.note_store import Watch
 from bot.memory.notes import Notes, Place, day_note, listed
 from bot.messages import Message, Text, ToolResult
 from bot.metrics import Metrics
+from bot.money import counts as usage_counts
 from bot.sessions import store
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
@@ -103,10 +105,11 @@ class FlushRequest:
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """What was saved, also when it ended with an `error`."""
+    """What was saved, also when it ended with an `error`, and what of each model that used."""
 
     saved: tuple[Place, ...] = ()
     error: ConfidantError | None = None
+    used: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
 
 
 class Flusher:
@@ -123,12 +126,12 @@ class Flusher:
 
         There is nothing to do where there is no memory, or where it cannot be written to.
         """
-        context = _aware(request)
+        context, meter = _aware(request), Meter()
         try:
             async with asyncio.timeout(request.timeout):
                 if not await self._notes.can_write(context.view):
                     return FlushResult()
-                error = await self._flush(request, context)
+                error = await self._flush(request, context, meter)
         except TimeoutError:
             error = ModelTimeout()
         except ConfidantError as failure:
@@ -138,9 +141,11 @@ class Flusher:
             error = ConfidantError()
         if error is not None:
             log.warning("memory.flush.failed", error=type(error).__name__)
-        return FlushResult(tuple(context.memory.written), error)
+        return FlushResult(tuple(context.memory.written), error, meter.used)
 
-    async def _flush(self, request: FlushRequest, context: ToolContext) -> ConfidantError | None:
+    async def _flush(
+        self, request: FlushRequest, context: ToolContext, meter: Meter
+    ) -> ConfidantError | None:
         """Look at the conversation, in parts if it is long; the first error ends it."""
         lines = [each for said in quoting.spoken(request.messages, OF_MEMORY) for each in said]
         if not any(each.who in {"person", "other"} for each in lines):
@@ -148,13 +153,13 @@ class Flusher:
         for part in _parts(lines, int(context.window * WINDOW_SHARE)):
             if context.watch.words:  # nothing of this can be written any more
                 return None
-            error = await self._turn(request, context, part)
+            error = await self._turn(request, context, part, meter)
             if error is not None:
                 return error
         return None
 
     async def _turn(
-        self, request: FlushRequest, context: ToolContext, said: Sequence[Said]
+        self, request: FlushRequest, context: ToolContext, said: Sequence[Said], meter: Meter
     ) -> ConfidantError | None:
         known = await self._known(context)
         material = (*known, *said)
@@ -180,7 +185,10 @@ class Flusher:
             self._toolbox,
             None,
         )
-        return (await turn.run()).error
+        try:
+            return (await turn.run()).error
+        finally:  # also when its time is over
+            meter.add(turn.used)
 
     async def _wishes(self, context: ToolContext) -> str:
         """What the operator wants, from AGENTS.md and the configuration; empty without any."""
@@ -259,12 +267,23 @@ class FlushService:
                         ending.where = listed(flushed.saved)
             log.info("memory.flush.end", session=active.cached.session.id, saved=len(flushed.saved))
             if watch.words:
+                await self._count(active, flushed.used)
                 continue
             looked_to = number_of(lines[-1].entry)
             await self._note(active, flushed, looked_to, tells=tells, counts=counts)
             active = await self._sessions.now(active)
             if flushed.error is not None or not active.cached.session.ended_by:
                 return
+
+    async def _count(self, active: ActiveSession, used: Mapping[str, Usage]) -> None:
+        """Count what a saving used of which nothing is noted."""
+        now, spent = self._clock(), active.spent("flush", used)
+
+        def work(unit: UnitOfWork) -> None:
+            for each in spent:
+                usage_counts.add(unit.tx, each, now)
+
+        await self._committer.commit(now, work, until_stored=True)
 
     async def _note(
         self,
@@ -283,9 +302,11 @@ class FlushService:
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
         where = listed(flushed.saved)
         failed = flushed.error is not None and not where
-        now = self._clock()
+        now, spent = self._clock(), active.spent("flush", flushed.used)
 
         def work(unit: UnitOfWork) -> None:
+            for each in spent:
+                usage_counts.add(unit.tx, each, now)
             current = store.get(unit.tx, session.id)
             if current is None:
                 return

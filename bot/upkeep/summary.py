@@ -10,11 +10,12 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
-from bot.agent.models import Model, Reply, Request
+from bot.agent.meter import Meter
+from bot.agent.models import Model, Reply, Request, TextDelta
 from bot.agent.replies import is_silent
 from bot.context import quality, quoting, tokens
 from bot.context.quality import Item, SummaryCheck
@@ -94,7 +95,8 @@ class SummaryRequest:
     `window` is the summarising model's, in tokens; `previous` the summary that stands before the
     messages now; `focus` what the person wants kept above all. With `last_resort`, messages that
     nobody can summarise are counted instead: what they said is out of the model's sight then, so
-    this is only for a conversation that could not go on otherwise.
+    this is only for a conversation that could not go on otherwise. `meter` has what it used, also
+    when it fails.
     """
 
     model: Model
@@ -107,6 +109,7 @@ class SummaryRequest:
     focus: str = ""
     timeout: float = 180.0  # seconds
     last_resort: bool = False
+    meter: Meter = field(default_factory=Meter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +279,25 @@ class _Work:
             language=asked.language,
             purpose="summary",
             said=tuple(material),
+            on_usage=asked.meter.hear,
         )
         reply: Reply | None = None
-        async with aclosing(asked.model.stream(request)) as events:
-            async for event in events:
-                if isinstance(event, Reply):
-                    reply = event
+        written: list[str] = []
+        try:
+            async with aclosing(asked.model.stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        written.append(event.text)
+                    else:
+                        reply = event
+        except BaseException as error:
+            sent = tokens.estimate(_SYSTEM) + tokens.estimate(prompt)
+            wrote = tokens.estimate("".join(written))
+            asked.meter.broke_off(error, asked.model_name, sent=sent, written=wrote)
+            raise
         if reply is None:
             raise ModelBadReply
+        asked.meter.replied(asked.model_name, reply)
         if reply.stop == "context_full":
             raise ModelContextFull
         if reply.stop == "refusal":

@@ -14,6 +14,7 @@ from bot.context.history import PICTURE_TOKENS, tool_names
 from bot.context.report import Part, Report
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.money import prices
 from bot.sessions.snapshots import Snapshot
 from bot.tool_results import Quoted
 from bot.upkeep.active_session import ActiveSession, Fill
@@ -36,8 +37,8 @@ def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Messa
     )
 
 
-def footer(language: str, usage: Usage, used: int, limits: ModelLimits) -> str:
-    """The line below a reply that says what it cost."""
+def footer(language: str, usage: Usage, used: int, limits: ModelLimits, usd: float | None) -> str:
+    """The line below a reply that says what it cost; `usd` is None without a known price."""
     line = text(
         language,
         "command.usage.line_cached" if usage.cache_read_tokens else "command.usage.line",
@@ -46,6 +47,8 @@ def footer(language: str, usage: Usage, used: int, limits: ModelLimits) -> str:
         output=report.grouped(usage.output_tokens),
         percent=budget.percent_full(used, limits.budget),
     )
+    if usd is not None:
+        line = f"{line} · {prices.shown(usd)}"
     return f"\n\n_{line}_"
 
 

@@ -1110,7 +1110,7 @@ async def test_usage_shows_what_replies_cost_until_it_is_turned_off(tmp_path: Pa
         engine.model.used = 18_000
         await ask(engine, "how much?")
         assert engine.channel.sent[-1].text == (
-            "All right.\n\n_17\u202f990 in · 10 out · 10 % full_"
+            "All right.\n\n_17\u202f990 in · 10 out · 10 % full · $0.0361_"
         )
         assert "in · 10 out" not in str(engine.model.requests[-1].messages)
         usage = await command(engine, "/usage")
@@ -1135,7 +1135,7 @@ async def test_what_is_read_from_the_cache_is_told_apart_from_what_is_sent(tmp_p
         assert "150 in, 9\u202f000 from the cache, 10 out" in await command(engine, "/status")
         await command(engine, "/usage tokens")
         reply = await ask(engine, "more")
-        assert "_150 in, 9\u202f000 from the cache · 10 out · 5 % full_" in reply
+        assert "_150 in, 9\u202f000 from the cache · 10 out · 5 % full · $0.0013_" in reply
 
 
 async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(tmp_path: Path):

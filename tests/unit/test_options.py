@@ -20,7 +20,6 @@ from bot import logs
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import Models, configured
-from bot.app import local_zone
 from bot.channel import ChannelConfig, ChannelScope, GroupConfig, Inbound, Rule, ScopeConfig, reveal
 from bot.config import (
     AgentConfig,
@@ -37,6 +36,7 @@ from bot.context.budget import budget
 from bot.identity.access import AccessDecision, decide
 from bot.identity.view import Subject, allows, permits
 from bot.memory.embed.remote import RemoteEmbedder
+from bot.settings.zone import local_zone
 from bot.testing import RecordingEngine
 from tests.fakes.text_store import TextStoreInMemory
 

@@ -7,7 +7,7 @@ chat completions, `offline` needs nothing at all; `registry` knows which of them
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -38,34 +38,6 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Everything a model needs for one reply.
-
-    `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
-    the person's ("en", "zh"), `purpose` what the reply is for, `now` the time on the person's
-    clocks, `begins` the first of `messages` that this turn answers, `cite`
-    whether files may be named and `said` the conversation that is to be summarised or saved: a real
-    model takes these from the prompt, the offline one from here. Without `may_call` the reply is to
-    be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
-    the running loop's clock.
-    """
-
-    model: str
-    system: str
-    messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...] = ()
-    max_tokens: int = 8192
-    language: str = "en"
-    purpose: Purpose = "chat"
-    now: datetime | None = None
-    begins: int = 0
-    cite: bool = True
-    said: tuple[Said, ...] = ()
-    may_call: bool = True
-    deadline: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call, as the service reported them."""
 
@@ -91,6 +63,36 @@ class Usage:
             + self.cache_write_tokens
             + self.output_tokens
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything a model needs for one reply.
+
+    `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
+    the person's ("en", "zh"), `purpose` what the reply is for, `now` the time on the person's
+    clocks, `begins` the first of `messages` that this turn answers, `cite`
+    whether files may be named and `said` the conversation that is to be summarised or saved: a real
+    model takes these from the prompt, the offline one from here. Without `may_call` the reply is to
+    be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
+    the running loop's clock. `on_usage` hears what the service says of its tokens before the reply
+    is whole: should it end before that, this is what counts.
+    """
+
+    model: str
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int = 8192
+    language: str = "en"
+    purpose: Purpose = "chat"
+    now: datetime | None = None
+    begins: int = 0
+    cite: bool = True
+    said: tuple[Said, ...] = ()
+    may_call: bool = True
+    deadline: float | None = None
+    on_usage: Callable[[Usage], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

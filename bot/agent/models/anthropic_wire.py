@@ -186,6 +186,17 @@ class Accumulator:
         """Nothing is held back."""
         return ""
 
+    @property
+    def usage(self) -> Usage:
+        """The tokens so far, as the service says; its first event has those of the request."""
+        count = self._usage.get
+        return Usage(
+            input_tokens=count("input_tokens", 0),
+            output_tokens=count("output_tokens", 0),
+            cache_read_tokens=count("cache_read_input_tokens", 0),
+            cache_write_tokens=count("cache_creation_input_tokens", 0),
+        )
+
     def reply(self) -> Reply:
         """The whole reply.
 
@@ -213,14 +224,7 @@ class Accumulator:
                 blocks.append(ToolUse(str(raw["id"]), str(raw["name"]), raw.get("input") or {}))
             else:
                 blocks.append(Opaque(raw))
-        count = self._usage.get
-        usage = Usage(
-            input_tokens=count("input_tokens", 0),
-            output_tokens=count("output_tokens", 0),
-            cache_read_tokens=count("cache_read_input_tokens", 0),
-            cache_write_tokens=count("cache_creation_input_tokens", 0),
-        )
-        return Reply(Message("assistant", tuple(blocks)), stop, usage)
+        return Reply(Message("assistant", tuple(blocks)), stop, self.usage)
 
 
 def _arguments(text: str, stop: StopReason) -> Json | None:

@@ -317,6 +317,11 @@ class CompletionReader:
             self._said.append(rest)
         return rest
 
+    @property
+    def usage(self) -> Usage:
+        """The tokens so far, as the service says; most say them with the last event."""
+        return _usage(self._usage)
+
     def reply(self) -> Reply:
         """The whole reply.
 
@@ -347,7 +352,7 @@ class CompletionReader:
             stop = "tool_use"
         elif stop == "tool_use" and not uses:
             stop = "end"
-        return Reply(Message("assistant", tuple(blocks)), stop, _usage(self._usage))
+        return Reply(Message("assistant", tuple(blocks)), stop, self.usage)
 
 
 def _text_of(content: object) -> str:

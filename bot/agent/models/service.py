@@ -144,7 +144,10 @@ class ServiceModel(ABC, Generic[Client]):
             try:
                 async with self.opened(client, request) as events:
                     async for data in events:
-                        if words := _words(reply, data):
+                        words = _words(reply, data)
+                        if request.on_usage is not None and not has_begun:
+                            request.on_usage(reply.usage)
+                        if words:
                             has_begun = True
                             yield TextDelta(words)
                 if words := reply.end():

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, cast
 
 import orjson
 
-from bot.agent.models import Reply, StopReason
+from bot.agent.models import Reply, StopReason, Usage
 from bot.unicode import well_formed
 
 Json = dict[str, Any]
@@ -43,6 +43,11 @@ class ReplyReader(Protocol):
 
     def end(self) -> str:
         """The words that were held back until the stream had ended, mostly none."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens so far, as the service says."""
         ...
 
     def reply(self) -> Reply:

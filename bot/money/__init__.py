@@ -1,0 +1,1 @@
+"""What models cost: what they used is counted, and priced, shown and limited here."""

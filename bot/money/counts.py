@@ -1,0 +1,112 @@
+"""What models used, counted in the database: by when, person, conversation, model and purpose.
+
+Each row stands for a quarter of an hour, because the days of every time zone begin with one: so
+"today" can be asked for in any zone, also when somebody moves to another. What is older than
+`KEPT_WHOLE_MS` is folded into one row for each day (UTC), person, model and purpose, and what is
+older than `KEPT_MS` goes. It is no part of the journal: see docs/usage.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from bot.agent.models import Purpose, Usage
+from bot.clock import DAY_MS
+from bot.config import OFFLINE
+from bot.storage import Transaction, Value
+
+SLOT_MS: Final = 15 * 60_000
+KEPT_WHOLE_MS: Final = 62 * DAY_MS  # this month and the last one, in whatever zone
+KEPT_MS: Final = 400 * DAY_MS
+EVER: Final = 1 << 62  # later than anything
+
+_KEY: Final = ("person", "at", "session_id", "model", "purpose")
+_SUMS: Final = (
+    "runs",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+)
+_NAMES: Final = ", ".join((*_KEY, *_SUMS))
+_TOTALS: Final = ", ".join(f"CAST(sum({name}) AS BIGINT)" for name in _SUMS)
+_ADDED: Final = ", ".join(f"{name} = usage_counts.{name} + excluded.{name}" for name in _SUMS)
+
+By = Literal["at", "person", "session_id", "model", "purpose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one turn, saving or summary used: for whom, in which conversation, with which model."""
+
+    person: str
+    session_id: str
+    model: str
+    purpose: Purpose
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What was used together by `runs` turns, savings and summaries that have the same `keys`."""
+
+    keys: tuple[str | int, ...]
+    runs: int
+    usage: Usage
+
+
+def add(tx: Transaction, spent: Spent, now: int) -> None:
+    """Count it, in the transaction that stores what it was used for."""
+    usage = spent.usage
+    if usage == Usage() or spent.model == OFFLINE:
+        return
+    tx.execute(
+        f"INSERT INTO usage_counts({_NAMES}) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?) "
+        f"ON CONFLICT({', '.join(_KEY)}) DO UPDATE SET {_ADDED}",
+        (
+            spent.person,
+            now - now % SLOT_MS,
+            spent.session_id,
+            spent.model,
+            spent.purpose,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        ),
+    )
+
+
+def sums(
+    tx: Transaction, by: Sequence[By], start: int, end: int, *, person: str | None = None
+) -> list[Count]:
+    """What was used from `start` to, not including, `end` (ms since the epoch), in groups.
+
+    Only by one person, if that is given; nobody's is everybody's.
+    """
+    groups = ", ".join(by)
+    only = "" if person is None else " AND person = ?"
+    values: list[Value] = [start, end, *([] if person is None else [person])]
+    rows = tx.execute(
+        f"SELECT {groups}, {_TOTALS} FROM usage_counts WHERE at >= ? AND at < ?{only} "
+        f"GROUP BY {groups} ORDER BY {groups}",
+        values,
+    )
+    width = len(by)
+    return [Count(tuple(row[:width]), row[width], Usage(*row[width + 1 :])) for row in rows]
+
+
+def prune(tx: Transaction, now: int) -> None:
+    """Fold what is older than anybody asks for by the hour, and drop what is older than a year."""
+    tx.execute("DELETE FROM usage_counts WHERE at < ?", (now - KEPT_MS,))
+    before = now - KEPT_WHOLE_MS
+    tx.execute(
+        f"INSERT INTO usage_counts({_NAMES}) "
+        f"SELECT person, at - at % {DAY_MS}, '', model, purpose, {_TOTALS} FROM usage_counts "
+        f"WHERE at < ? AND session_id <> '' GROUP BY person, at - at % {DAY_MS}, model, purpose "
+        f"ON CONFLICT({', '.join(_KEY)}) DO UPDATE SET {_ADDED}",
+        (before,),
+    )
+    tx.execute("DELETE FROM usage_counts WHERE at < ? AND session_id <> ''", (before,))

@@ -1,0 +1,285 @@
+"""What turns, savings and summaries use, counted through the whole engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from bot.agent.models import Request, TextDelta, Usage
+from bot.cli.main import cli
+from bot.errors import ModelOverloaded
+from bot.messages import Message, Text
+from bot.testing import ScriptedModel
+from tests.fakes.brain import Brain, Reply, query, settled, writing
+from tests.integration.test_context_engine import FLUSH_FROM, FULL, begun, done, reaching, talk
+from tests.support import FakeClock, running, until
+
+SUMS = (
+    "sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(cache_write_tokens), "
+    "sum(runs)"
+)
+
+
+def used(folder: Path, where: str = "1 = 1") -> tuple[Any, ...]:
+    (row,) = query(folder, f"SELECT {SUMS} FROM usage_counts WHERE {where}")
+    return row
+
+
+def replying(usage: Usage, words: str = "All right.") -> Reply:
+    return Reply(Message("assistant", (Text(words),)), "end", usage)
+
+
+ONE = {"model": "anthropic/one", "timezone": "UTC"}
+
+
+async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_model(tmp_path: Path):
+    model = ScriptedModel(script=lambda _: replying(Usage(100, 10, 9_000, 50)))
+    async with running(
+        tmp_path, model=model, agent={"model": "anthropic/one", "timezone": "UTC"}
+    ) as e:
+        await e.ask("hello")
+        await e.ask("hello", sender="bob")
+        await e.ask("hello again")
+    names = "person, model, purpose, runs, input_tokens, cache_read_tokens, cache_write_tokens"
+    rows = query(tmp_path, f"SELECT {names} FROM usage_counts ORDER BY person")
+    assert rows == [
+        ("memory:ada", "anthropic/one", "chat", 2, 200, 18_000, 100),
+        ("memory:bob", "anthropic/one", "chat", 1, 100, 9_000, 50),
+    ]
+    ids = query(tmp_path, "SELECT session_id FROM usage_counts ORDER BY person")
+    found = query(tmp_path, "SELECT id FROM sessions ORDER BY person")
+    assert ids == found
+
+
+async def test_every_step_of_a_turn_counts_and_a_failure_keeps_what_came_before(tmp_path: Path):
+    brain = Brain(chat=replying(Usage(70, 7)))
+    async with running(tmp_path, model=brain) as engine:
+        await engine.ask("hello")
+        brain.chat = ModelOverloaded()
+        await engine.ask("again")
+    assert used(tmp_path) == (70, 7, 0, 0, 1)
+
+
+class Telling(ScriptedModel):
+    """Says what a request comes to when it begins, as services do; then it waits."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        if request.on_usage is not None:
+            request.on_usage(Usage(30, 5, 4_000))
+        async for event in super().stream(request):
+            yield event
+
+
+async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path: Path):
+    model = Telling(gate=asyncio.Event(), script=lambda _: "Once upon a time there was")
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("tell me a story")
+        await asyncio.wait_for(model.started.wait(), 30)
+        await engine.ask("/stop")
+        await until(lambda: bool(query(tmp_path, "SELECT 1 FROM usage_counts")))
+    (row,) = query(tmp_path, f"SELECT {SUMS} FROM usage_counts")
+    assert row == (30, 5, 4_000, 0, 1)
+
+
+async def test_saving_and_summaries_count_apart(tmp_path: Path):
+    brain = Brain(
+        flush=lambda request: _with(writing("Ada likes boats.")(request), Usage(11, 1)),
+        summary=replying(Usage(13, 2), "- They talked about the harbour and its boats."),
+    )
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 5)
+        await reaching(engine, FLUSH_FROM + 1)
+        assert used(tmp_path, "purpose = 'flush'")[:2] == (22, 2)  # it wrote, then it was done
+        await reaching(engine, FULL + 1)
+        calls = len(brain.asked("summary"))
+        assert calls
+        assert used(tmp_path, "purpose = 'summary'") == (13 * calls, 2 * calls, 0, 0, 1)
+        assert used(tmp_path, "person <> 'memory:ada'")[0] is None
+
+
+def _with(answer: Any, usage: Usage) -> Any:
+    if isinstance(answer, str):
+        return replying(usage, answer)
+    return Reply(answer.message, answer.stop, usage)
+
+
+async def test_a_summary_that_fails_counts_what_it_used(tmp_path: Path):
+    brain = Brain(summary=replying(Usage(13, 2), "No."))  # twice no summary: it is given up
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 5)
+        await engine.ask("/compact")
+        await done(engine)
+        await settled()
+        calls = len(brain.asked("summary"))
+        assert calls
+        assert used(tmp_path, "purpose = 'summary'")[:2] == (13 * calls, 2 * calls)
+
+
+async def test_what_is_counted_is_there_after_a_restart_and_nothing_twice(tmp_path: Path):
+    model = ScriptedModel(script=lambda _: replying(Usage(100, 10)))
+    for _ in range(3):
+        async with running(tmp_path, model=model) as engine:
+            await engine.ask("hello")
+    assert used(tmp_path) == (300, 30, 0, 0, 3)
+
+
+# --- /usage --------------------------------------------------------------------------------------
+
+PAID = {"model": "claude-sonnet-5-5", "timezone": "UTC"}  # 2 dollars in, 10 out
+
+
+def spending(usage: Usage) -> ScriptedModel:
+    return ScriptedModel(script=lambda _: replying(usage))
+
+
+async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path: Path):
+    clock = FakeClock()
+    model = spending(Usage(100_000, 10_000))  # 0.30 dollars
+    session = {"reset": {"mode": "none"}}
+    async with running(tmp_path, model=model, clock=clock, agent=PAID, session=session) as engine:
+        await engine.ask("hello")
+        clock.advance(days=1)
+        await engine.ask("/new")
+        await engine.ask("hello")
+        await engine.ask("hello again")
+        await engine.ask("hello", sender="bob")
+        said = (await engine.ask("/usage")).splitlines()
+    assert said[0].startswith("This conversation: 200\u202f000 tokens in")
+    assert said[1] == (
+        "Today, everything of yours: 200\u202f000 tokens in, 0 more read from a cache, "
+        "20\u202f000 out; $0.6000."
+    )
+    assert said[2].startswith("This month: 300\u202f000 tokens in")
+    assert "$0.9000" in said[2]
+    assert [line.partition(", memory: ")[0] for line in said[4:6]] == [
+        "- begun Sun 2026-11-22 12:00 (UTC)",
+        "- begun Sat 2026-11-21 12:00 (UTC)",
+    ]
+    assert "list prices as of 2026-11-22" in said[6]
+
+
+async def test_usage_days_are_those_of_the_person(tmp_path: Path):
+    clock = FakeClock()
+    zones = {"timezones": {"ada": "Asia/Shanghai"}, "identity_links": {"ada": ["memory:ada"]}}
+    model = spending(Usage(1_000, 10))
+    async with running(tmp_path, model=model, clock=clock, session=zones) as engine:
+        await engine.ask("hello")  # 20:00 in Shanghai
+        await engine.ask("hello", sender="bob")
+        clock.advance(hours=5)  # 01:00 there, 17:00 in UTC
+        assert "Today, everything of yours: 0 tokens in" in await engine.ask("/usage")
+        bob = await engine.ask("/usage", sender="bob")
+        assert "Today, everything of yours: 1\u202f000 tokens in" in bob
+
+
+async def test_usage_says_whose_price_is_not_known(tmp_path: Path):
+    agent, model = {"model": "anthropic/other", "timezone": "UTC"}, spending(Usage(1_000, 10))
+    prices = {"models": {"anthropic/scripted": {"input": 2, "output": 10}}}
+    async with running(tmp_path, model=model, agent=agent, prices=prices) as engine:
+        await engine.ask("hello")
+        said = await engine.ask("/usage")
+        assert "10 out; I do not know the price of `anthropic/other`." in said
+        assert "$" not in said
+        await engine.ask("/model scripted")
+        await engine.ask("hello")
+        said = await engine.ask("/usage")
+        assert "20 out; $0.0021 without `anthropic/other`, whose price I do not know." in said
+        assert "价格" in await engine.ask("/usage", locale="zh")
+
+
+async def test_a_configured_price_counts_and_may_be_nothing(tmp_path: Path):
+    prices = {"models": {"anthropic/other": {"input": 1_000, "cache_read": 1, "output": 2}}}
+    agent, model = (
+        {"model": "anthropic/other", "timezone": "UTC"},
+        spending(Usage(1_000, 10, 10, 1_000)),
+    )
+    async with running(tmp_path, model=model, agent=agent, prices=prices) as engine:
+        await engine.ask("hello")
+        assert "out; $2.00." in await engine.ask("/usage")
+        await engine.ask("/usage tokens")
+        assert (await engine.ask("hello")).endswith("· $2.00_")
+    async with running(tmp_path, agent=agent, prices={"models": {"anthropic/other": {}}}) as engine:
+        assert "out; $0.00." in await engine.ask("/usage")
+
+
+async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path: Path):
+    model, channels = spending(Usage(4_000, 10)), {"memory": {"group_policy": "open"}}
+    async with running(tmp_path, model=model, agent=PAID, channels=channels) as engine:
+        await engine.ask("hello")
+        room: dict[str, Any] = {"chat": "ada", "chat_type": "group", "mentions_bot": True}
+        said = await engine.ask("/usage", **room)
+    assert "Today" not in said
+    assert "4\u202f000" not in said
+    assert "in a direct chat" in said
+
+
+# --- for the owner -------------------------------------------------------------------------------
+
+
+async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path: Path):
+    dashboard = {"port": 0, "token": "a-long-enough-token"}
+    model = spending(Usage(1_000, 10, 5_000))
+    async with (
+        running(tmp_path, model=model, agent=PAID, serves=True, dashboard=dashboard) as engine,
+        aiohttp.ClientSession() as client,
+    ):
+        await engine.ask("hello")
+        await engine.ask("hello", sender="<b>bob")
+        assert engine.app.address is not None
+        url = engine.app.address.url
+        for path in ("usage", "api/usage"):
+            async with client.get(f"{url}{path}") as refused:
+                assert refused.status == 401
+        known = {"Authorization": "Bearer a-long-enough-token"}
+        async with client.get(f"{url}api/usage", headers=known) as answer:
+            found = await answer.json()
+        assert [line["name"] for line in found["by_person"]] == ["memory:<b>bob", "memory:ada"]
+        assert found["by_model"][0]["usd"] == 0.0052
+        assert found["by_day"][0]["name"] == "2026-11-21"
+        async with client.get(f"{url}usage", headers={**known, "Accept-Language": "zh"}) as answer:
+            page = await answer.text()
+    assert "<h1>用量</h1>" in page
+    assert "memory:&lt;b&gt;bob" in page
+    assert page.count('<th scope="row">') == page.count("<tr>") - 4
+    assert page.count("<caption>") == page.count('role="region" tabindex="0" aria-label=') == 4
+
+
+async def test_the_page_says_that_nothing_was_used(tmp_path: Path):
+    async with running(tmp_path, serves=True) as engine, aiohttp.ClientSession() as client:
+        assert engine.app.address is not None
+        async with client.get(f"{engine.app.address.url}usage") as answer:
+            page = await answer.text()
+    assert "Nothing was used yet." in page
+    assert "<table>" not in page
+
+
+@pytest.mark.usefixtures("logs_stay")
+async def test_the_command_line_shows_what_was_used(tmp_path: Path):
+    clock = FakeClock(time.time_ns() // 1_000_000)
+    (tmp_path / "c.toml").write_text(f'[storage]\ndir = "{tmp_path}"\n')
+    command = ["usage", "--config", str(tmp_path / "c.toml")]
+    async with running(tmp_path, model=spending(Usage(1_000, 10)), clock=clock) as engine:
+        assert "Nothing was used" in await invoked(command)
+        await engine.ask("hello")
+        await engine.ask("/model scripted")
+        await engine.ask("hello")
+    shown = await invoked(command)
+    assert [word in shown for word in ("person", "model", "day", "memory:ada")] == [True] * 4
+    assert "≥ $0.0021" in shown
+    assert "The price of anthropic/scripted is not known" in shown
+    (one, other) = orjson.loads(await invoked([*command, "--by", "model", "--json"]))["by_model"]
+    assert (one["name"], one["usd"]) == ("anthropic/claude-sonnet-5-5", 0.0021)
+    assert (other["name"], other["unpriced"]) == ("anthropic/scripted", ["anthropic/scripted"])
+
+
+async def invoked(arguments: list[str]) -> str:
+    done = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
