@@ -67,6 +67,7 @@ from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.memory.transcripts import TranscriptFeed
 from bot.metrics import Metrics
+from bot.money.allowance import Allowance
 from bot.money.prices import Prices
 from bot.scheduler import Scheduler
 from bot.sessions import rooms
@@ -247,6 +248,7 @@ class App:
             scheduler=self._scheduler,
             clock=clock,
         )
+        allowance = Allowance(config.limits, database, resolver, prices, clock)
         elsewhere = Elsewhere(self.channels, channels_of(config.session))
         transcripts = TranscriptIndex(database)
         toolbox = Toolbox(
@@ -289,7 +291,7 @@ class App:
         known = handlers(
             conversation=ConversationCommands(stops, models, config.agent.choices),
             context=context,
-            usage=UsageCommands(database, resolver, prices),
+            usage=UsageCommands(database, resolver, allowance),
             info=info,
             memory=MemoryCommands(memory, database),
             remind=RemindCommands(self.reminders),
@@ -318,6 +320,7 @@ class App:
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
             media=MediaReader(self.channels, artifacts, FileReader(opener)),
             upkeep=upkeep,
+            allowance=allowance,
             clock=clock,
         )
         turns = TurnRunner(

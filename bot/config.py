@@ -162,6 +162,41 @@ class PricesConfig(Section):
     )
 
 
+class CapsConfig(Section):
+    """How much may be used in a day and in a month; 0 is no limit."""
+
+    day_usd: float = Field(default=0.0, ge=0, description="US dollars a day; 0 is no limit.")
+    day_tokens: int = Field(
+        default=0, ge=0, description="Tokens of every kind a day; 0 is no limit."
+    )
+    month_usd: float = Field(default=0.0, ge=0, description="US dollars a month; 0 is no limit.")
+    month_tokens: int = Field(
+        default=0, ge=0, description="Tokens of every kind a month; 0 is no limit."
+    )
+
+
+class TogetherConfig(CapsConfig):
+    """`[limits.in_all]`: what everybody may use together."""
+
+
+class EachConfig(CapsConfig):
+    """`[limits.each]`: what each person may use."""
+
+
+class LimitsConfig(Section):
+    """`[limits]`: how much may be used; commands and the offline model always work."""
+
+    in_all: TogetherConfig = Field(default_factory=TogetherConfig)
+    each: EachConfig = Field(default_factory=EachConfig)
+    people: Mapping[str, CapsConfig] = Field(
+        default_factory=dict[str, CapsConfig],
+        description="What one person may use instead, by the same names as in session.timezones.",
+    )
+    exempt_owner: bool = Field(
+        default=False, description="Whether the owner is answered whatever is used up."
+    )
+
+
 class ChannelsConfig(Section):
     """`[channels]`: one table for each installed channel; `bot.settings` adds them."""
 
@@ -532,6 +567,7 @@ class Config(Section):
     agent: AgentConfig = Field(default_factory=AgentConfig)
     models: ModelsConfig = Field(default_factory=ModelsConfig)
     prices: PricesConfig = Field(default_factory=PricesConfig)
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
     channels: ChannelsConfig = Field(default_factory=ChannelsConfig)
     session: SessionConfig = Field(default_factory=SessionConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)

@@ -166,6 +166,12 @@ class WindowTooSmall(ModelError):
     key = "error.model.window_small"
 
 
+class LimitReached(ModelError):
+    """What may be used is used up."""
+
+    key = "error.model.limit"
+
+
 class ModelRefused(ModelError):
     """The model declined to answer."""
 

@@ -19,7 +19,7 @@ from bot.errors import StorageClosed, StorageError
 from bot.gateway.gateway import Connections
 from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.metrics import Metrics
-from bot.money import counts
+from bot.money import allowance, counts
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import inbox
 from bot.sessions.mirror import Mirror
@@ -106,7 +106,7 @@ async def watch_loop(metrics: Metrics) -> None:
 async def _prune(database: Database, clock: Clock) -> None:
     before = clock() - KEPT_MS
     await database.write(lambda tx: (inbox.prune(tx, before), outbox.prune(tx, before)))
-    await database.write(lambda tx: counts.prune(tx, clock()))
+    await database.write(lambda tx: (counts.prune(tx, clock()), allowance.prune(tx, clock())))
 
 
 def _newest_ms(path: Path, now: int) -> float:

@@ -327,16 +327,12 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
     restored = latest(tx)
     if restored is None or tx.execute("SELECT 1 FROM meta WHERE key = ?", (_TOLD,)):
         return True
-    chats = tx.execute(
-        "SELECT channel, account, chat, thread, locale FROM sessions "
-        "WHERE chat_type = 'direct' AND person = ? ORDER BY last_user_at DESC, id DESC LIMIT 1",
-        (OWNER,),
-    )
-    if not chats:
+    chat = store.latest_direct(tx, OWNER)
+    if chat is None:
         return False
-    *place, locale = chats[0]
-    spoken = language_of(locale if language == "auto" else language)
-    outbox.add(tx, Address(*place), words(restored, spoken), now, kind="notice")
+    spoken = language_of(chat.locale if language == "auto" else language)
+    address = Address(chat.channel, chat.account, chat.chat, chat.thread)
+    outbox.add(tx, address, words(restored, spoken), now, kind="notice")
     tx.execute("INSERT INTO meta(key, value, updated_at) VALUES (?, '', ?)", (_TOLD, now))
     return True
 

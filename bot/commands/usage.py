@@ -11,9 +11,10 @@ from bot.commands.base import Answer, Apply, Call, switched
 from bot.context.report import grouped
 from bot.i18n import text
 from bot.identity import ConversationResolver
-from bot.money import counts, prices
+from bot.money import counts, prices, words
+from bot.money.allowance import Allowance
 from bot.money.periods import Period, period
-from bot.money.prices import Bill, Prices
+from bot.money.prices import Bill
 from bot.sessions import store
 from bot.sessions.due_time import shown
 from bot.sessions.store import Session
@@ -36,10 +37,13 @@ class _Used:
 class UsageCommands:
     """`/usage`."""
 
-    def __init__(self, database: Database, resolver: ConversationResolver, known: Prices) -> None:
+    def __init__(
+        self, database: Database, resolver: ConversationResolver, allowance: Allowance
+    ) -> None:
         self._database = database
         self._resolver = resolver
-        self._prices = known
+        self._allowance = allowance
+        self._prices = allowance.prices
 
     async def usage(self, call: Call) -> Apply:
         """Show what replies cost, or choose whether each one says so."""
@@ -71,6 +75,12 @@ class UsageCommands:
                 lines.append(_said(call, "session", when=when, place=session.channel, what=what))
         if used.others:
             lines.append(_said(call, "others", count=used.others))
+        balance = await self._allowance.of(call.conversation)
+        lines += [
+            f"- {words.line(call.language, each, zone)}"
+            for each in balance.standings
+            if each.limit.whose == "person" or call.conversation.is_owner
+        ]
         lines.append(_said(call, "how", date=prices.LOOKED_UP))
         return lines
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bot.agent import replies
+from bot.agent.models import Usage
 from bot.agent.prefix import name_of
 from bot.agent.prefix import save as save_prefixes
 from bot.agent.replies import spoken
@@ -17,12 +18,16 @@ from bot.channel import Channel
 from bot.clock import Clock
 from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
-from bot.errors import ModelError
+from bot.errors import LimitReached, ModelError
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
+from bot.identity import Conversation
+from bot.identity.routing import OWNER
 from bot.memory import forgettings
 from bot.messages import Message
-from bot.money import counts
+from bot.money import allowance, counts
+from bot.money import words as limit_words
+from bot.money.limits import Standing
 from bot.money.prices import Prices
 from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
@@ -106,6 +111,7 @@ class TurnRecorder:
         spent = prepared.active.spent(prepared.request.purpose, result.used)
         bill = self._prices.bill(result.used)
         usd = None if bill.unpriced else bill.usd
+        near = self._near(prepared, result.used)
         below = footer(language, usage, used, limits, usd) if cached.session.usage else ""
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
@@ -124,6 +130,8 @@ class TurnRecorder:
                     reply_to=inbound.to_answer,
                     extra=Extra(draft=shown_as),
                 )
+            for each in near:
+                self._tell_limit(unit, prepared.active.conversation, each)
             if notice is not None:
                 store.change(unit.tx, cached.session.id, told=notice.level)
                 unit.say(
@@ -160,6 +168,26 @@ class TurnRecorder:
         self._upkeep.sessions.cache.settle(cached, is_whole=is_whole)
         # By the row as it is now: what was taken back meanwhile must not be done again.
         self._upkeep.begin_due(prepared.active, self._upkeep.due(prepared.active, used))
+
+    def _near(self, prepared: PreparedRequest, used: Mapping[str, Usage]) -> tuple[Standing, ...]:
+        """The limits of which most is used after a turn; a refusal has told of its own."""
+        if prepared.balance.refused is not None:
+            return ()
+        return prepared.balance.after(used, self._prices).near
+
+    def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: Standing) -> None:
+        """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""
+        whom = OWNER if limit.limit.whose == "all" else here.person
+        if not allowance.is_first(unit.tx, whom, limit, unit.now):
+            return
+        zone = here.snapshot.zone_of(whom)
+        if here.is_direct and here.person == whom:
+            words = limit_words.notice(here.language, limit, zone)
+            unit.say(here.address, words, "notice", language=here.language)
+        elif (chat := store.latest_direct(unit.tx, whom)) is not None:
+            there = self._upkeep.sessions.resolver.of(chat.origin)
+            words = limit_words.notice(there.language, limit, zone)
+            unit.say(there.address, words, "notice", language=there.language)
 
     def _notice(
         self, prepared: PreparedRequest, level: int, used: int, said: Sequence[Message]
@@ -199,7 +227,9 @@ def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
     unseen = "\n".join(words for came in prepared.came if (words := came.told(language)))
     reply = replies.without_confirmations(result.reply)
     notice = ""
-    if result.error is not None:
+    if isinstance(result.error, LimitReached) and prepared.balance.refused is not None:
+        notice = _refusal(prepared, prepared.balance.refused)
+    elif result.error is not None:
         notice = _failure(language, result.error, model)
     elif result.stopped:
         notice = text(language, "turn.stopped") if reply else ""
@@ -263,6 +293,14 @@ def _replies(said: Sequence[Message], answer: Answer) -> list[NewEntry]:
         last = spoken[-1]
         texts[last] = "\n\n".join(part for part in (texts[last], answer.stored) if part)
     return [new_entry(message, text=words) for message, words in zip(said, texts, strict=True)]
+
+
+def _refusal(prepared: PreparedRequest, limit: Standing) -> str:
+    """Why there is no answer; what others use is told to the owner alone, and none in a room."""
+    here = prepared.active.conversation
+    knows = here.is_direct and (here.is_owner or limit.limit.whose == "person")
+    zone = here.snapshot.zone_of(here.person)
+    return limit_words.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
 
 
 def _failure(language: str, error: ModelError, model: str) -> str:

@@ -22,6 +22,8 @@ from bot.gateway.media import Contents, MediaReader
 from bot.identity import MANY
 from bot.memory.note_store import Watch
 from bot.messages import Message, Text, Whose
+from bot.money.allowance import UNLIMITED, Allowance
+from bot.money.limits import Balance
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.snapshots import Snapshot
@@ -36,7 +38,7 @@ class PreparedRequest:
     """A turn's request, and how full the conversation is that it was made from.
 
     `version` is the history's: what the model reports is about that one. `came` is
-    what came with its messages.
+    what came with its messages, `balance` what may still be used.
     """
 
     active: ActiveSession
@@ -45,6 +47,7 @@ class PreparedRequest:
     arriving: int
     version: int
     came: Sequence[Contents] = ()
+    balance: Balance = UNLIMITED
 
     @property
     def exceeds_window(self) -> bool:
@@ -64,6 +67,7 @@ class Requests:
         recaller: Recaller,
         media: MediaReader,
         upkeep: Upkeep,
+        allowance: Allowance,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -72,6 +76,7 @@ class Requests:
         self._recaller = recaller
         self._media = media
         self._upkeep = upkeep
+        self._allowance = allowance
         self._clock = clock
 
     async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> PreparedRequest:
@@ -122,7 +127,9 @@ class Requests:
             count=limits.count,
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
         )
-        return PreparedRequest(active, request, fill, arriving, cached.history.version, contents)
+        balance = await self._allowance.of(active.conversation, limits.name)
+        version = cached.history.version
+        return PreparedRequest(active, request, fill, arriving, version, contents, balance)
 
     async def after_compaction(
         self, prepared: PreparedRequest, messages: tuple[Message, ...]

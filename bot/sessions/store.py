@@ -188,6 +188,16 @@ def get(tx: Transaction, session_id: str) -> Session | None:
     return Session(*rows[0]) if rows else None
 
 
+def latest_direct(tx: Transaction, person: str) -> Session | None:
+    """The direct conversation in which somebody wrote last, wherever that was."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM sessions WHERE chat_type = 'direct' AND person = ? "
+        "ORDER BY last_user_at DESC, id DESC LIMIT 1",
+        (person,),
+    )
+    return Session(*rows[0]) if rows else None
+
+
 def version(tx: Transaction, session_id: str) -> int | None:
     """The `Session.version` of a session, or None when it is not there."""
     rows = tx.execute("SELECT version FROM sessions WHERE id = ?", (session_id,))

@@ -53,6 +53,7 @@ def warnings(config: Config) -> Iterator[Problem]:
     people: list[tuple[Key, str]] = [
         (("session", "timezones", person), person) for person in config.session.timezones
     ]
+    people += [(("limits", "people", person), person) for person in config.limits.people]
     people += [
         (("tools", "rules", index, "person"), rule.person)
         for index, rule in enumerate(config.tools.rules)

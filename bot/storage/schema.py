@@ -211,6 +211,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY(person, at, session_id, model, purpose))""",
         "CREATE INDEX usage_counts_by_time ON usage_counts(at)",
     ),
+    (
+        # Who was told that most of a limit is used, and in which period of it.
+        """CREATE TABLE limit_notices(
+            person TEXT NOT NULL, whose TEXT NOT NULL, span TEXT NOT NULL, unit TEXT NOT NULL,
+            start BIGINT NOT NULL, told_at BIGINT NOT NULL,
+            PRIMARY KEY(person, whose, span, unit, start))""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

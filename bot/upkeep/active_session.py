@@ -82,7 +82,7 @@ class ActiveSessions:
     ) -> None:
         self.cache = cache
         self.limits = limits
-        self._resolver = resolver
+        self.resolver = resolver
 
     async def of(self, session_id: str, conversation: Conversation) -> ActiveSession:
         """A session as it is now, for something that was said in it.
@@ -99,7 +99,7 @@ class ActiveSessions:
         Raises:
             StorageError: it cannot be read.
         """
-        return await self.of(session.id, self._resolver.of(session.origin))
+        return await self.of(session.id, self.resolver.of(session.origin))
 
     async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.
@@ -109,7 +109,7 @@ class ActiveSessions:
         """
         cached = await self.cache.get(active.cached.session.id)
         return replace(
-            active, cached=cached, conversation=self._resolver.renewed(active.conversation)
+            active, cached=cached, conversation=self.resolver.renewed(active.conversation)
         )
 
 

@@ -1,0 +1,121 @@
+"""Asks the counts whether somebody may use a model, and notes what was told of that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bot.agent.meter import added
+from bot.agent.models import Usage
+from bot.clock import Clock
+from bot.config import OFFLINE, LimitsConfig
+from bot.identity import Conversation, ConversationResolver
+from bot.money import counts, limits
+from bot.money.counts import EVER
+from bot.money.limits import Balance, Limit, Standing
+from bot.money.periods import Period, period
+from bot.money.prices import Prices
+from bot.storage import Database, Transaction
+
+SETTLED_MS: Final = 60 * 60_000  # nothing is counted for a time that is so long ago
+UNLIMITED: Final = Balance()
+
+_Settled = tuple[int, dict[str, Usage]]
+
+
+class Allowance:
+    """What people may still use, by `[limits]`; where none are configured, nothing is asked."""
+
+    def __init__(
+        self,
+        config: LimitsConfig,
+        database: Database,
+        resolver: ConversationResolver,
+        prices: Prices,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._database = database
+        self._resolver = resolver
+        self._clock = clock
+        self._in_all = limits.limits_of(config.in_all, "all")
+        # What everybody used from the beginning of a period to some time that is settled.
+        self._settled: dict[int, _Settled] = {}
+        self.prices = prices
+
+    async def of(self, conversation: Conversation, model: str = "") -> Balance:
+        """What holds for whoever speaks in a conversation, and for a turn with a model.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        if model == OFFLINE or (conversation.is_owner and self._config.exempt_owner):
+            return UNLIMITED
+        person, snapshot = conversation.person, self._resolver.now
+        own = self._own(person)
+        if not own and not self._in_all:
+            return UNLIMITED
+        now = self._clock()
+        asked = [
+            *((limit, period(limit.span, now, snapshot.zone_of(person))) for limit in own),
+            *((limit, period(limit.span, now, snapshot.policy.zone)) for limit in self._in_all),
+        ]
+        until = now - now % SETTLED_MS - SETTLED_MS
+
+        def look(tx: Transaction) -> tuple[list[Standing], dict[int, _Settled]]:
+            used: dict[tuple[str, int], dict[str, Usage]] = {}
+            settled: dict[int, _Settled] = {}
+            for limit, lasting in asked:
+                key = (limit.whose, lasting.start)
+                if key in used:
+                    continue
+                if limit.whose == "person":
+                    used[key] = _by_model(tx, lasting.start, EVER, person)
+                else:
+                    used[key], settled[lasting.start] = self._together(tx, lasting, until)
+            found = [
+                limits.standing(limit, lasting, used[limit.whose, lasting.start], self.prices)
+                for limit, lasting in asked
+            ]
+            return found, settled
+
+        found, self._settled = await self._database.read(look)
+        return Balance(tuple(found))
+
+    def _own(self, person: str) -> tuple[Limit, ...]:
+        people = self._config.people
+        names = self._resolver.now.names_of(person) if people else ()
+        caps = next((people[name] for name in names if name in people), self._config.each)
+        return limits.limits_of(caps, "person")
+
+    def _together(
+        self, tx: Transaction, lasting: Period, until: int
+    ) -> tuple[dict[str, Usage], _Settled]:
+        """What everybody used in a period, and how much of that need not be asked again."""
+        before, known = self._settled.get(lasting.start, (lasting.start, {}))
+        if before > until:  # it has only just begun, or the clock was set back
+            before, known = lasting.start, {}
+        else:
+            known = added(known, _by_model(tx, before, until, None))
+            before = until
+        now = _by_model(tx, before, EVER, None)
+        return added(known, now), (before, known)
+
+
+def is_first(tx: Transaction, whom: str, each: Standing, now: int) -> bool:
+    """Note that somebody is told of a limit; False when they were told in this period."""
+    rows = tx.execute(
+        "INSERT INTO limit_notices(person, whose, span, unit, start, told_at) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING start",
+        (whom, each.limit.whose, each.limit.span, each.limit.unit, each.period.start, now),
+    )
+    return bool(rows)
+
+
+def prune(tx: Transaction, now: int) -> None:
+    """Forget what was told of periods that are over."""
+    tx.execute("DELETE FROM limit_notices WHERE told_at < ?", (now - counts.KEPT_WHOLE_MS,))
+
+
+def _by_model(tx: Transaction, start: int, end: int, person: str | None) -> dict[str, Usage]:
+    found = counts.sums(tx, ("model",), start, end, person=person)
+    return {str(each.keys[0]): each.usage for each in found}
