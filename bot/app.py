@@ -68,6 +68,7 @@ from bot.memory.search import Searcher
 from bot.memory.transcripts import TranscriptFeed
 from bot.metrics import Metrics
 from bot.money.allowance import Allowance
+from bot.money.measuring import measure
 from bot.money.prices import Prices
 from bot.scheduler import Scheduler
 from bot.sessions import rooms
@@ -236,7 +237,8 @@ class App:
         running = RunningTurns()
         stops = TurnStops(running, backend.coordination, clock)
         cache = SessionCache(database, limits.count, is_shared=backend.coordination.is_shared)
-        committer = Committer(database, delivery, backend.mirrored, cache)
+        measured = partial(measure, self.metrics, prices)
+        committer = Committer(database, delivery, backend.mirrored, cache, measured)
         active = ActiveSessions(cache, limits, resolver)
         artifacts = ArtifactStore(database, clock)
         opener = Opener(MetaStore(database, clock), clock)

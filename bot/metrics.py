@@ -52,6 +52,16 @@ class Metrics:
         self.tool_calls = counter(
             "confidant_tool_calls", "Calls of tools, by how they ended.", ("tool", "result")
         )
+        self.tokens = counter(
+            "confidant_tokens",
+            "Tokens that models used, by what for and of which kind (input, output, …).",
+            ("model", "purpose", "kind"),
+        )
+        self.cost = counter(
+            "confidant_cost_dollars",
+            "What they cost in US dollars, where the price of the model is known.",
+            ("model", "purpose"),
+        )
         self.job_errors = counter(
             "confidant_job_errors", "Scheduled jobs that ended in an error, by job.", ("job",)
         )

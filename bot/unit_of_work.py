@@ -7,7 +7,7 @@ gets its part of it; the rest goes back as a `Commit` to the caller, who passes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -16,6 +16,8 @@ from bot.channel import Address, OutboundKind
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
+from bot.money import counts
+from bot.money.counts import Spent
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -50,6 +52,7 @@ class UnitOfWork:
         mirror: lines for the transcript files.
         sessions: rows as they are now, by id.
         stale: ids of sessions whose conversation has to be read again.
+        spent: what was counted of the tokens that models used.
     """
 
     tx: Transaction
@@ -60,6 +63,7 @@ class UnitOfWork:
     mirror: list[store.Appended] = field(default_factory=list[store.Appended])
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
     stale: set[str] = field(default_factory=set[str])
+    spent: list[Spent] = field(default_factory=list[Spent])
 
     def current(self, place: Place) -> tuple[Session, int]:
         """The session a place's next message belongs to, and when it was taken up (ms).
@@ -91,6 +95,10 @@ class UnitOfWork:
         appended = store.append(self.tx, session_id, news, self.now, counted)
         self.mirror.append(appended)
         return appended.ids
+
+    def count(self, spent: Iterable[Spent]) -> None:
+        """Count what models used, together with what it was used for."""
+        self.spent += [each for each in spent if counts.add(self.tx, each, self.now)]
 
     def say(
         self,
@@ -155,12 +163,17 @@ class Committer:
         delivery: Delivery,
         mirrored: Callable[[Sequence[store.Appended]], object],
         live: SessionCache,
+        on_spent: Callable[[Spent], object] | None = None,
     ) -> None:
-        """`mirrored` takes the lines for the transcript files, where there are any."""
+        """`mirrored` takes the lines for the transcript files, where there are any.
+
+        `on_spent` hears what models used, once that is counted.
+        """
         self._database = database
         self._delivery = delivery
         self._mirrored = mirrored
         self._live = live
+        self._on_spent = on_spent
 
     async def commit(
         self, now: int, work: Callable[[UnitOfWork], T], *, until_stored: bool = False
@@ -186,4 +199,7 @@ class Committer:
             self._live.note(session)
         for session_id in unit.stale:
             self._live.forget(session_id)
+        if self._on_spent is not None:
+            for spent in unit.spent:
+                self._on_spent(spent)
         return Commit(result, tuple(unit.due), tuple(unit.ended))

@@ -82,6 +82,8 @@ class UsageCommands:
             if each.limit.whose == "person" or call.conversation.is_owner
         ]
         lines.append(_said(call, "how", date=prices.LOOKED_UP))
+        if call.conversation.is_owner:
+            lines.append(_said(call, "everybody"))
         return lines
 
     def _used(self, tx: Transaction, person: str, day: Period, month: Period) -> _Used:

@@ -25,7 +25,7 @@ from bot.identity import Conversation
 from bot.identity.routing import OWNER
 from bot.memory import forgettings
 from bot.messages import Message
-from bot.money import allowance, counts
+from bot.money import allowance
 from bot.money import words as limit_words
 from bot.money.limits import Standing
 from bot.money.prices import Prices
@@ -117,8 +117,7 @@ class TurnRecorder:
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
             is_whole = self._upkeep.sessions.cache.is_up_to_date(unit.tx, cached)
             ids = unit.append(cached.session.id, news, counted)
-            for each in spent:
-                counts.add(unit.tx, each, now)
+            unit.count(spent)
             _forget_again(unit, cached.session, prepared.request.context, ids)
             if answer.letter:
                 unit.say(

@@ -57,11 +57,11 @@ class Count:
     usage: Usage
 
 
-def add(tx: Transaction, spent: Spent, now: int) -> None:
-    """Count it, in the transaction that stores what it was used for."""
+def add(tx: Transaction, spent: Spent, now: int) -> bool:
+    """Count it, in the transaction that stores what it was used for; False if it is nothing."""
     usage = spent.usage
     if usage == Usage() or spent.model == OFFLINE:
-        return
+        return False
     tx.execute(
         f"INSERT INTO usage_counts({_NAMES}) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?) "
         f"ON CONFLICT({', '.join(_KEY)}) DO UPDATE SET {_ADDED}",
@@ -77,6 +77,7 @@ def add(tx: Transaction, spent: Spent, now: int) -> None:
             usage.cache_write_tokens,
         ),
     )
+    return True
 
 
 def sums(

@@ -27,7 +27,6 @@ from bot.errors import CompactionFailed
 from bot.i18n import text
 from bot.messages import Message, ToolResult, Whose, mixture
 from bot.metrics import Metrics
-from bot.money import counts as usage_counts
 from bot.money.counts import Spent
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
@@ -223,8 +222,7 @@ class CompactionService:
         now = self._clock()
 
         def work(unit: UnitOfWork) -> bool:
-            for each in spent:
-                usage_counts.add(unit.tx, each, now)
+            unit.count(spent)
             current = store.get(unit.tx, session.id)
             if current is None or current.compaction != session.compaction:
                 return False
@@ -267,8 +265,7 @@ class CompactionService:
         now, spent = self._clock(), active.spent("summary", used)
 
         def work(unit: UnitOfWork) -> None:
-            for each in spent:
-                usage_counts.add(unit.tx, each, now)
+            unit.count(spent)
             if tells:
                 words, noted_in = text(language, CompactionFailed.key), active.cached.session.id
                 unit.say(address, words, "notice", language=language, noted_in=noted_in)

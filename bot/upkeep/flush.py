@@ -36,7 +36,6 @@ from bot.memory.note_store import Watch
 from bot.memory.notes import Notes, Place, day_note, listed
 from bot.messages import Message, Text, ToolResult
 from bot.metrics import Metrics
-from bot.money import counts as usage_counts
 from bot.sessions import store
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
@@ -278,12 +277,7 @@ class FlushService:
     async def _count(self, active: ActiveSession, used: Mapping[str, Usage]) -> None:
         """Count what a saving used of which nothing is noted."""
         now, spent = self._clock(), active.spent("flush", used)
-
-        def work(unit: UnitOfWork) -> None:
-            for each in spent:
-                usage_counts.add(unit.tx, each, now)
-
-        await self._committer.commit(now, work, until_stored=True)
+        await self._committer.commit(now, lambda unit: unit.count(spent), until_stored=True)
 
     async def _note(
         self,
@@ -305,8 +299,7 @@ class FlushService:
         now, spent = self._clock(), active.spent("flush", flushed.used)
 
         def work(unit: UnitOfWork) -> None:
-            for each in spent:
-                usage_counts.add(unit.tx, each, now)
+            unit.count(spent)
             current = store.get(unit.tx, session.id)
             if current is None:
                 return

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from prometheus_client import generate_latest
 from typer.testing import CliRunner
 
 from bot.agent.models import Request, TextDelta, Usage
@@ -218,6 +219,24 @@ async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path: Path):
     assert "Today" not in said
     assert "4\u202f000" not in said
     assert "in a direct chat" in said
+
+
+async def test_metrics_count_tokens_and_money_and_name_nobody(tmp_path: Path):
+    brain = Brain(chat=replying(Usage(1_000, 10, 500, 20)), flush=replying(Usage(7), "NO_REPLY"))
+    context = {"enable_memory_flush": True}
+    async with running(tmp_path, model=brain, agent=PAID, context=context) as engine:
+        for _ in range(2):
+            await engine.ask("hello")
+        await engine.ask("/new")
+        await until(lambda: bool(query(tmp_path, "SELECT 1 FROM usage_counts WHERE runs = 1")))
+        await settled()
+        shown = generate_latest(engine.app.metrics.registry).decode()
+    labels = 'model="anthropic/claude-sonnet-5-5",purpose="chat"'
+    assert f'confidant_tokens_total{{kind="input",{labels}}} 2000.0' in shown
+    assert f'confidant_tokens_total{{kind="cache_write",{labels}}} 40.0' in shown
+    assert f"confidant_cost_dollars_total{{{labels}}} 0.0044" in shown
+    assert 'kind="input",model="anthropic/claude-sonnet-5-5",purpose="flush"} 7.0' in shown
+    assert "ada" not in shown
 
 
 # --- for the owner -------------------------------------------------------------------------------
