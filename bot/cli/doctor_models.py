@@ -22,8 +22,9 @@ _SOURCES = {
 
 def model_findings(config: Config) -> Sequence[Finding]:
     """Which model answers, and whether every configured service works."""
-    models, chosen = config.models, config.agent.model
-    owner, name = models.locate(chosen)
+    models, agent = config.models, config.agent
+    chosen, (owner, _) = agent.model, models.locate(agent.model)
+    named = {models.locate(each) for each in (chosen, *agent.fallback, agent.chores) if each}
     found: list[Finding] = []
     if chosen == OFFLINE:
         found.append(Finding("ok", "the offline model answers, as [agent] model says"))
@@ -33,7 +34,9 @@ def model_findings(config: Config) -> Sequence[Finding]:
         found.append(Finding("warning", said, fix))
     for service in models.services:
         if models.is_set_up(service):
-            found += asyncio.run(_examine(config, service, name if service == owner else ""))
+            names = sorted(name for owner, name in named if owner == service)
+            for name in names or [""]:
+                found += asyncio.run(_examine(config, service, name))
     return found
 
 
@@ -45,7 +48,7 @@ async def _examine(config: Config, service: str, name: str) -> Sequence[Finding]
     try:
         return await _asked(config, full, name, model)
     except ModelNotFound as error:
-        fix = "Set [agent] model to one that it has. Some servers do not tell which they have."
+        fix = "Name one in [agent] that it has. Some servers do not tell which they have."
         is_sure = name and not section.base_url
         return [Finding("error" if is_sure else "warning", f"{full}: {error}", fix)]
     except ModelError as error:

@@ -127,6 +127,10 @@ async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_
         wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}
         code, out, _ = await doctor(tmp_path, **wide)
         assert (code, "32768 tokens, the configuration says" in out) == (0, True)
+        others = {"CONFIDANT_AGENT__FALLBACK": "anthropic/claude-x, anthropic/nobody"}
+        _, out, _ = await doctor(tmp_path, **wide, **others)
+        assert "✓ anthropic/claude-x answers" in of(out, "model")
+        assert "! anthropic/nobody: " in of(out, "model")
 
 
 async def test_who_insists_on_tiktoken_is_told_that_its_ranks_are_missing(tmp_path):
