@@ -50,8 +50,8 @@ test: $(TEST_READY)
 proof: $(TEST_READY)
 	@PROOF_TIMES=$(PROOF_TIMES) $(BIN)/python -m pytest -o timeout=0 -p no:xdist \
 		tests/proofs/test_crash.py tests/proofs/test_crash_journal.py \
-		tests/proofs/test_power_loss.py tests/proofs/cluster/test_rounds.py \
-		tests/proofs/test_fallback.py $(ARGS)
+		tests/proofs/test_power_loss.py tests/proofs/test_repeats.py \
+		tests/proofs/cluster/test_rounds.py tests/proofs/test_fallback.py $(ARGS)
 
 check: $(TEST_READY)
 	@$(MAKE) --no-print-directory -j3 lint types fast

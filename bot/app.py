@@ -296,7 +296,7 @@ class App:
             usage=UsageCommands(database, resolver, allowance),
             info=info,
             memory=MemoryCommands(memory, database),
-            remind=RemindCommands(self.reminders),
+            remind=RemindCommands(self.reminders, self.channels),
             rooms=RoomCommands(self.channels),
             link=LinkCommands(),
             timezone=TimezoneCommands(),

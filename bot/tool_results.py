@@ -89,12 +89,22 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A message for later: when, in ms since the epoch, and as the person's clocks say it."""
+    """A message for later: when, in ms since the epoch, and as the person's clocks say it.
+
+    With a `rule` (an RRULE that begins at `begins`) it comes again, and that is its first time.
+    """
 
     due_at: int
     moment: str
+    rule: str = ""
+    begins: str = ""
 
     def __str__(self) -> str:
+        if self.rule:
+            return (
+                f"comes again and again ({self.rule}), first on {self.moment}; "
+                "/reminders lists and cancels"
+            )
         return f"scheduled for {self.moment}; /reminders lists and cancels"
 
 

@@ -112,7 +112,7 @@ class UnitOfWork:
         reply_to: str = "",
         asker: str = "",
         extra: Extra | None = None,
-    ) -> None:
+    ) -> outbox.Letter:
         """Put a text into the outbox; `entry` is the transcript entry it tells.
 
         With `noted_in`, the id of a session, the text is the program's own, and an entry is made
@@ -135,6 +135,7 @@ class UnitOfWork:
             language=language,
         )
         self.letters.append(letter)
+        return letter
 
     def queue(self, message: QueuedMessage) -> None:
         """Have a stored message answered in the lane of its key."""

@@ -1,16 +1,21 @@
-"""`/remind` and `/reminders`: being told something at a certain time."""
+"""`/remind` and `/reminders`: being told something at a certain time, once or again and again."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Protocol
 
+from bot.channel import Channel
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
+from bot.commands.rooms import may_manage
 from bot.i18n import text
-from bot.sessions import due_time, reminders
-from bot.sessions.due_time import Problem, When, shown
-from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, ReplyTarget
+from bot.sessions import due_time, reminders, repeats
+from bot.sessions.due_time import Every, Problem, When, shown
+from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Reminder, ReplyTarget
+from bot.sessions.repeats import MAX_REPEATS, Repeat
+from bot.sessions.rule_words import described
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
@@ -20,6 +25,7 @@ MAX_QUOTE = 80  # characters of a reminder in a list
 _CANCEL = re.compile(
     r"(?:cancel|delete|remove|取消|删除)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE
 )
+_ONE = re.compile(r"(?:show\s+|查看\s*)?(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE)
 
 
 class ReminderDesk(Protocol):
@@ -33,69 +39,130 @@ class ReminderDesk(Protocol):
 class RemindCommands:
     """`/remind`, `/reminders`."""
 
-    def __init__(self, desk: ReminderDesk) -> None:
+    def __init__(self, desk: ReminderDesk, channels: Mapping[str, Channel]) -> None:
         self._desk = desk
+        self._channels = channels
 
     async def remind(self, call: Call) -> Apply:
-        """Remember to say something at a certain time."""
+        """Remember to say something at a certain time, or again and again."""
         found = due_time.parse(call.rest, moment(call.now, call.conversation.zone))
-        if not isinstance(found, When):
+        if isinstance(found, Problem):
             return saying(_explained(call, found))
+        first = found.at if isinstance(found, When) else found.first
         if not found.rest:
-            return saying(text(call.language, "reminder.what", when=shown(call.language, found.at)))
+            return saying(text(call.language, "reminder.what", when=shown(call.language, first)))
         if len(found.rest) > MAX_TEXT:
             return saying(text(call.language, "reminder.long", most=MAX_TEXT))
-        due_at = int(found.at.timestamp() * 1000)
+        here = call.conversation
+        # What comes again and again in a room is for those to decide who look after it.
+        is_free = isinstance(found, When) or call.is_direct
+        if not is_free and not await may_manage(self._channels, here):
+            return saying(text(call.language, "repeat.not_admin"))
+        due_at = int(first.timestamp() * 1000)
         self._desk.expect(due_at)
-        target = ReplyTarget(call.place.key, call.person, call.inbound.address, call.language)
+        target = ReplyTarget(
+            call.place.key, call.person, call.inbound.address, call.language, here.origin
+        )
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
+            at = shown(call.language, first)
+            if isinstance(found, Every):
+                again = repeats.add(
+                    unit.tx, target, found.rest, found.series, zone=here.zone, now=call.now
+                )
+                if again is None:
+                    return Answer(text(call.language, "repeat.full", most=MAX_REPEATS))
+                often = described(call.language, found.series)
+                return Answer(
+                    text(call.language, "repeat.set", often=often, when=at, text=again.text)
+                )
             added = reminders.add(unit.tx, target, found.rest, due_at, call.now)
             if added is None:
                 return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
-            at = shown(call.language, found.at)
             return Answer(text(call.language, "reminder.set", when=at, text=added.text))
 
         return apply
 
     async def reminders(self, call: Call) -> Apply:
-        """List what waits in this conversation, or cancel one of it by its number."""
+        """List what is to be said in this conversation, show one of it, or cancel one."""
         if not call.rest:
             return lambda unit, _session: Answer(_list(unit, call))
+        if asked := _ONE.fullmatch(call.rest):
+            return lambda unit, _session: Answer(_one(unit, call, int(asked[1])))
         asked = _CANCEL.fullmatch(call.rest)
         if asked is None:
             return saying(text(call.language, "reminder.usage"))
         number = int(asked[1])
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            gone = reminders.cancel(unit.tx, call.place.key, number, call.now)
+            gone = _numbered(unit, call, number)
             if gone is None:
                 return Answer(text(call.language, "reminder.no_such", number=number))
-            at = _shown(call, gone.due_at)
-            words = text(call.language, "reminder.cancelled", when=at, text=_quote(gone.text))
+            if isinstance(gone, Repeat):
+                repeats.cancel(unit.tx, gone, call.now)
+            else:
+                reminders.mark(unit.tx, gone, "cancelled", call.now)
+            words = text(
+                call.language, "reminder.cancelled", when=_when(call, gone), text=_quote(gone.text)
+            )
             return Answer(words)
 
         return apply
 
 
 def _list(unit: UnitOfWork, call: Call) -> str:
-    waiting = reminders.of_key(unit.tx, call.place.key)
+    waiting = repeats.of_key(unit.tx, call.place.key)
     if not waiting:
         return text(call.language, "reminder.none")
     lines = [text(call.language, "reminder.list"), ""]
-    lines += [
-        text(
-            call.language,
-            "reminder.item",
-            number=number,
-            when=_shown(call, each.due_at),
-            text=_quote(each.text),
-        )
-        for number, each in enumerate(waiting[:MAX_SHOWN], start=1)
-    ]
+    for number, each in enumerate(waiting[:MAX_SHOWN], start=1):
+        said = _quote(each.text)
+        when = _when(call, each)
+        lines.append(text(call.language, "reminder.item", number=number, when=when, text=said))
+        if isinstance(each, Repeat):
+            lines += [f"   {run}" for run in _runs(unit, call, each, 1)]
     if len(waiting) > MAX_SHOWN:
         lines += ["", text(call.language, "reminder.more", count=len(waiting) - MAX_SHOWN)]
     return "\n".join((*lines, "", text(call.language, "reminder.how")))
+
+
+def _one(unit: UnitOfWork, call: Call, number: int) -> str:
+    """One with all of its words and, when it comes again, what came of its last times."""
+    found = _numbered(unit, call, number)
+    if found is None:
+        return text(call.language, "reminder.no_such", number=number)
+    when = _when(call, found)
+    lines = [text(call.language, "reminder.item", number=number, when=when, text=found.text)]
+    if isinstance(found, Repeat):
+        ran = _runs(unit, call, found, repeats.KEPT_RUNS)
+        lines += ["", *(ran or [text(call.language, "repeat.never")])]
+    return "\n".join(lines)
+
+
+def _numbered(unit: UnitOfWork, call: Call, number: int) -> Reminder | Repeat | None:
+    waiting = repeats.of_key(unit.tx, call.place.key)
+    return waiting[number - 1] if 1 <= number <= len(waiting) else None
+
+
+def _when(call: Call, each: Reminder | Repeat) -> str:
+    at = _shown(call, each.due_at)
+    if isinstance(each, Reminder):
+        return at
+    often = described(call.language, each.series)
+    return text(call.language, "repeat.next", often=often, when=at)
+
+
+def _runs(unit: UnitOfWork, call: Call, repeat: Repeat, most: int) -> list[str]:
+    """What came of its last times, a line each."""
+    return [
+        text(
+            call.language,
+            f"repeat.run_{run.came}",
+            when=_shown(call, run.due_at),
+            missed=text(call.language, "repeat.run_missed", count=run.missed) if run.missed else "",
+        )
+        for run in repeats.runs(unit.tx, repeat, most)
+    ]
 
 
 def _shown(call: Call, at: int) -> str:

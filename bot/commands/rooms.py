@@ -9,7 +9,7 @@ import structlog
 from bot.channel import Admins, Channel
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
-from bot.identity import Activation
+from bot.identity import Activation, Conversation
 from bot.identity.message import is_always
 from bot.sessions import rooms
 from bot.sessions.store import Session
@@ -35,7 +35,7 @@ class RoomCommands:
             here = call.conversation
             now = "always" if is_always(here.settings, here.activation) else "mention"
             return saying(text(call.language, f"rooms.now_{now}"))
-        if not await self._may_manage(call):
+        if not await may_manage(self._channels, call.conversation):
             return saying(text(call.language, "rooms.not_admin"))
         key = call.place.key
 
@@ -45,15 +45,16 @@ class RoomCommands:
 
         return apply
 
-    async def _may_manage(self, call: Call) -> bool:
-        """True when the caller looks after the room: its admins do, and the owner."""
-        if call.conversation.is_owner:
-            return True
-        channel = self._channels.get(call.inbound.channel)
-        if not isinstance(channel, Admins):
-            return False
-        try:
-            return await channel.is_admin(call.inbound.address, call.inbound.sender)
-        except Exception as error:  # noqa: BLE001 - who is not known to be one is none
-            log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
-            return False
+
+async def may_manage(channels: Mapping[str, Channel], conversation: Conversation) -> bool:
+    """True when whoever speaks looks after the room: its admins do, and the owner."""
+    if conversation.is_owner:
+        return True
+    channel = channels.get(conversation.address.channel)
+    if not isinstance(channel, Admins):
+        return False
+    try:
+        return await channel.is_admin(conversation.address, conversation.origin.sender)
+    except Exception as error:  # noqa: BLE001 - who is not known to be one is none
+        log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
+        return False

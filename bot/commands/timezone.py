@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import text
-from bot.sessions import zone_names, zones
+from bot.sessions import repeats, zone_names, zones
+from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
@@ -35,6 +36,7 @@ class TimezoneCommands:
 
             def forget(unit: UnitOfWork, session: Session) -> Answer:
                 zones.drop(unit.tx, names)
+                _move(unit, call, snapshot.policy.zone)
                 words = _told(call, "auto", snapshot.policy.zone)
                 return Answer(words, zones=zones.everything(unit.tx))
 
@@ -49,9 +51,20 @@ class TimezoneCommands:
         def choose(unit: UnitOfWork, session: Session) -> Answer:
             zones.drop(unit.tx, (name for name in names if name != person))
             zones.choose(unit.tx, person, zone, call.now)
+            _move(unit, call, zone)
             return Answer(_told(call, "set", zone), zones=zones.everything(unit.tx))
 
         return choose
+
+
+def _move(unit: UnitOfWork, call: Call, zone: ZoneInfo) -> None:
+    """Let what comes again come by these clocks; in a room it goes by ours, whoever asked."""
+    snapshot = call.conversation.snapshot
+
+    def zone_of(repeat: Repeat) -> ZoneInfo:
+        return zone if repeat.origin.chat_type == "direct" else snapshot.policy.zone
+
+    repeats.retime(unit.tx, zone_of, call.now, snapshot.names_of(call.person))
 
 
 def _told(call: Call, key: str, zone: ZoneInfo) -> str:

@@ -183,6 +183,7 @@ class Requests:
                 person=here.person,
                 address=here.address,
                 language=here.language,
+                origin=here.origin,
             ),
             watch=watch,
             # Where several people are answered together, nobody's rights are another's.

@@ -9,15 +9,19 @@ of the week after this one (weeks begin on Monday), "friday" and 周五 the next
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from bot import i18n
-from bot.sessions import time_phrases, zone_names
+from bot.sessions import recurrence, time_phrases, zone_names
+from bot.sessions.recurrence import Series, TooOften
 from bot.sessions.reminders import MAX_AHEAD, moment
-from bot.sessions.time_phrases import Clock, Day, Part, Phrase, Span
+from bot.sessions.repeat_phrases import Repetition
+from bot.sessions.time_phrases import Day, Phrase, Span
+from bot.sessions.time_words import Clock, Part
 
 # The hour of a part of the day when none is said.
 _HOURS: Final[dict[Part, int]] = {
@@ -40,7 +44,8 @@ class Problem(StrEnum):
     WRONG = "wrong"  # there is no such day or time
     PAST = "past"
     FAR = "far"  # further away than `MAX_AHEAD`
-    REPEATS = "repeats"  # again and again, such as "every day"
+    REPEATS = "repeats"  # again and again, in a way that cannot be read
+    OFTEN = "often"  # again and again, with less than `MIN_MINUTES` in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,17 @@ class When:
     rest: str
 
 
-def parse(text: str, now: datetime) -> When | Problem:
-    """The time a text begins with, or else ends with, and what else it says.
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Moments to come, the first one of them, and the other words of the text."""
+
+    series: Series
+    first: datetime
+    rest: str
+
+
+def parse(text: str, now: datetime) -> When | Every | Problem:
+    """The time or times a text begins with, or else ends with, and what else it says.
 
     Args:
         text: such as "tomorrow at 9 call Bob", "明天上午9点半开会" or "call Bob in 2 hours".
@@ -66,8 +80,14 @@ def parse(text: str, now: datetime) -> When | Problem:
     phrase = time_phrases.find(text)
     if phrase is None:
         return Problem.NONE
+    if phrase.repetition is not None:
+        return _every(phrase.repetition, phrase.rest, now)
     if phrase.repeats:
         return Problem.REPEATS
+    return _once(phrase, now)
+
+
+def _once(phrase: Phrase, now: datetime) -> When | Problem:
     try:
         at = _moment(phrase, now)
     except OverflowError:
@@ -84,6 +104,48 @@ def shown(language: str, at: datetime) -> str:
     """A moment as people read it: day of the week, date, hour and minute, and time zone."""
     days = i18n.text(language, "reminder.days").split()
     return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zone_names.spoken(at.tzinfo)})"
+
+
+def _every(found: Repetition, rest: str, now: datetime) -> Every | Problem:
+    try:
+        rule = recurrence.checked(found.rule)
+        time = _time(found.clock or Clock(None), found.part)
+    except TooOften:
+        return Problem.OFTEN
+    except ValueError:
+        return Problem.WRONG
+    over, time = divmod(time, timedelta(days=1))
+    if over and rule.weekdays and rule.frequency == "WEEKLY":  # "twelve at night" ends a day
+        days = sorted((day + 1) % 7 for _, day in rule.weekdays)
+        rule = replace(rule, weekdays=tuple((0, day) for day in days))
+    elif over and rule.frequency != "DAILY":
+        return Problem.WRONG
+    if rule.is_elapsed:
+        start = now if found.clock is None else _next([now.date(), _tomorrow(now)], time, now)
+        begins = start.astimezone(UTC).replace(tzinfo=None)
+        if found.clock is None:
+            begins += timedelta(seconds=rule.seconds)
+    else:
+        today = datetime.combine(now.date(), datetime.min.time()) + time
+        begins = today.replace(second=0)
+        # Every second week is counted from the first time to come.
+        first = _first(Series(replace(rule, interval=1), begins), now)
+        if first is None:
+            return Problem.WRONG
+        begins = datetime.combine(first.date(), begins.time())
+    series = Series(rule, begins)
+    first = _first(series, now)
+    return Problem.WRONG if first is None else Every(series, first, rest)
+
+
+def _first(series: Series, now: datetime) -> datetime | None:
+    zone = now.tzinfo if isinstance(now.tzinfo, ZoneInfo) else ZoneInfo("UTC")
+    at = series.after(int(now.timestamp() * 1000), zone)
+    return None if at is None else datetime.fromtimestamp(at / 1000, now.tzinfo)
+
+
+def _tomorrow(now: datetime) -> date:
+    return now.date() + timedelta(days=1)
 
 
 def _moment(phrase: Phrase, now: datetime) -> datetime:

@@ -16,7 +16,9 @@ import orjson
 from bot.identity import MANY
 from bot.storage import Row, Transaction, Value, upsert
 
-Name = Literal["links", "reminders", "pairing", "rooms", "moved_chats", "zones", "sessions"]
+Name = Literal[
+    "links", "reminders", "pairing", "rooms", "moved_chats", "zones", "repeats", "sessions"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,16 @@ TABLES: dict[str, Table] = {
     "reminders": Table(
         key=("id",),
         texts=("key", "person", *_SPOT, "language", "made_by", "text", "state"),
+        numbers=("id", "due_at", "created_at", "done_at"),
+        nullable=frozenset({"done_at"}),
+        only="state = 'waiting'",
+    ),
+    "repeats": Table(
+        key=("id",),
+        texts=(
+            *("key", "person", *_SPOT, "language", "origin", "made_by", "text"),
+            *("rule", "begins", "zone", "state"),
+        ),
         numbers=("id", "due_at", "created_at", "done_at"),
         nullable=frozenset({"done_at"}),
         only="state = 'waiting'",

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from bot.channel import Address
+from bot.identity import MessageOrigin
 from bot.sessions import journal_records
 from bot.storage import Row, Transaction
 from bot.unicode import well_formed
@@ -30,13 +31,15 @@ _COLUMNS = (
 class ReplyTarget:
     """Who wants to be reminded, and where: the conversation's key, its address and language.
 
-    `person` is the canonical identity of whoever asked, also in a room.
+    `person` is the canonical identity of whoever asked, also in a room; `origin` is where they
+    asked, for what comes again: by it is worked out each time what counts then.
     """
 
     key: str
     person: str
     address: Address
     language: str
+    origin: MessageOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +141,6 @@ def mark(
     if marked:
         journal_records.keep(tx, "reminders", reminder.id)
     return bool(marked)
-
-
-def cancel(tx: Transaction, key: str, number: int, now: int) -> Reminder | None:
-    """Cancel one of a conversation's reminders by its number; None when there is none."""
-    waiting = of_key(tx, key)
-    if not 1 <= number <= len(waiting):
-        return None
-    reminder = waiting[number - 1]
-    return reminder if mark(tx, reminder, "cancelled", now) else None
 
 
 def moment(wall: datetime, now: datetime) -> datetime:

@@ -218,6 +218,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             start BIGINT NOT NULL, told_at BIGINT NOT NULL,
             PRIMARY KEY(person, whose, span, unit, start))""",
     ),
+    (
+        # Reminders that come again: a table of their own, so that no earlier program takes one for
+        # a reminder that comes once. `rule` is an RRULE that begins at `begins`, `zone` is the one
+        # that `due_at`, the next time, was worked out for, `origin` that of whoever asked.
+        """CREATE TABLE repeats(
+            id {serial}, key TEXT NOT NULL, person TEXT NOT NULL, channel TEXT NOT NULL,
+            account TEXT NOT NULL, chat TEXT NOT NULL, thread TEXT NOT NULL,
+            language TEXT NOT NULL, origin TEXT NOT NULL, made_by TEXT NOT NULL,
+            text TEXT NOT NULL, rule TEXT NOT NULL, begins TEXT NOT NULL, zone TEXT NOT NULL,
+            due_at BIGINT NOT NULL, created_at BIGINT NOT NULL, state TEXT NOT NULL,
+            done_at BIGINT)""",
+        "CREATE INDEX repeats_due ON repeats(due_at) WHERE state = 'waiting'",
+        "CREATE INDEX repeats_by_key ON repeats(key, due_at)",
+        "CREATE INDEX repeats_by_person ON repeats(person) WHERE state = 'waiting'",
+        # What came of the last times of each; `letter` is the text in the outbox, `missed` how
+        # many more times had gone by when it was sent.
+        """CREATE TABLE repeat_runs(
+            repeat BIGINT NOT NULL, due_at BIGINT NOT NULL, at BIGINT NOT NULL,
+            missed BIGINT NOT NULL, letter BIGINT NOT NULL, PRIMARY KEY(repeat, due_at))""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -15,13 +16,16 @@ from hypothesis import strategies as st
 from bot import recovery
 from bot.channel import Address, Inbound
 from bot.gateway import pairing
+from bot.identity import MessageOrigin
 from bot.identity.view import MemoryView
 from bot.sessions import (
     artifacts,
     forgetting,
     journal_records,
     links,
+    recurrence,
     reminders,
+    repeats,
     rooms,
     snapshots,
     store,
@@ -29,12 +33,16 @@ from bot.sessions import (
 )
 from bot.sessions.entries import NewEntry
 from bot.sessions.links import Link
+from bot.sessions.recurrence import Series
 from bot.storage import Row, Transaction, journal, schema
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.support import NOON
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
+ZONES = [ZoneInfo("UTC"), ZoneInfo("Asia/Tokyo")]
+ORIGIN = MessageOrigin("web", "default", "ada", "direct", "ada")
+DAILY = Series(recurrence.parse("FREQ=DAILY"), datetime(2026, 11, 21, 15, 0))  # noqa: DTZ001
 SEATS = [("telegram", "1"), ("discord", "2"), ("web", "3")]
 VIEW = MemoryView("people/ada", private=True, people=("ada",), keys=(PLACE.key,))
 
@@ -51,6 +59,8 @@ SURVIVES = {
     "rooms": "the journal, when something was chosen",
     "moved_chats": "the journal",
     "zones": "the journal",
+    "repeats": "the journal",
+    "repeat_runs": "no: what came of the last times",
     "journal": "it is the journal",
     "ahead": "made while the journal is read",
     "meta": "no: figures that are measured again, parts of messages under way",
@@ -102,7 +112,7 @@ def link(seat: links.Seat, root: links.Seat) -> Link:
 
 
 def target(key: str = PLACE.key) -> reminders.ReplyTarget:
-    return reminders.ReplyTarget(key, "ada", Address("web", "default", "ada"), "en")
+    return reminders.ReplyTarget(key, "ada", Address("web", "default", "ada"), "en", ORIGIN)
 
 
 def asked(tx: Transaction, sender: str, code: str = "ABCDEFGH") -> None:
@@ -137,7 +147,23 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
     ),
     "unlink": lambda tx, a, _: links.part(tx, SEATS[a % 3]),
     "remind": lambda tx, a, b: reminders.add(tx, target(), f"r{a}", NOON + b * 100_000, NOON),
-    "cancel": lambda tx, a, _: reminders.cancel(tx, PLACE.key, a % 3, NOON),
+    "cancel": lambda tx, a, _: [
+        reminders.mark(tx, each, "cancelled", NOON)
+        for each in reminders.of_key(tx, PLACE.key)[a % 3 : a % 3 + 1]
+    ],
+    "repeat": lambda tx, a, b: repeats.add(
+        tx, target(), f"r{a}", DAILY, zone=ZONES[b % 2], now=NOON + b * 100_000
+    ),
+    "run": lambda tx, a, _: [
+        repeats.begin_run(tx, due, 0, NOON + a * 10_000_000)
+        and repeats.move_on(tx, due, ZONES[0], NOON + a * 10_000_000)
+        for due in repeats.due(tx, NOON + a * 10_000_000, 2)
+    ],
+    "end": lambda tx, a, _: [
+        repeats.cancel(tx, each, NOON)
+        for each in repeats.of_key(tx, PLACE.key)[a % 3 : a % 3 + 1]
+        if isinstance(each, repeats.Repeat)
+    ],
     "send": lambda tx, a, _: [
         reminders.mark(tx, due, "sent", NOON) for due in reminders.due(tx, NOON + a * 50_000, 2)
     ],
@@ -146,9 +172,7 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
     "revoke": lambda tx, a, _: pairing.revoke(tx, "telegram", str(a % 4)),
     "activate": lambda tx, a, b: rooms.activate(tx, f"room{a % 2}", ("", "always")[b % 2], NOON),
     "move": lambda tx, a, b: rooms.move(tx, ("telegram", "x", str(a % 3)), str(b % 3), NOON),
-    "live": lambda tx, a, b: zones.choose(
-        tx, str(a % 3), ZoneInfo(("UTC", "Asia/Tokyo")[b % 2]), NOON
-    ),
+    "live": lambda tx, a, b: zones.choose(tx, str(a % 3), ZONES[b % 2], NOON),
     "home": lambda tx, a, _: zones.drop(tx, [str(a % 3)]),
     "say": lambda tx, a, _: say(tx, f"the secret {a % 3}"),
     "new": lambda tx, a, _: begin(tx, NOON + a),

@@ -19,7 +19,7 @@ from bot.context import quoting
 from bot.context.quoting import Said
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time
-from bot.sessions.due_time import When
+from bot.sessions.due_time import Problem, When
 from bot.sessions.reminders import MAX_TEXT
 from bot.tool_results import Refused, Scheduled, ToolValue
 
@@ -32,7 +32,10 @@ def read(text: str) -> tuple[str, str] | str:
     asked = understand(text)
     assert isinstance(asked, Remind)
     found = due_time.parse(asked.words, FRIDAY)
-    return (f"{found.at:%a %H:%M}", found.rest) if isinstance(found, When) else found.value
+    if isinstance(found, Problem):
+        return found.value
+    at = found.at if isinstance(found, When) else found.first
+    return f"{at:%a %H:%M}", found.rest
 
 
 @pytest.mark.parametrize(
@@ -86,13 +89,11 @@ def test_a_wish_to_be_reminded(text: str, at: str, what: str):
         ("remind me today at 11:00 to call mum", "past"),
         ("remind me at 25:00 to call mum", "wrong"),
         ("remind me in 9 years to call mum", "far"),
-        ("remind me every day at 9 to take pills", "repeats"),
-        ("every monday at 9 remind me to take pills", "repeats"),
-        ("remind me to take pills at 9 every evening", "repeats"),
+        ("remind me every few days to take pills", "repeats"),
+        ("remind me every minute to take pills", "often"),
         ("提醒我", "none"),
         ("提醒我吃药", "none"),
-        ("提醒我每天早上九点吃药", "repeats"),
-        ("每天早上九点提醒我吃药", "repeats"),
+        ("每分钟提醒我吃药", "often"),
     ],
 )
 def test_a_wish_that_says_no_time_to_come(text: str, problem: str):
@@ -159,6 +160,25 @@ def test_what_only_looks_like_it(text: str, kind: type | None):
 )
 def test_seeing_or_cancelling_them(text: str):
     assert understand(text) == Reminders()
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "first", "what"),
+    [
+        ("remind me every day at 9 to take pills", "FREQ=DAILY", "Sat 09:00", "take pills"),
+        ("every monday at 9 remind me to jog", "FREQ=WEEKLY;BYDAY=MO", "Mon 09:00", "jog"),
+        ("remind me to take pills at 9 every evening", "FREQ=DAILY", "Fri 21:00", "take pills"),
+        ("提醒我每天早上九点吃药", "FREQ=DAILY", "Sat 09:00", "吃药"),
+        ("每周一早上九点提醒我开会", "FREQ=WEEKLY;BYDAY=MO", "Mon 09:00", "开会"),
+        ("每两小时提醒我喝水", "FREQ=HOURLY;INTERVAL=2", "Fri 14:00", "喝水"),
+    ],
+)
+async def test_a_wish_to_be_reminded_again_and_again(text: str, rule: str, first: str, what: str):
+    assert read(text) == (first, what)
+    (use,) = (await answered(text)).message.blocks
+    assert isinstance(use, ToolUse)
+    assert (use.input["rule"], use.input["text"]) == (rule, what)
+    assert f"{datetime.fromisoformat(use.input['at']):%a %H:%M}" == first
 
 
 AHEAD = st.integers(1, 4 * 365 * 24 * 60).map(lambda minutes: timedelta(minutes=minutes))
@@ -251,6 +271,15 @@ async def test_it_is_confirmed_on_the_persons_clocks_once_the_tool_says_so():
     assert await after(result, language="zh") == f"我会在 周六 {moment} 提醒你：call Bob"
 
 
+async def test_what_comes_again_is_confirmed_with_how_often():
+    due = datetime(2026, 11, 21, 9, tzinfo=BERLIN)
+    rule = "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"
+    result = Scheduled(int(due.timestamp() * 1000), "Saturday", rule, "2026-11-21T09:00:00")
+    moment = "2026-11-21 09:00 (Europe/Berlin)"
+    often = f"every weekday at 09:00, first on Sat {moment}"
+    assert await after(result) == f"I will remind you {often}: call Bob"
+
+
 @pytest.mark.parametrize(
     ("result", "is_error"),
     [
@@ -271,7 +300,7 @@ async def test_it_confirms_nothing_the_tool_did_not(result: str | ToolValue, *, 
     [
         ("remind me to call Bob", "reminder.problem_none"),
         ("remind me today at 11:00 to call Bob", "reminder.problem_past"),
-        ("每天早上九点提醒我吃药", "reminder.problem_repeats"),
+        ("每分钟提醒我吃药", "reminder.problem_often"),
         ("10分钟后提醒我", "reminder.what"),
     ],
 )
@@ -287,7 +316,7 @@ async def test_what_it_cannot_read_is_answered_with_how_to_say_it(
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_examples_it_gives_work(language: str):
     lines = i18n.text(language, "offline.remind_examples").splitlines()[1:]
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         assert isinstance(read(line.removeprefix("- ")), tuple)
 

@@ -63,7 +63,7 @@ class Desk:
             scheduler=self.scheduler,
             clock=self.clock,
         )
-        self.commands = RemindCommands(self.reminders)
+        self.commands = RemindCommands(self.reminders, {})
 
     def add(
         self, text: str, due_in: int, target: ReplyTarget = TARGET
@@ -93,6 +93,15 @@ class Desk:
         return [letter.text for letter in self.letters()]
 
 
+def cancel(tx: Transaction, key: str, number: int, now: int) -> reminders.Reminder | None:
+    """Cancel one of a conversation's by its number."""
+    waiting = reminders.of_key(tx, key)
+    if not 1 <= number <= len(waiting):
+        return None
+    gone = waiting[number - 1]
+    return gone if reminders.mark(tx, gone, "cancelled", now) else None
+
+
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
@@ -116,10 +125,10 @@ def test_what_waits_is_due_in_order_and_then_no_more(desk):
 
 def test_a_cancelled_one_is_never_due(desk):
     added = desk.add("x", HOUR)
-    assert reminders.cancel(desk.tx, PLACE.key, 2, 0) is None
-    assert reminders.cancel(desk.tx, PLACE.key, 0, 0) is None
-    assert reminders.cancel(desk.tx, "agent:main:memory:dm:bob", 1, 0) is None
-    assert reminders.cancel(desk.tx, PLACE.key, 1, 0) == added
+    assert cancel(desk.tx, PLACE.key, 2, 0) is None
+    assert cancel(desk.tx, PLACE.key, 0, 0) is None
+    assert cancel(desk.tx, "agent:main:memory:dm:bob", 1, 0) is None
+    assert cancel(desk.tx, PLACE.key, 1, 0) == added
     assert reminders.due(desk.tx, desk.clock() + DAY, 10) == []
     assert reminders.next_due(desk.tx) is None
 
@@ -130,7 +139,7 @@ def test_so_many_wait_for_one_person_and_no_more(desk):
     elsewhere = replace(TARGET, key="agent:main:memory:group:room")
     assert desk.add("one more", HOUR, elsewhere) is None
     assert desk.add("mine", HOUR, replace(TARGET, person="memory:bob"))
-    assert reminders.cancel(desk.tx, PLACE.key, 1, 0)
+    assert cancel(desk.tx, PLACE.key, 1, 0)
     assert desk.add("one more", HOUR, elsewhere)
 
 
@@ -279,7 +288,7 @@ def test_whatever_happens_each_is_sent_once_or_cancelled(steps):
                 assert added is not None
                 wanted[added.text] = added.due_at
             elif step == "cancel":
-                gone = reminders.cancel(desk.tx, PLACE.key, minutes % 5 + 1, desk.clock())
+                gone = cancel(desk.tx, PLACE.key, minutes % 5 + 1, desk.clock())
                 cancelled.update([gone.text] if gone else [])
             else:
                 desk.clock.advance(minutes=minutes)
@@ -399,7 +408,7 @@ async def test_reminders_lists_and_cancels(desk):
     for rest in ("取消 2", "取消2", "删除第2条", "delete #2", "Remove 2"):
         assert "no reminder number 2" in await desk.command("reminders", rest)
     for rest in ("cancel", "cancel x", "cancel -1", "cancel 9999999999", "drop 1"):
-        assert "cancels the first" in await desk.command("reminders", rest)
+        assert "cancels it" in await desk.command("reminders", rest)
     assert len(reminders.of_key(desk.tx, PLACE.key)) == 1
 
 

@@ -50,6 +50,7 @@ TAKEN: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "text!": ("string", None, 1_000),
         "at": ("string", None, 40),
         "in_minutes": ("integer", 1, 2_629_440),
+        "rule": ("string", None, 200),
     },
     "transcript_search": {"query!": ("string", None, 500), "limit": ("integer", 1, 20)},
 }

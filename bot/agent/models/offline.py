@@ -29,9 +29,11 @@ from bot.agent.replies import TOKENS
 from bot.context import extract
 from bot.errors import ModelRejected
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.sessions import due_time
-from bot.sessions.due_time import When
+from bot.sessions import due_time, recurrence
+from bot.sessions.due_time import Every, Problem, When
+from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MAX_TEXT
+from bot.sessions.rule_words import described
 from bot.tool_results import Canned, Quote, Quoted, Refused, Scheduled, Stored
 
 WRITE = "memory_write"
@@ -141,9 +143,12 @@ def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
             calls = ((WRITE, {"text": what}),)
         case Remind() if REMIND in offered:
             found = _when(request, intent)
-            if isinstance(found, When) and found.rest and len(found.rest) <= MAX_TEXT:
-                at = found.at.isoformat(timespec="seconds")
-                calls = ((REMIND, {"text": found.rest, "at": at}),)
+            if not isinstance(found, Problem) and found.rest and len(found.rest) <= MAX_TEXT:
+                at = found.at if isinstance(found, When) else found.first
+                asked = {"text": found.rest, "at": at.isoformat(timespec="seconds")}
+                if isinstance(found, Every):
+                    asked["rule"] = str(found.series.rule)
+                calls = ((REMIND, asked),)
         case Recall(query, before) if not (before and _before(request)):
             # Memory is searched by sense, so it gets the whole question; the other its words. It
             # finds the questions too, which are left out.
@@ -157,8 +162,8 @@ def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
     return Wish(said, intent, calls)
 
 
-def _when(request: Request, intent: Remind) -> When | due_time.Problem:
-    return due_time.parse(intent.words, request.now) if request.now else due_time.Problem.NONE
+def _when(request: Request, intent: Remind) -> When | Every | Problem:
+    return due_time.parse(intent.words, request.now) if request.now else Problem.NONE
 
 
 # --- what the tools answered ---------------------------------------------------------------------
@@ -218,9 +223,13 @@ def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
             return _text(request, "offline.stored_already", path=path, line=line)
         case Stored():
             return _text(request, "offline.stored", text=words)
-        case Scheduled(due_at):
+        case Scheduled(due_at, _, rule, begins):
             zone = request.now.tzinfo if request.now else UTC
             moment = due_time.shown(request.language, datetime.fromtimestamp(due_at / 1000, zone))
+            if rule:
+                series = Series(recurrence.parse(rule), datetime.fromisoformat(begins))
+                often = described(request.language, series)
+                return _text(request, "repeat.set", often=often, when=moment, text=words)
             return _text(request, "reminder.set", when=moment, text=words)
         case Refused(hidden=True) if use.name == WRITE:
             return _text(request, "offline.no_store")
@@ -268,12 +277,13 @@ def _not_reminding(request: Request, intent: Remind) -> str:
     if REMIND not in {spec.name for spec in request.tools}:
         return _text(request, "offline.no_reminders")
     found = _when(request, intent)
-    if not isinstance(found, When):
+    if isinstance(found, Problem):
         why = _text(request, f"reminder.problem_{found.value}")
     elif found.rest:
         return _text(request, "reminder.long", most=MAX_TEXT)
     else:
-        why = _text(request, "reminder.what", when=due_time.shown(request.language, found.at))
+        at = found.at if isinstance(found, When) else found.first
+        why = _text(request, "reminder.what", when=due_time.shown(request.language, at))
     return f"{why}\n\n{_text(request, 'offline.remind_examples')}"
 
 

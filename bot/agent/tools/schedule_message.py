@@ -1,17 +1,25 @@
-"""`schedule_message`: the model has something said later, in the same conversation."""
+"""`schedule_message`: the model has something said later, in the same conversation.
+
+Once, or again and again by a rule. In a room the latter is for those who look after it, who can
+say so with a command: a model that read the room's words cannot tell who asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
 from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.errors import ToolError
+from bot.sessions import recurrence
+from bot.sessions.recurrence import MAX_RULE, Rule, Series
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, ReplyTarget, moment
+from bot.sessions.repeats import MAX_REPEATS
 from bot.tool_results import Scheduled
 
 MAX_MOMENT = 40  # characters
@@ -32,10 +40,19 @@ class Schedule(Parameters):
     in_minutes: int | None = Field(
         None, ge=1, le=MAX_MINUTES, description="Instead of `at`: minutes from now."
     )
+    rule: Stripped = Field(
+        "",
+        max_length=MAX_RULE,
+        description="To send it again and again: an RRULE of RFC 5545 without COUNT, such as "
+        "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=0 or FREQ=HOURLY;INTERVAL=2. `at` "
+        "is then where it begins, and may be left out.",
+    )
 
     @model_validator(mode="after")
     def _has_one_time(self) -> Self:
-        if (self.in_minutes is None) != bool(self.at):
+        if self.rule and self.in_minutes is not None:
+            raise ValueError("a 'rule' begins 'at' some time; leave out 'in_minutes'")
+        if not self.rule and (self.in_minutes is None) != bool(self.at):
             raise ValueError("give either 'at' or 'in_minutes'")
         return self
 
@@ -47,14 +64,27 @@ class Planner(Protocol):
         """Store it; False when too many wait for this person already."""
         ...
 
+    async def repeat(
+        self, target: ReplyTarget, words: str, series: Series, zone: ZoneInfo
+    ) -> int | None:
+        """Store it to come again and again; when it is due first, in ms since the epoch.
+
+        None when this person has too many already.
+
+        Raises:
+            ValueError: no time of it is to come.
+        """
+        ...
+
 
 class ScheduleMessage:
     """Makes reminders where the turn takes place."""
 
     spec = Schedule.spec(
         "schedule_message",
-        "Send a message to this conversation at a later time, once: use it when somebody asks to "
-        "be reminded. Give either the local date and time or a number of minutes from now. The "
+        "Send a message to this conversation at a later time: use it when somebody asks to be "
+        "reminded. Give either the local date and time or a number of minutes from now, or a rule "
+        "when it is to come again and again. The "
         "text is sent as it stands, so write it to the person, in their language. Say that a "
         "reminder is set only after this tool answered with its time.",
         tells_origins=True,
@@ -71,16 +101,73 @@ class ScheduleMessage:
             ToolError: wrong arguments, a time that cannot be, or too many that wait.
         """
         asked = Schedule.of(arguments)
-        at = _due(asked, context.now)
         if context.target is None:
             raise ToolError("nothing can be scheduled from here")
+        if asked.rule:
+            return await self._repeated(asked, context, context.target)
+        at = _due(asked, context.now)
         due_at = int(at.timestamp() * 1000)
         if not await self._planner.schedule(context.target, asked.text.strip(), due_at):
             raise ToolError(
                 f"{MAX_WAITING} reminders wait for this person already; they can cancel some with "
                 "/reminders"
             )
-        return Scheduled(due_at, f"{at:%A %Y-%m-%d %H:%M} ({at.tzinfo})")
+        return Scheduled(due_at, _moment(at))
+
+    async def _repeated(
+        self, asked: Schedule, context: ToolContext, target: ReplyTarget
+    ) -> Scheduled:
+        if target.origin is None or target.origin.chat_type != "direct":
+            raise ToolError(
+                "in a room only its admins can have something said again and again, with "
+                "/remind every …; tell the person so"
+            )
+        zone = context.now.tzinfo
+        if not isinstance(zone, ZoneInfo):
+            raise ToolError("nothing can be repeated from here")
+        try:
+            rule = recurrence.parse(asked.rule)
+            series = Series(rule, _begins(rule, asked.at, context.now))
+            due_at = await self._planner.repeat(target, asked.text.strip(), series, zone)
+        except ValueError as error:
+            raise ToolError(f"'rule': {error}") from None
+        if due_at is None:
+            raise ToolError(
+                f"{MAX_REPEATS} reminders repeat for this person already; they can cancel some "
+                "with /reminders"
+            )
+        at = datetime.fromtimestamp(due_at / 1000, zone)
+        begins = series.begins.isoformat()
+        return Scheduled(due_at, _moment(at), rule=str(rule), begins=begins)
+
+
+def _begins(rule: Rule, at: str, now: datetime) -> datetime:
+    """Where a rule begins, as `Series` wants it.
+
+    Raises:
+        ToolError: `at` is no time, or one is needed.
+    """
+    if not at:
+        if rule.is_elapsed:
+            begins = now.astimezone(UTC) + timedelta(seconds=rule.seconds)
+        elif rule.hours:
+            begins = now.replace(minute=0)
+        else:
+            raise ToolError("give BYHOUR in 'rule', or 'at' for where it begins")
+    else:
+        try:
+            begins = datetime.fromisoformat(at)
+            begins = moment(begins, now) if begins.tzinfo is None else begins
+            begins = begins.astimezone(UTC if rule.is_elapsed else now.tzinfo)
+        except (ValueError, OverflowError):
+            raise ToolError("'at' must be a date and time such as 2026-12-24T18:00") from None
+        if abs(begins.timestamp() - now.timestamp()) > MAX_AHEAD.total_seconds():
+            raise ToolError("'at' is more than five years away")
+    return begins.replace(second=0, microsecond=0, tzinfo=None)
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%A %Y-%m-%d %H:%M} ({at.tzinfo})"
 
 
 def _due(asked: Schedule, now: datetime) -> datetime:

@@ -1,0 +1,340 @@
+"""Rules for what comes again and again, and the times they give. Pure.
+
+A rule is a part of RFC 5545's RRULE: what people say, and nothing that takes long to work out.
+Days and longer go by the wall clock of a time zone: "at eight" is eight there before and after a
+change of the clocks. A time that they skip is as long after the jump as it would have been after
+its beginning, and one that comes twice is the first, so each comes once. Minutes and hours go by
+what has gone by.
+
+Worked out here, because APScheduler's triggers have no end, count no weeks or months from a
+beginning, and leave out what a change of the clocks skips.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, Literal, cast, get_args
+from zoneinfo import ZoneInfo
+
+MIN_MINUTES = 10  # between two times
+MAX_INTERVAL = 1_000
+MAX_RULE = 200  # characters
+_YEARS = 9  # within which every date comes again
+_MARGIN = timedelta(days=2)  # more than any change of the clocks
+
+Frequency = Literal["MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]
+
+WEEKDAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+WORKDAYS: Final = ((0, 0), (0, 1), (0, 2), (0, 3), (0, 4))
+
+
+class TooOften(ValueError):
+    """Two times of a rule are less than `MIN_MINUTES` apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When something comes again: every `interval` of the frequency, on what the rest leaves.
+
+    `days` are those of the month, from its end when negative. `weekdays` are pairs: which one of
+    the month (from its end when negative; 0: each), and which day of the week from Monday, 0.
+    Without `hours` and `minutes` it is the time of day at which it begins. `until` is the last
+    moment on the wall clock.
+    """
+
+    frequency: Frequency
+    interval: int = 1
+    months: tuple[int, ...] = ()
+    days: tuple[int, ...] = ()
+    weekdays: tuple[tuple[int, int], ...] = ()
+    hours: tuple[int, ...] = ()
+    minutes: tuple[int, ...] = ()
+    until: datetime | None = None
+
+    @property
+    def is_elapsed(self) -> bool:
+        """True when it goes by what has gone by, whatever the clocks on the wall say."""
+        return self.frequency in {"MINUTELY", "HOURLY"}
+
+    @property
+    def seconds(self) -> int:
+        """How long it is from one time to the next; only when it `is_elapsed`."""
+        return self.interval * (60 if self.frequency == "MINUTELY" else 3600)
+
+    def __str__(self) -> str:
+        which = (f"{n or ''}{WEEKDAYS[day]}" for n, day in self.weekdays)
+        parts = {
+            "FREQ": self.frequency,
+            "INTERVAL": "" if self.interval == 1 else str(self.interval),
+            "BYMONTH": ",".join(map(str, self.months)),
+            "BYMONTHDAY": ",".join(map(str, self.days)),
+            "BYDAY": ",".join(which),
+            "BYHOUR": ",".join(map(str, self.hours)),
+            "BYMINUTE": ",".join(map(str, self.minutes)),
+            "UNTIL": f"{self.until:%Y%m%dT%H%M%S}" if self.until else "",
+        }
+        return ";".join(f"{name}={value}" for name, value in parts.items() if value)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+_DAY: Final = re.compile(r"(-1|\+?[1-5])?(MO|TU|WE|TH|FR|SA|SU)", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,4}", re.ASCII)
+_UNTIL: Final = re.compile(r"[0-9]{8}(?:T[0-9]{6})?", re.ASCII)
+
+
+def parse(text: str) -> Rule:
+    """The rule of an RRULE, such as "FREQ=WEEKLY;BYDAY=MO,TH;BYHOUR=8;BYMINUTE=0".
+
+    Raises:
+        TooOften: it comes too often.
+        ValueError: it is no rule that can be kept; its words say why.
+    """
+    if len(text) > MAX_RULE:
+        raise ValueError(f"a rule has at most {MAX_RULE} characters")
+    said: dict[str, str] = {}
+    for part in text.strip().upper().removeprefix("RRULE:").rstrip(";").split(";"):
+        name, is_given, value = part.partition("=")
+        if not is_given or not value or name in said:
+            raise ValueError(f"{part[:40]!r} is no part of a rule, or is there twice")
+        said[name] = value
+    frequency = said.pop("FREQ", "")
+    if frequency == "SECONDLY":
+        raise TooOften(_often())
+    if frequency not in get_args(Frequency):
+        raise ValueError(f"FREQ must be one of {', '.join(get_args(Frequency))}")
+    if said.pop("WKST", "MO") != "MO":
+        raise ValueError("weeks begin on Monday here")
+    rule = Rule(cast("Frequency", frequency))
+    for name, value in said.items():
+        read = _READ.get(name)
+        if read is None:
+            raise ValueError(f"{name[:20]} is not known; known: FREQ, {', '.join(_READ)}")
+        rule = read(rule, value)
+    return checked(rule)
+
+
+def checked(rule: Rule) -> Rule:
+    """The rule, if it can be kept.
+
+    Raises:
+        TooOften: it comes too often.
+        ValueError: its parts do not go together; its words say why.
+    """
+    if rule.is_elapsed and rule.seconds < MIN_MINUTES * 60:
+        raise TooOften(_often())
+    if not 1 <= rule.interval <= MAX_INTERVAL:
+        raise ValueError(f"INTERVAL must be from 1 to {MAX_INTERVAL}")
+    if not all(1 <= month <= 12 for month in rule.months):
+        raise ValueError("there is no such month")
+    if not all(1 <= abs(day) <= 31 for day in rule.days):
+        raise ValueError("there is no such day of a month")
+    if rule.is_elapsed:
+        if rule.months or rule.days or rule.weekdays or rule.hours or rule.minutes:
+            raise ValueError(f"{rule.frequency} takes INTERVAL and UNTIL only; use DAILY")
+        return rule
+    _check_days(rule)
+    minutes = [60 * hour + minute for hour in rule.hours or (0,) for minute in rule.minutes or (0,)]
+    minutes.sort()
+    if rule.minutes and not rule.hours:
+        raise ValueError("BYMINUTE needs BYHOUR")
+    following = (*minutes[1:], minutes[0] + 24 * 60)
+    gaps = (later - sooner for sooner, later in zip(minutes, following, strict=True))
+    if min(gaps) < MIN_MINUTES:
+        raise TooOften(_often())
+    return rule
+
+
+def _check_days(rule: Rule) -> None:
+    if rule.days and rule.frequency not in {"MONTHLY", "YEARLY"}:
+        raise ValueError("BYMONTHDAY goes with MONTHLY or YEARLY")
+    if any(which for which, _ in rule.weekdays) and rule.frequency not in {"MONTHLY", "YEARLY"}:
+        raise ValueError("days such as 1MO go with MONTHLY or YEARLY")
+    if rule.frequency == "YEARLY" and (rule.days or rule.weekdays) and not rule.months:
+        raise ValueError("YEARLY needs BYMONTH with these days; or use MONTHLY")
+
+
+def _often() -> str:
+    return f"that is too often: there must be {MIN_MINUTES} minutes in between"
+
+
+def _numbers(value: str, low: int, high: int, name: str) -> tuple[int, ...]:
+    found = value.split(",")
+    if not all(_NUMBER.fullmatch(each) for each in found):
+        raise ValueError(f"{name} must be numbers")
+    numbers = sorted(set(map(int, found)))
+    if numbers[0] < low or numbers[-1] > high or (low < 0 and 0 in numbers):
+        raise ValueError(f"{name} must be from {low} to {high}")
+    return tuple(numbers)
+
+
+def _interval(rule: Rule, value: str) -> Rule:
+    (interval, *more) = _numbers(value, 1, MAX_INTERVAL, "INTERVAL")
+    if more:
+        raise ValueError("INTERVAL must be one number")
+    return replace(rule, interval=interval)
+
+
+def _by_day(rule: Rule, value: str) -> Rule:
+    found = [_DAY.fullmatch(each) for each in value.split(",")]
+    if not all(found):
+        raise ValueError("BYDAY must be days such as MO, 1MO or -1FR")
+    days = {(int(each[1] or 0), WEEKDAYS.index(each[2])) for each in found if each}
+    return replace(rule, weekdays=tuple(sorted(days)))
+
+
+def _until(rule: Rule, value: str) -> Rule:
+    if _UNTIL.fullmatch(value) is None:
+        raise ValueError("UNTIL must be a local date, such as 20301224 or 20301224T180000")
+    day, _, time = value.partition("T")
+    try:
+        until = datetime.strptime(f"{day}T{time or '235959'}", "%Y%m%dT%H%M%S")  # noqa: DTZ007
+    except ValueError:
+        raise ValueError("UNTIL: there is no such date") from None
+    return replace(rule, until=until)
+
+
+_READ: Final[dict[str, Callable[[Rule, str], Rule]]] = {
+    "INTERVAL": _interval,
+    "BYMONTH": lambda rule, value: replace(rule, months=_numbers(value, 1, 12, "BYMONTH")),
+    "BYMONTHDAY": lambda rule, value: replace(rule, days=_numbers(value, -31, 31, "BYMONTHDAY")),
+    "BYDAY": _by_day,
+    "BYHOUR": lambda rule, value: replace(rule, hours=_numbers(value, 0, 23, "BYHOUR")),
+    "BYMINUTE": lambda rule, value: replace(rule, minutes=_numbers(value, 0, 59, "BYMINUTE")),
+    "UNTIL": _until,
+}
+
+
+# --- the times -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A rule with where it begins.
+
+    `begins` is on the wall clock, without a zone; of a rule that `is_elapsed` in UTC.
+    """
+
+    rule: Rule
+    begins: datetime
+
+    def after(self, moment: int, zone: ZoneInfo) -> int | None:
+        """The first time that comes after a moment (ms since the epoch), in ms.
+
+        None when there is none, or none for years.
+        """
+        if self.rule.is_elapsed:
+            return self._elapsed(moment, zone)
+        best: tuple[int, datetime] | None = None
+        wall = datetime.fromtimestamp(moment / 1000, zone).replace(tzinfo=None)
+        # What the clocks skip comes later than its place in the order.
+        for each in self._walls(wall - _MARGIN):
+            if best is not None and each > best[1] + _MARGIN:
+                break
+            at = int(each.replace(tzinfo=zone).timestamp() * 1000)
+            if at > moment and (best is None or at < best[0]):
+                best = at, each
+        return None if best is None else best[0]
+
+    def count(self, since: int, until: int, zone: ZoneInfo, most: int) -> int:
+        """How many times there are after `since` and up to `until`; at most `most`."""
+        found = 0
+        at = self.after(since, zone)
+        while found < most and at is not None and at <= until:
+            found += 1
+            at = self.after(at, zone)
+        return found
+
+    def _elapsed(self, moment: int, zone: ZoneInfo) -> int | None:
+        step = self.rule.seconds * 1000
+        first = int(self.begins.replace(tzinfo=UTC).timestamp() * 1000)
+        at = first + max(0, (moment - first) // step + 1) * step
+        until = self.rule.until
+        wall = datetime.fromtimestamp(at / 1000, zone).replace(tzinfo=None)
+        return None if until is not None and wall > until else at
+
+    def _walls(self, since: datetime) -> Iterator[datetime]:
+        """What the rule says of a wall clock, in order, from the period of `since` on."""
+        rule, begins = self.rule, self.begins
+        times = [
+            timedelta(hours=hour, minutes=minute)
+            for hour in rule.hours or (begins.hour,)
+            for minute in rule.minutes or (begins.minute,)
+        ]
+        first = max(since, begins).date()
+        longer = {"MONTHLY": 1 + rule.interval // 12, "YEARLY": rule.interval}
+        reach = _YEARS * longer.get(rule.frequency, 1)
+        last_year = min(first.year + reach, date.max.year - 1)
+        number = self._periods_to(first) // rule.interval * rule.interval
+        while True:
+            year, days = self._period(number)
+            if year > last_year:
+                return
+            for day in days:
+                for time in times:
+                    wall = datetime.combine(day, datetime.min.time()) + time
+                    if rule.until is not None and wall > rule.until:
+                        return
+                    if wall >= begins:
+                        yield wall
+            number += rule.interval
+
+    def _periods_to(self, day: date) -> int:
+        """In which period after the first one a day lies."""
+        begins = self.begins.date()
+        match self.rule.frequency:
+            case "WEEKLY":
+                monday = begins - timedelta(days=begins.weekday())
+                return (day - monday).days // 7
+            case "MONTHLY":
+                return (day.year - begins.year) * 12 + day.month - begins.month
+            case "YEARLY":
+                return day.year - begins.year
+            case _:
+                return (day - begins).days
+
+    def _period(self, number: int) -> tuple[int, list[date]]:
+        """The year a period begins in, and its days."""
+        rule, begins = self.rule, self.begins.date()
+        if rule.frequency in {"MONTHLY", "YEARLY"}:
+            if rule.frequency == "MONTHLY":
+                month = begins.year * 12 + begins.month - 1 + number
+                year, months = month // 12, (month % 12 + 1,)
+                months = tuple(m for m in months if m in rule.months or not rule.months)
+            else:
+                year, months = begins.year + number, rule.months or (begins.month,)
+            if year >= date.max.year:
+                return year, []
+            return year, [day for month in months for day in self._in_month(year, month)]
+        length = 7 if rule.frequency == "WEEKLY" else 1
+        start = begins - timedelta(days=begins.weekday() if length == 7 else 0)
+        if (date.max - start).days <= (number + 1) * length:
+            return date.max.year, []
+        start += timedelta(days=number * length)
+        wanted = {weekday for _, weekday in rule.weekdays}
+        if length == 7 and not wanted:
+            wanted = {begins.weekday()}
+        days = (start + timedelta(days=ahead) for ahead in range(length))
+        return start.year, [
+            day
+            for day in days
+            if (not wanted or day.weekday() in wanted)
+            and (not rule.months or day.month in rule.months)
+        ]
+
+    def _in_month(self, year: int, month: int) -> Iterator[date]:
+        rule = self.rule
+        first, length = monthrange(year, month)
+        wanted = {day if day > 0 else length + 1 + day for day in rule.days}
+        if not rule.days and not rule.weekdays:
+            wanted = {self.begins.day}
+        for day in range(1, length + 1):
+            weekday = (first + day - 1) % 7
+            which = (0, (day - 1) // 7 + 1, -((length - day) // 7 + 1))
+            is_named = any((n, weekday) in rule.weekdays for n in which)
+            if (not wanted or day in wanted) and (not rule.weekdays or is_named):
+                yield date(year, month, day)

@@ -1,0 +1,247 @@
+"""Reminders that come again and again, in the database: plain functions over one transaction.
+
+Each waits for its next time. When that has come, what came of it is noted and the next time is
+stored, in the transaction that sends it: so each comes once, on however many nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+from zoneinfo import ZoneInfo
+
+import orjson
+
+from bot.channel import Address
+from bot.clock import DAY_MS
+from bot.identity import MessageOrigin
+from bot.sessions import journal_records, recurrence, reminders
+from bot.sessions.recurrence import Series
+from bot.sessions.reminders import MadeBy, Reminder, ReplyTarget
+from bot.storage import Row, Transaction
+from bot.unicode import well_formed
+
+MAX_REPEATS = 30  # of one person
+KEPT_RUNS = 10  # of each
+
+_COLUMNS = (
+    "id, key, person, channel, account, chat, thread, language, origin, made_by, text, rule, "
+    "begins, zone, due_at, created_at"
+)
+
+Came = Literal["waiting", "sent", "parked", "past"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One that waits for its next time. Times are ms since the epoch.
+
+    `zone` is the name of the time zone its next time was worked out for.
+    """
+
+    id: int
+    target: ReplyTarget
+    origin: MessageOrigin
+    made_by: MadeBy
+    text: str
+    series: Series
+    zone: str
+    due_at: int
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one time: when it was due and when it was sent, and whether it got there.
+
+    `missed` is how many more times had gone by until then. What is long "past" nobody knows.
+    """
+
+    due_at: int
+    at: int
+    missed: int
+    came: Came
+
+
+class ZoneOf(Protocol):
+    """Whose clock counts for one of them."""
+
+    def __call__(self, repeat: Repeat, /) -> ZoneInfo:
+        """The time zone, as of now."""
+        ...
+
+
+def add(
+    tx: Transaction,
+    target: ReplyTarget,
+    text: str,
+    series: Series,
+    *,
+    zone: ZoneInfo,
+    now: int,
+    made_by: MadeBy = "person",
+) -> Repeat | None:
+    """Remember to say something again and again; None when this person has so many already.
+
+    What is asked for twice (a turn that was run again after a crash) is kept once.
+
+    Raises:
+        ValueError: there is no time to come, or nobody asked for it anywhere.
+    """
+    text, due_at = well_formed(text), series.after(now, zone)
+    if due_at is None or target.origin is None:
+        raise ValueError("no time is to come")
+    same = tx.execute(
+        f"SELECT {_COLUMNS} FROM repeats WHERE key = ? AND state = 'waiting' AND text = ? "
+        "AND rule = ? AND due_at = ?",
+        (target.key, text, str(series.rule), due_at),
+    )
+    if same:
+        return _repeat(same[0])
+    waiting = tx.execute(
+        "SELECT count(*) FROM repeats WHERE person = ? AND state = 'waiting'", (target.person,)
+    )
+    if waiting[0][0] >= MAX_REPEATS:
+        return None
+    place = target.address
+    values = (
+        *(target.key, target.person, place.channel, place.account, place.chat, place.thread),
+        *(target.language, orjson.dumps(asdict(target.origin)).decode(), made_by, text),
+        *(str(series.rule), series.begins.isoformat(), str(zone), due_at, now),
+    )
+    rows = tx.execute(
+        "INSERT INTO repeats(key, person, channel, account, chat, thread, language, origin, "
+        "made_by, text, rule, begins, zone, due_at, created_at, state) "
+        f"VALUES ({', '.join('?' * len(values))}, 'waiting') RETURNING {_COLUMNS}",
+        values,
+    )
+    added = _repeat(rows[0])
+    journal_records.keep(tx, "repeats", added.id)
+    return added
+
+
+def due(tx: Transaction, now: int, limit: int) -> list[Repeat]:
+    """Those whose time has come, in order."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM repeats WHERE state = 'waiting' AND due_at <= ? "
+        "ORDER BY due_at, id LIMIT ?",
+        (now, limit),
+    )
+    return [_repeat(row) for row in rows]
+
+
+def next_due(tx: Transaction) -> int | None:
+    """When the next one is due, in ms since the epoch; None when none waits."""
+    rows = tx.execute("SELECT min(due_at) FROM repeats WHERE state = 'waiting'")
+    return rows[0][0]
+
+
+def move_on(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | None:
+    """Let it wait for the first time after now, or be over; when that is.
+
+    What comes after a time that has come is stored with it, or it comes twice.
+    """
+    rows = tx.execute("SELECT max(due_at) FROM repeat_runs WHERE repeat = ?", (repeat.id,))
+    last = rows[0][0] or 0
+    # A clock that was set back a little repeats nothing; one that was far ahead holds nothing up.
+    since = last if now < last <= now + DAY_MS else now
+    due_at = repeat.series.after(since, zone)
+    state = "over" if due_at is None else "waiting"
+    tx.execute(
+        "UPDATE repeats SET due_at = ?, zone = ?, state = ?, done_at = ? WHERE id = ?",
+        (due_at or repeat.due_at, str(zone), state, now if due_at is None else None, repeat.id),
+    )
+    journal_records.keep(tx, "repeats", repeat.id)
+    return due_at
+
+
+def begin_run(tx: Transaction, repeat: Repeat, missed: int, now: int) -> bool:
+    """Note that its time has come; False when it had come already, on a clock that was set back.
+
+    Only the last few are kept.
+    """
+    begun = tx.execute(
+        "INSERT INTO repeat_runs(repeat, due_at, at, missed, letter) VALUES (?, ?, ?, ?, 0) "
+        "ON CONFLICT(repeat, due_at) DO NOTHING RETURNING due_at",
+        (repeat.id, repeat.due_at, now, missed),
+    )
+    kept = tx.execute(
+        "SELECT due_at FROM repeat_runs WHERE repeat = ? ORDER BY due_at DESC LIMIT ?",
+        (repeat.id, KEPT_RUNS),
+    )
+    tx.execute("DELETE FROM repeat_runs WHERE repeat = ? AND due_at < ?", (repeat.id, kept[-1][0]))
+    return bool(begun)
+
+
+def said(tx: Transaction, repeat: Repeat, letter: int) -> None:
+    """Note which text in the outbox says it."""
+    tx.execute(
+        "UPDATE repeat_runs SET letter = ? WHERE repeat = ? AND due_at = ?",
+        (letter, repeat.id, repeat.due_at),
+    )
+
+
+def runs(tx: Transaction, repeat: Repeat, limit: int) -> list[Run]:
+    """What came of the last times of one, the newest first."""
+    rows = tx.execute(  # the numbers of texts that are gone are given again
+        "SELECT due_at, at, missed, COALESCE(outbox.state, 'past') FROM repeat_runs "
+        "LEFT JOIN outbox ON outbox.id = letter AND outbox.created_at = at WHERE repeat = ? "
+        "ORDER BY due_at DESC LIMIT ?",
+        (repeat.id, limit),
+    )
+    return [Run(*row) for row in rows]
+
+
+def retime(tx: Transaction, zone_of: ZoneOf, now: int, people: Collection[str] = ()) -> None:
+    """Work out anew when those that are still to come are due, by where their people live now.
+
+    Of these people only, if any are named. It also takes back what a clock that was far ahead had
+    put off.
+    """
+    names = ", ".join("?" * len(people))
+    whose = f" AND person IN ({names})" if people else ""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM repeats WHERE state = 'waiting' AND due_at > ?{whose} ORDER BY id",
+        (now, *people),
+    )
+    for repeat in map(_repeat, rows):
+        zone = zone_of(repeat)
+        coming = repeat.series.after(now, zone)
+        if str(zone) != repeat.zone or coming is None or coming < repeat.due_at:
+            move_on(tx, repeat, zone, now)
+
+
+def cancel(tx: Transaction, repeat: Repeat, now: int) -> bool:
+    """It comes no more; False when it did not any more."""
+    gone = tx.execute(
+        "UPDATE repeats SET state = 'cancelled', done_at = ? "
+        "WHERE id = ? AND state = 'waiting' RETURNING id",
+        (now, repeat.id),
+    )
+    if gone:
+        journal_records.keep(tx, "repeats", repeat.id)
+    return bool(gone)
+
+
+def of_key(tx: Transaction, key: str) -> list[Reminder | Repeat]:
+    """All that is to be said in a conversation, in order: their numbers are their places, from 1.
+
+    What comes once is among it.
+    """
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM repeats WHERE key = ? AND state = 'waiting' ORDER BY due_at, id",
+        (key,),
+    )
+    found = [*reminders.of_key(tx, key), *map(_repeat, rows)]
+    return sorted(found, key=lambda each: each.due_at)
+
+
+def _repeat(row: Row) -> Repeat:
+    id_, key, person, channel, account, chat, thread, language, origin, made_by, *rest = row
+    text, rule, begins, *times = rest
+    asked = MessageOrigin(**orjson.loads(origin))
+    target = ReplyTarget(key, person, Address(channel, account, chat, thread), language, asked)
+    series = Series(recurrence.parse(rule), datetime.fromisoformat(begins))
+    return Repeat(id_, target, asked, made_by, text, series, *times)
