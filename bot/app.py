@@ -59,6 +59,7 @@ from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.media import MediaReader
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
+from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES
 from bot.identity import ConversationResolver, Policy
@@ -202,6 +203,7 @@ class App:
         self._stack.push_async_callback(lanes.stop, STOP_GRACE)
         if backend.turns is not None:
             self._stack.callback(backend.turns.stop)
+        self._stack.push_async_callback(self.tasks.stop, STOP_GRACE)
         await self._start_channels(gateway, pages=False)
         if backend.turns is not None:
             backend.turns.start(lanes.run)
@@ -325,9 +327,10 @@ class App:
             allowance=allowance,
             clock=clock,
         )
+        commits = TurnRecorder(committer, upkeep, self.channels, clock, prices)
         turns = TurnRunner(
             requests=requests,
-            commits=TurnRecorder(committer, upkeep, self.channels, clock, prices),
+            commits=commits,
             toolbox=toolbox,
             channels=self.channels,
             running=running,
@@ -335,6 +338,20 @@ class App:
             attempts=attempts,
             notes=memory.notes,
             metrics=self.metrics,
+        )
+        self.tasks = TaskRunner(
+            resolver=resolver,
+            database=database,
+            committer=committer,
+            requests=requests,
+            commits=commits,
+            toolbox=toolbox,
+            notes=memory.notes,
+            metrics=self.metrics,
+            scheduler=self._scheduler,
+            clock=clock,
+            longest=config.agent.turn_timeout,
+            is_alone=not backend.coordination.is_shared,
         )
         admission = Admission(
             resolver=resolver,
@@ -470,6 +487,7 @@ class App:
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
         self._spawn(memory.keep(feed, backend.coordination))
         self.reminders.start()
+        self.tasks.start()
         self._scheduler.every("parked", PARKED_SECONDS, delivery.again, first=SWEEP_SECONDS)
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))

@@ -59,6 +59,7 @@ def handlers(
         "memory": memory.memory,
         "whosees": memory.whosees,
         "remind": remind.remind,
+        "task": remind.task,
         "reminders": remind.reminders,
         "timezone": timezone.timezone,
         "model": conversation.model,

@@ -17,6 +17,7 @@ NAMES = (
     "usage",
     "notices",
     "remind",
+    "task",
     "reminders",
     "timezone",
     "memory",

@@ -1,4 +1,4 @@
-"""`/remind` and `/reminders`: being told something at a certain time, once or again and again."""
+"""`/remind`, `/task`, `/reminders`: being told something at a certain time, or again and again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from bot.commands.rooms import may_manage
 from bot.i18n import text
 from bot.sessions import due_time, reminders, repeats
 from bot.sessions.due_time import Every, Problem, When, shown
+from bot.sessions.recurrence import MIN_TASK_MINUTES
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Reminder, ReplyTarget
-from bot.sessions.repeats import MAX_REPEATS, Repeat
+from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind, Repeat
 from bot.sessions.rule_words import described
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
@@ -25,6 +26,7 @@ MAX_QUOTE = 80  # characters of a reminder in a list
 _CANCEL = re.compile(
     r"(?:cancel|delete|remove|取消|删除)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE
 )
+_RESUME = re.compile(r"(?:resume|continue|继续|恢复)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE)
 _ONE = re.compile(r"(?:show\s+|查看\s*)?(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE)
 
 
@@ -45,10 +47,19 @@ class RemindCommands:
 
     async def remind(self, call: Call) -> Apply:
         """Remember to say something at a certain time, or again and again."""
+        return await self._kept(call, "text")
+
+    async def task(self, call: Call) -> Apply:
+        """Remember to carry out a task again and again."""
+        return await self._kept(call, "task")
+
+    async def _kept(self, call: Call, kind: Kind) -> Apply:
         found = due_time.parse(call.rest, moment(call.now, call.conversation.zone))
         if isinstance(found, Problem):
             return saying(_explained(call, found))
         first = found.at if isinstance(found, When) else found.first
+        if kind == "task" and (refused := _refused(call, found)):
+            return saying(refused)
         if not found.rest:
             return saying(text(call.language, "reminder.what", when=shown(call.language, first)))
         if len(found.rest) > MAX_TEXT:
@@ -68,14 +79,19 @@ class RemindCommands:
             at = shown(call.language, first)
             if isinstance(found, Every):
                 again = repeats.add(
-                    unit.tx, target, found.rest, found.series, zone=here.zone, now=call.now
+                    unit.tx,
+                    target,
+                    found.rest,
+                    found.series,
+                    zone=here.zone,
+                    now=call.now,
+                    kind=kind,
                 )
                 if again is None:
-                    return Answer(text(call.language, "repeat.full", most=MAX_REPEATS))
-                often = described(call.language, found.series)
-                return Answer(
-                    text(call.language, "repeat.set", often=often, when=at, text=again.text)
-                )
+                    full = text(call.language, "repeat.full", most=MAX_REPEATS, tasks=MAX_TASKS)
+                    return Answer(full)
+                often, key = described(call.language, found.series), f"repeat.set_{kind}"
+                return Answer(text(call.language, key, often=often, when=at, text=again.text))
             added = reminders.add(unit.tx, target, found.rest, due_at, call.now)
             if added is None:
                 return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
@@ -89,6 +105,8 @@ class RemindCommands:
             return lambda unit, _session: Answer(_list(unit, call))
         if asked := _ONE.fullmatch(call.rest):
             return lambda unit, _session: Answer(_one(unit, call, int(asked[1])))
+        if asked := _RESUME.fullmatch(call.rest):
+            return lambda unit, _session: Answer(_resumed(unit, call, int(asked[1])))
         asked = _CANCEL.fullmatch(call.rest)
         if asked is None:
             return saying(text(call.language, "reminder.usage"))
@@ -108,6 +126,27 @@ class RemindCommands:
             return Answer(words)
 
         return apply
+
+
+def _refused(call: Call, found: When | Every) -> str:
+    """Why this can be no task; empty when it can."""
+    if isinstance(found, When):
+        return text(call.language, "task.once")
+    if found.series.rule.least_minutes < MIN_TASK_MINUTES:
+        return text(call.language, "task.often", minutes=MIN_TASK_MINUTES)
+    return ""
+
+
+def _resumed(unit: UnitOfWork, call: Call, number: int) -> str:
+    """Let a task go on that was paused."""
+    found = _numbered(unit, call, number)
+    if found is None:
+        return text(call.language, "reminder.no_such", number=number)
+    if not isinstance(found, Repeat) or found.state != "paused":
+        return text(call.language, "task.not_paused", number=number)
+    due_at = repeats.resume(unit.tx, found, call.conversation.zone, call.now)
+    when = _shown(call, due_at or found.due_at)
+    return text(call.language, "task.resumed", when=when, text=_quote(found.text))
 
 
 def _list(unit: UnitOfWork, call: Call) -> str:
@@ -149,7 +188,9 @@ def _when(call: Call, each: Reminder | Repeat) -> str:
     if isinstance(each, Reminder):
         return at
     often = described(call.language, each.series)
-    return text(call.language, "repeat.next", often=often, when=at)
+    key = "repeat.paused" if each.state == "paused" else "repeat.next"
+    words = text(call.language, key, often=often, when=at)
+    return text(call.language, "task.marked", when=words) if each.kind == "task" else words
 
 
 def _runs(unit: UnitOfWork, call: Call, repeat: Repeat, most: int) -> list[str]:
@@ -159,6 +200,7 @@ def _runs(unit: UnitOfWork, call: Call, repeat: Repeat, most: int) -> list[str]:
             call.language,
             f"repeat.run_{run.came}",
             when=_shown(call, run.due_at),
+            why=run.error,
             missed=text(call.language, "repeat.run_missed", count=run.missed) if run.missed else "",
         )
         for run in repeats.runs(unit.tx, repeat, most)

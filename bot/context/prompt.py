@@ -57,6 +57,15 @@ _CITE = "When you use something from memory, say where it stands, as in (memory/
 _NO_CITE = "Use what memory says without naming its files or lines."
 
 
+def task(words: str) -> str:
+    """The note before what came of a task that nobody asked for just now."""
+    told = " ".join(words.split()).replace("[", "(").replace("]", ")")[:MAX_QUOTE]
+    return (
+        "[the program carried out a task that was set for this time, in a conversation of its own: "
+        f"“{told}”. What it came to follows, and was said to the person.]\n"
+    )
+
+
 def system_prompt(
     *,
     name: str,

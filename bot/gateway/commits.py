@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bot.agent import replies
@@ -56,6 +56,10 @@ class Answer:
     notice: str = ""
 
 
+Deliver = Callable[[UnitOfWork, tuple[Message, ...]], None]
+"""Says what a turn came to, in its transaction, given its messages with whose words they are."""
+
+
 class TurnRecorder:
     """Stores turns with what they say, and begins what is due for their conversation then."""
 
@@ -80,8 +84,13 @@ class TurnRecorder:
         result: TurnResult,
         answer: Answer,
         shown_as: str,
+        *,
+        deliver: Deliver | None = None,
     ) -> None:
-        """Store a turn and what it says; `shown_as` is the id its reply was shown under."""
+        """Store a turn and what it says; `shown_as` is the id its reply was shown under.
+
+        Of a turn that nobody waits for, `deliver` sees to what is said, and where.
+        """
         now = self._clock()
         cached, limits, inbound = prepared.active.cached, prepared.active.limits, rows[-1].inbound
         usage = result.usage
@@ -119,7 +128,9 @@ class TurnRecorder:
             ids = unit.append(cached.session.id, news, counted)
             unit.count(spent)
             _forget_again(unit, cached.session, prepared.request.context, ids)
-            if answer.letter:
+            if deliver is not None:
+                deliver(unit, spoken)
+            elif answer.letter:
                 unit.say(
                     inbound.address,
                     answer.letter + below,

@@ -19,7 +19,7 @@ from bot.sessions import reminders, repeats, store
 from bot.sessions.due_time import shown
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import Reminder, ReplyTarget
-from bot.sessions.repeats import Repeat
+from bot.sessions.repeats import Kind, Repeat
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 
@@ -90,9 +90,9 @@ class Reminders:
         return True
 
     async def repeat(
-        self, target: ReplyTarget, words: str, series: Series, zone: ZoneInfo
+        self, target: ReplyTarget, words: str, series: Series, zone: ZoneInfo, kind: Kind
     ) -> int | None:
-        """Store what the model wants to say again and again; when it is due first.
+        """Store what the model wants to say, or do, again and again; when it is due first.
 
         None when this person has too many.
 
@@ -102,7 +102,9 @@ class Reminders:
         """
         now = self._clock()
         added = await self._database.write(
-            lambda tx: repeats.add(tx, target, words, series, zone=zone, now=now, made_by="agent")
+            lambda tx: repeats.add(
+                tx, target, words, series, zone=zone, now=now, made_by="agent", kind=kind
+            )
         )
         if added is None:
             return None

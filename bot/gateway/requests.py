@@ -17,6 +17,7 @@ from bot.clock import Clock, moment
 from bot.config import Config
 from bot.context import extract, prompt, pruning
 from bot.context.history import size_of
+from bot.errors import LimitReached, ModelError, WindowTooSmall
 from bot.gateway.attempts import is_plain
 from bot.gateway.media import Contents, MediaReader
 from bot.identity import MANY
@@ -48,6 +49,13 @@ class PreparedRequest:
     version: int
     came: Sequence[Contents] = ()
     balance: Balance = UNLIMITED
+
+    @property
+    def refusal(self) -> ModelError | None:
+        """Why the model is not asked at all, if it is not."""
+        if self.active.limits.window.is_too_small:
+            return WindowTooSmall()
+        return LimitReached() if self.balance.refused is not None else None
 
     @property
     def exceeds_window(self) -> bool:
@@ -95,7 +103,7 @@ class Requests:
             self._message(row, came, cached.history.shown)
             for row, came in zip(rows, contents, strict=True)
         ]
-        if not cached.history.lines and not is_plain(rows):
+        if not _is_begun(cached) and not is_plain(rows):
             words = "\n".join(row.inbound.shown for row in rows)
             opened = await self._opening(words, cached, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
@@ -225,6 +233,19 @@ class Requests:
         beside = (Text(words, note=True, origin=origin) for words, origin in notes if words)
         said = (Text(inbound.text, origin="person"),) if inbound.text else ()
         return Message("user", (*beside, *came.blocks, *said))
+
+
+def _is_begun(cached: CachedSession) -> bool:
+    """True when something was said to the bot in a session.
+
+    What the program itself noted there, such as what a task came to, begins no conversation.
+    """
+    return cached.session.compaction is not None or any(
+        not (isinstance(block, Text) and block.note and block.origin == "program")
+        for message in cached.history.messages
+        if message.role == "user"
+        for block in message.blocks
+    )
 
 
 def _answered(reply: ReplyTo | None, shown: Sequence[Message]) -> list[tuple[str, Whose]]:

@@ -15,7 +15,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
 from bot.channel import Address, Channel, Drafts, Typing
 from bot.delivery.live import LiveSigns
-from bot.errors import LimitReached, ModelTooLarge, WindowTooSmall
+from bot.errors import ModelTooLarge
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder, answer_of, display_text
 from bot.gateway.requests import PreparedRequest, Requests
@@ -85,10 +85,8 @@ class TurnRunner:
 
         When the window overflows, room is made once and it goes on.
         """
-        if prepared.active.limits.window.is_too_small:
-            return prepared, TurnResult(prepared.request.messages, "", error=WindowTooSmall())
-        if prepared.balance.refused is not None:
-            return prepared, TurnResult(prepared.request.messages, "", error=LimitReached())
+        if (refusal := prepared.refusal) is not None:
+            return prepared, TurnResult(prepared.request.messages, "", error=refusal)
         if prepared.exceeds_window:
             prepared = (
                 await self._requests.after_compaction(prepared, prepared.request.messages)

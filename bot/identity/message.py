@@ -22,6 +22,7 @@ CHINESE: Final[Mapping[str, str]] = {
     "状态": "status",
     "提醒": "remind",
     "提醒列表": "reminders",
+    "任务": "task",
     "时区": "timezone",
     "记忆": "memory",
     "模型": "model",

@@ -26,7 +26,8 @@ class Table:
     """How rows of a table are written: their key, their other columns, and which of them last.
 
     `texts` and `numbers` name the columns; those in `nullable` may be empty. `fixed` is what a row
-    that is read back has in the columns that are not written. `only` says which rows last.
+    that is read back has in the columns that are not written, `later` in those that lines of an
+    earlier version lack. `only` says which rows last.
     """
 
     key: tuple[str, ...]
@@ -34,6 +35,7 @@ class Table:
     numbers: tuple[str, ...]
     nullable: frozenset[str] = frozenset()
     fixed: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    later: Mapping[str, Value] = field(default_factory=dict[str, Value])
     only: str = "1 = 1"
 
     @property
@@ -62,11 +64,12 @@ TABLES: dict[str, Table] = {
         key=("id",),
         texts=(
             *("key", "person", *_SPOT, "language", "origin", "made_by", "text"),
-            *("rule", "begins", "zone", "state"),
+            *("rule", "begins", "zone", "state", "kind"),
         ),
-        numbers=("id", "due_at", "created_at", "done_at"),
+        numbers=("id", "due_at", "created_at", "done_at", "failures"),
         nullable=frozenset({"done_at"}),
-        only="state = 'waiting'",
+        later={"kind": "text", "failures": 0},
+        only="state IN ('waiting', 'paused')",
     ),
     "pairing": Table(
         key=("channel", "account", "sender"),
@@ -316,7 +319,8 @@ def _put(tx: Transaction, record: Record) -> bool:
             (*(record.data[name] for name in others), *key),
         )
         return bool(rows)
-    row = {name: record.data[name] for name in table.columns}
+    said = {**table.later, **record.data}
+    row = {name: said[name] for name in table.columns}
     upsert(tx, record.kind, table.key, {**row, **table.fixed})
     return True
 
@@ -330,7 +334,12 @@ def _is_sound(record: Record) -> bool:
             names = table.key if record.is_gone else table.columns
             if record.is_gone and kind == "sessions":
                 return False  # transcripts only grow
-            return set(data) == set(names) and all(_fits(table, n, data[n]) for n in names)
+            missing = set(names) - set(data)
+            return (
+                set(data) <= set(names)
+                and missing <= set(table.later)
+                and all(_fits(table, name, value) for name, value in data.items())
+            )
         case "forgotten":
             return (
                 not record.is_gone

@@ -21,6 +21,7 @@ from typing import Final, Literal, cast, get_args
 from zoneinfo import ZoneInfo
 
 MIN_MINUTES = 10  # between two times
+MIN_TASK_MINUTES = 60  # … of a task
 MAX_INTERVAL = 1_000
 MAX_RULE = 200  # characters
 _YEARS = 9  # within which every date comes again
@@ -64,6 +65,17 @@ class Rule:
     def seconds(self) -> int:
         """How long it is from one time to the next; only when it `is_elapsed`."""
         return self.interval * (60 if self.frequency == "MINUTELY" else 3600)
+
+    @property
+    def least_minutes(self) -> int:
+        """How many minutes there are at least between two times."""
+        if self.is_elapsed:
+            return self.seconds // 60
+        minutes = sorted(
+            60 * hour + each for hour in self.hours or (0,) for each in self.minutes or (0,)
+        )
+        following = (*minutes[1:], minutes[0] + 24 * 60)
+        return min(later - sooner for sooner, later in zip(minutes, following, strict=True))
 
     def __str__(self) -> str:
         which = (f"{n or ''}{WEEKDAYS[day]}" for n, day in self.weekdays)
@@ -138,13 +150,9 @@ def checked(rule: Rule) -> Rule:
             raise ValueError(f"{rule.frequency} takes INTERVAL and UNTIL only; use DAILY")
         return rule
     _check_days(rule)
-    minutes = [60 * hour + minute for hour in rule.hours or (0,) for minute in rule.minutes or (0,)]
-    minutes.sort()
     if rule.minutes and not rule.hours:
         raise ValueError("BYMINUTE needs BYHOUR")
-    following = (*minutes[1:], minutes[0] + 24 * 60)
-    gaps = (later - sooner for sooner, later in zip(minutes, following, strict=True))
-    if min(gaps) < MIN_MINUTES:
+    if rule.least_minutes < MIN_MINUTES:
         raise TooOften(_often())
     return rule
 

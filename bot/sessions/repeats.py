@@ -1,13 +1,14 @@
 """Reminders that come again and again, in the database: plain functions over one transaction.
 
-Each waits for its next time. When that has come, what came of it is noted and the next time is
-stored, in the transaction that sends it: so each comes once, on however many nodes.
+What is done then is to say a text, or to carry out a task. Each waits for its next time. When that
+has come, what came of it is noted and the next time is stored, in the transaction that sends it: so
+each comes once, on however many nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Literal, Protocol
 from zoneinfo import ZoneInfo
@@ -24,21 +25,27 @@ from bot.storage import Row, Transaction
 from bot.unicode import well_formed
 
 MAX_REPEATS = 30  # of one person
+MAX_TASKS = 10  # among them
+MAX_FAILURES = 3  # in a row, after which a task is paused
 KEPT_RUNS = 10  # of each
 
 _COLUMNS = (
     "id, key, person, channel, account, chat, thread, language, origin, made_by, text, rule, "
-    "begins, zone, due_at, created_at"
+    "begins, zone, due_at, created_at, kind, state, failures"
 )
 
-Came = Literal["waiting", "sent", "parked", "past"]
+Kind = Literal["text", "task"]
+State = Literal["waiting", "paused"]
+RunState = Literal["said", "running", "silent", "failed"]
+Came = Literal["waiting", "sent", "parked", "past", "running", "silent", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One that waits for its next time. Times are ms since the epoch.
+    """One that waits for its next time, or is paused. Times are ms since the epoch.
 
-    `zone` is the name of the time zone its next time was worked out for.
+    `zone` is the name of the time zone its next time was worked out for, `failures` how many runs
+    of a task failed in a row.
     """
 
     id: int
@@ -50,19 +57,24 @@ class Repeat:
     zone: str
     due_at: int
     created_at: int
+    kind: Kind = "text"
+    state: State = "waiting"
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one time: when it was due and when it was sent, and whether it got there.
+    """What came of one time: when it was due and when it was done, and whether it got there.
 
-    `missed` is how many more times had gone by until then. What is long "past" nobody knows.
+    `missed` is how many more times had gone by until then. What is long "past" nobody knows. Of a
+    task it is also how far it is, and why it failed.
     """
 
     due_at: int
     at: int
     missed: int
     came: Came
+    error: str = ""
 
 
 class ZoneOf(Protocol):
@@ -82,8 +94,9 @@ def add(
     zone: ZoneInfo,
     now: int,
     made_by: MadeBy = "person",
+    kind: Kind = "text",
 ) -> Repeat | None:
-    """Remember to say something again and again; None when this person has so many already.
+    """Remember to do something again and again; None when this person has so many already.
 
     What is asked for twice (a turn that was run again after a crash) is kept once.
 
@@ -95,25 +108,27 @@ def add(
         raise ValueError("no time is to come")
     same = tx.execute(
         f"SELECT {_COLUMNS} FROM repeats WHERE key = ? AND state = 'waiting' AND text = ? "
-        "AND rule = ? AND due_at = ?",
-        (target.key, text, str(series.rule), due_at),
+        "AND rule = ? AND due_at = ? AND kind = ?",
+        (target.key, text, str(series.rule), due_at, kind),
     )
     if same:
         return _repeat(same[0])
-    waiting = tx.execute(
-        "SELECT count(*) FROM repeats WHERE person = ? AND state = 'waiting'", (target.person,)
+    kept = tx.execute(
+        "SELECT kind FROM repeats WHERE person = ? AND state IN ('waiting', 'paused')",
+        (target.person,),
     )
-    if waiting[0][0] >= MAX_REPEATS:
+    tasks = sum(row[0] == "task" for row in kept)
+    if len(kept) >= MAX_REPEATS or (kind == "task" and tasks >= MAX_TASKS):
         return None
     place = target.address
     values = (
         *(target.key, target.person, place.channel, place.account, place.chat, place.thread),
         *(target.language, orjson.dumps(asdict(target.origin)).decode(), made_by, text),
-        *(str(series.rule), series.begins.isoformat(), str(zone), due_at, now),
+        *(str(series.rule), series.begins.isoformat(), str(zone), due_at, now, kind),
     )
     rows = tx.execute(
         "INSERT INTO repeats(key, person, channel, account, chat, thread, language, origin, "
-        "made_by, text, rule, begins, zone, due_at, created_at, state) "
+        "made_by, text, rule, begins, zone, due_at, created_at, kind, state) "
         f"VALUES ({', '.join('?' * len(values))}, 'waiting') RETURNING {_COLUMNS}",
         values,
     )
@@ -122,19 +137,21 @@ def add(
     return added
 
 
-def due(tx: Transaction, now: int, limit: int) -> list[Repeat]:
-    """Those whose time has come, in order."""
+def due(tx: Transaction, now: int, limit: int, kind: Kind = "text") -> list[Repeat]:
+    """Those of a kind whose time has come, in order."""
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM repeats WHERE state = 'waiting' AND due_at <= ? "
+        f"SELECT {_COLUMNS} FROM repeats WHERE state = 'waiting' AND due_at <= ? AND kind = ? "
         "ORDER BY due_at, id LIMIT ?",
-        (now, limit),
+        (now, kind, limit),
     )
     return [_repeat(row) for row in rows]
 
 
-def next_due(tx: Transaction) -> int | None:
-    """When the next one is due, in ms since the epoch; None when none waits."""
-    rows = tx.execute("SELECT min(due_at) FROM repeats WHERE state = 'waiting'")
+def next_due(tx: Transaction, kind: Kind = "text") -> int | None:
+    """When the next one of a kind is due, in ms since the epoch; None when none waits."""
+    rows = tx.execute(
+        "SELECT min(due_at) FROM repeats WHERE state = 'waiting' AND kind = ?", (kind,)
+    )
     return rows[0][0]
 
 
@@ -148,7 +165,7 @@ def move_on(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | 
     # A clock that was set back a little repeats nothing; one that was far ahead holds nothing up.
     since = last if now < last <= now + DAY_MS else now
     due_at = repeat.series.after(since, zone)
-    state = "over" if due_at is None else "waiting"
+    state = "over" if due_at is None else repeat.state
     tx.execute(
         "UPDATE repeats SET due_at = ?, zone = ?, state = ?, done_at = ? WHERE id = ?",
         (due_at or repeat.due_at, str(zone), state, now if due_at is None else None, repeat.id),
@@ -157,15 +174,17 @@ def move_on(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | 
     return due_at
 
 
-def begin_run(tx: Transaction, repeat: Repeat, missed: int, now: int) -> bool:
+def begin_run(
+    tx: Transaction, repeat: Repeat, missed: int, now: int, state: RunState = "said"
+) -> bool:
     """Note that its time has come; False when it had come already, on a clock that was set back.
 
     Only the last few are kept.
     """
     begun = tx.execute(
-        "INSERT INTO repeat_runs(repeat, due_at, at, missed, letter) VALUES (?, ?, ?, ?, 0) "
-        "ON CONFLICT(repeat, due_at) DO NOTHING RETURNING due_at",
-        (repeat.id, repeat.due_at, now, missed),
+        "INSERT INTO repeat_runs(repeat, due_at, at, missed, letter, state) "
+        "VALUES (?, ?, ?, ?, 0, ?) ON CONFLICT(repeat, due_at) DO NOTHING RETURNING due_at",
+        (repeat.id, repeat.due_at, now, missed, state),
     )
     kept = tx.execute(
         "SELECT due_at FROM repeat_runs WHERE repeat = ? ORDER BY due_at DESC LIMIT ?",
@@ -183,12 +202,65 @@ def said(tx: Transaction, repeat: Repeat, letter: int) -> None:
     )
 
 
+def end_run(
+    tx: Transaction, repeat: Repeat, state: RunState, *, now: int, letter: int = 0, error: str = ""
+) -> Repeat | None:
+    """Note what came of a task's run; the task as it is then.
+
+    None when that was noted before: the run took so long that it was given up. After
+    `MAX_FAILURES` in a row the task is paused.
+    """
+    ended = tx.execute(
+        "UPDATE repeat_runs SET state = ?, at = ?, letter = ?, error = ? "
+        "WHERE repeat = ? AND due_at = ? AND state = 'running' RETURNING due_at",
+        (state, now, letter, error, repeat.id, repeat.due_at),
+    )
+    found = get(tx, repeat.id) if ended else None
+    if found is None:
+        return None
+    failures = found.failures + 1 if state == "failed" else 0
+    after = "paused" if failures >= MAX_FAILURES and found.state == "waiting" else found.state
+    tx.execute(
+        "UPDATE repeats SET failures = ?, state = ? "
+        "WHERE id = ? AND state IN ('waiting', 'paused')",
+        (failures, after, repeat.id),
+    )
+    journal_records.keep(tx, "repeats", repeat.id)
+    return replace(found, failures=failures, state=after)
+
+
+def left_running(tx: Transaction, before: int) -> list[Repeat]:
+    """Tasks whose run was begun before a moment and has not ended, due when that run was."""
+    rows = tx.execute(
+        "SELECT repeat, due_at FROM repeat_runs WHERE state = 'running' AND at < ? ORDER BY at",
+        (before,),
+    )
+    found = ((get(tx, repeat), due_at) for repeat, due_at in rows)
+    return [replace(each, due_at=due_at) for each, due_at in found if each is not None]
+
+
+def get(tx: Transaction, id_: int) -> Repeat | None:
+    """One of them, whatever became of it."""
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM repeats WHERE id = ?", (id_,))
+    return _repeat(rows[0]) if rows else None
+
+
+def resume(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | None:
+    """Let one that is paused go on with its next time; when that is."""
+    tx.execute(
+        "UPDATE repeats SET failures = 0, state = 'waiting' WHERE id = ? AND state = 'paused'",
+        (repeat.id,),
+    )
+    return move_on(tx, replace(repeat, state="waiting"), zone, now)
+
+
 def runs(tx: Transaction, repeat: Repeat, limit: int) -> list[Run]:
     """What came of the last times of one, the newest first."""
     rows = tx.execute(  # the numbers of texts that are gone are given again
-        "SELECT due_at, at, missed, COALESCE(outbox.state, 'past') FROM repeat_runs "
-        "LEFT JOIN outbox ON outbox.id = letter AND outbox.created_at = at WHERE repeat = ? "
-        "ORDER BY due_at DESC LIMIT ?",
+        "SELECT due_at, at, missed, CASE WHEN repeat_runs.state = 'said' "
+        "THEN COALESCE(outbox.state, 'past') ELSE repeat_runs.state END, repeat_runs.error "
+        "FROM repeat_runs LEFT JOIN outbox ON outbox.id = letter AND outbox.created_at = at "
+        "WHERE repeat = ? ORDER BY due_at DESC LIMIT ?",
         (repeat.id, limit),
     )
     return [Run(*row) for row in rows]
@@ -217,7 +289,7 @@ def cancel(tx: Transaction, repeat: Repeat, now: int) -> bool:
     """It comes no more; False when it did not any more."""
     gone = tx.execute(
         "UPDATE repeats SET state = 'cancelled', done_at = ? "
-        "WHERE id = ? AND state = 'waiting' RETURNING id",
+        "WHERE id = ? AND state IN ('waiting', 'paused') RETURNING id",
         (now, repeat.id),
     )
     if gone:
@@ -228,14 +300,20 @@ def cancel(tx: Transaction, repeat: Repeat, now: int) -> bool:
 def of_key(tx: Transaction, key: str) -> list[Reminder | Repeat]:
     """All that is to be said in a conversation, in order: their numbers are their places, from 1.
 
-    What comes once is among it.
+    What comes once is among it; what is paused stands at the end.
     """
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM repeats WHERE key = ? AND state = 'waiting' ORDER BY due_at, id",
+        f"SELECT {_COLUMNS} FROM repeats WHERE key = ? AND state IN ('waiting', 'paused') "
+        "ORDER BY due_at, id",
         (key,),
     )
     found = [*reminders.of_key(tx, key), *map(_repeat, rows)]
-    return sorted(found, key=lambda each: each.due_at)
+    return sorted(found, key=lambda each: (is_paused(each), each.due_at))
+
+
+def is_paused(each: Reminder | Repeat) -> bool:
+    """True for a task that failed too often to go on by itself."""
+    return isinstance(each, Repeat) and each.state == "paused"
 
 
 def _repeat(row: Row) -> Repeat:

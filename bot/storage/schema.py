@@ -238,6 +238,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             repeat BIGINT NOT NULL, due_at BIGINT NOT NULL, at BIGINT NOT NULL,
             missed BIGINT NOT NULL, letter BIGINT NOT NULL, PRIMARY KEY(repeat, due_at))""",
     ),
+    (
+        # What is done then: "text" is said, "task" is carried out; how many runs in a row failed.
+        "ALTER TABLE repeats ADD COLUMN kind TEXT NOT NULL DEFAULT 'text'",
+        "ALTER TABLE repeats ADD COLUMN failures BIGINT NOT NULL DEFAULT 0",
+        # How far a run is ("said", "running", "silent", "failed"), and why it failed, in words.
+        "ALTER TABLE repeat_runs ADD COLUMN state TEXT NOT NULL DEFAULT 'said'",
+        "ALTER TABLE repeat_runs ADD COLUMN error TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX repeat_runs_running ON repeat_runs(at) WHERE state = 'running'",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

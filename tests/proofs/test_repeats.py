@@ -25,6 +25,7 @@ from dateutil import rrule as oracle
 from bot.channel import Address
 from bot.config import Config
 from bot.gateway.reminders import MOST_MISSED, Reminders
+from bot.gateway.tasks import TaskRunner
 from bot.identity import ConversationResolver, MessageOrigin, Policy
 from bot.scheduler import Scheduler
 from bot.sessions import recurrence, repeats
@@ -187,7 +188,7 @@ async def test_each_time_is_said_once(databases: list[Database]):
     while world.clock() < end:
         due_at = await databases[0].read(repeats.next_due)
         assert due_at is not None
-        off = chance.choice([0, 0, 0, 0, 0, 0, 0, HOUR, 2 * DAY, 9 * DAY])
+        off = chance.choice([*(0,) * 60, HOUR, HOUR, 2 * DAY, 9 * DAY])
         world.clock.now = min(max(due_at + off, world.clock()), end)
         await world.wake(nodes)
         await world.hear()
@@ -206,3 +207,57 @@ async def test_each_time_is_said_once(databases: list[Database]):
         f"\n{weeks} weeks: {sum(c for *_, c in world.said)} times, {len(world.said)} said, "
         f"{world.kills} kills"
     )
+
+
+async def test_each_run_of_a_task_is_begun_once_at_most(databases: list[Database]):
+    """Two nodes claim what is due at the same time, and are killed before and after they did."""
+    chance = random.Random(3)  # noqa: S311
+    clock = FakeClock(BEGINS)
+    nobody: Any = Nobody()
+    resolver = ConversationResolver(Policy.of(Config(), ZoneInfo("UTC")))
+    nodes: list[TaskRunner] = []
+    for each in databases:
+        mortal: Any = Mortal(each, chance)
+        nodes.append(
+            TaskRunner(
+                resolver=resolver,
+                database=mortal,
+                committer=Committer(mortal, nobody, nobody.add, nobody),
+                requests=nobody,
+                commits=nobody,
+                toolbox=nobody,
+                notes=nobody,
+                metrics=nobody,
+                scheduler=nobody,
+                clock=clock,
+                longest=60,
+                is_alone=False,
+            )
+        )
+    origin = MessageOrigin("web", "default", "owner", "direct", "owner")
+    target = ReplyTarget(
+        "agent:main:web:dm:owner", "main", Address("web", "default", "owner"), "en", origin
+    )
+    series = Series(recurrence.parse("FREQ=HOURLY"), datetime(2026, 10, 15))
+    await databases[0].write(
+        lambda tx: repeats.add(
+            tx, target, "x", series, zone=ZoneInfo("UTC"), now=BEGINS, kind="task"
+        )
+    )
+    begun: list[int] = []
+    for _ in range(rounds(40)):
+        clock.now += HOUR
+        commits = (node._committer.commit(clock(), node._claim) for node in nodes)
+        for came in await asyncio.gather(*commits, return_exceptions=True):
+            if isinstance(came, Killed):
+                continue
+            if isinstance(came, BaseException):
+                raise came
+            if came.result[1] is not None:
+                begun.append(came.result[1].repeat.due_at)
+    assert len(begun) == len(set(begun))
+    assert len(begun) > rounds(30)
+    runs = await databases[0].read(
+        lambda tx: tx.execute("SELECT due_at FROM repeat_runs ORDER BY due_at")
+    )
+    assert {due_at for (due_at,) in runs} >= set(begun[-5:])

@@ -51,6 +51,7 @@ TAKEN: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "at": ("string", None, 40),
         "in_minutes": ("integer", 1, 2_629_440),
         "rule": ("string", None, 200),
+        "task": ("boolean", None, None),
     },
     "transcript_search": {"query!": ("string", None, 500), "limit": ("integer", 1, 20)},
 }

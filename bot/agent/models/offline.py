@@ -229,7 +229,7 @@ def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
             if rule:
                 series = Series(recurrence.parse(rule), datetime.fromisoformat(begins))
                 often = described(request.language, series)
-                return _text(request, "repeat.set", often=often, when=moment, text=words)
+                return _text(request, "repeat.set_text", often=often, when=moment, text=words)
             return _text(request, "reminder.set", when=moment, text=words)
         case Refused(hidden=True) if use.name == WRITE:
             return _text(request, "offline.no_store")

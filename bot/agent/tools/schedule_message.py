@@ -15,11 +15,12 @@ from pydantic import Field, model_validator
 
 from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
+from bot.agent.tools.provenance import provenance_of
 from bot.errors import ToolError
 from bot.sessions import recurrence
-from bot.sessions.recurrence import MAX_RULE, Rule, Series
+from bot.sessions.recurrence import MAX_RULE, MIN_TASK_MINUTES, Rule, Series
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, ReplyTarget, moment
-from bot.sessions.repeats import MAX_REPEATS
+from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind
 from bot.tool_results import Scheduled
 
 MAX_MOMENT = 40  # characters
@@ -48,8 +49,16 @@ class Schedule(Parameters):
         "is then where it begins, and may be left out.",
     )
 
+    task: bool = Field(
+        default=False,
+        description="With a rule: whether `text` is a task to carry out each time, with your tools "
+        "and their memory, whose answer is then sent, instead of words to send as they stand.",
+    )
+
     @model_validator(mode="after")
     def _has_one_time(self) -> Self:
+        if self.task and not self.rule:
+            raise ValueError("a 'task' needs a 'rule'")
         if self.rule and self.in_minutes is not None:
             raise ValueError("a 'rule' begins 'at' some time; leave out 'in_minutes'")
         if not self.rule and (self.in_minutes is None) != bool(self.at):
@@ -65,7 +74,7 @@ class Planner(Protocol):
         ...
 
     async def repeat(
-        self, target: ReplyTarget, words: str, series: Series, zone: ZoneInfo
+        self, target: ReplyTarget, words: str, series: Series, zone: ZoneInfo, kind: Kind
     ) -> int | None:
         """Store it to come again and again; when it is due first, in ms since the epoch.
 
@@ -128,17 +137,37 @@ class ScheduleMessage:
         try:
             rule = recurrence.parse(asked.rule)
             series = Series(rule, _begins(rule, asked.at, context.now))
-            due_at = await self._planner.repeat(target, asked.text.strip(), series, zone)
+            words = asked.text.strip()
+            kind: Kind = "task" if asked.task else "text"
+            if asked.task:
+                _check_task(words, rule, context)
+            due_at = await self._planner.repeat(target, words, series, zone, kind)
         except ValueError as error:
             raise ToolError(f"'rule': {error}") from None
         if due_at is None:
             raise ToolError(
-                f"{MAX_REPEATS} reminders repeat for this person already; they can cancel some "
-                "with /reminders"
+                f"{MAX_REPEATS} reminders repeat for this person already, or {MAX_TASKS} tasks; "
+                "they can cancel some with /reminders"
             )
         at = datetime.fromtimestamp(due_at / 1000, zone)
         begins = series.begins.isoformat()
         return Scheduled(due_at, _moment(at), rule=str(rule), begins=begins)
+
+
+def _check_task(words: str, rule: Rule, context: ToolContext) -> None:
+    """Refuse what may be no task.
+
+    Raises:
+        ToolError: it comes too often, or may be somebody else's wish.
+    """
+    if rule.least_minutes < MIN_TASK_MINUTES:
+        raise ToolError(f"a task must have {MIN_TASK_MINUTES} minutes in between")
+    # A page or a file must not have the model do something again and again.
+    if provenance_of(words, context) == "untrusted":
+        raise ToolError(
+            "there are words of others here, so the person must set this task themselves, with "
+            "/task every …; tell them so"
+        )
 
 
 def _begins(rule: Rule, at: str, now: datetime) -> datetime:

@@ -1,0 +1,312 @@
+"""Carrying out tasks that come again and again, each time in a session of its own.
+
+A run is claimed in one transaction, which also moves the task to its next time, and ended in
+another: so it is carried out at most once, on whichever node claimed it. One that a kill left in
+the middle is not begun anew, as nobody knows what its tools had done: it counts as failed. What it
+comes to is said where the task was made, and noted there as the bot's words, with their origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import structlog
+
+from bot.agent.tools.toolbox import Toolbox
+from bot.agent.transcript import new_entry
+from bot.agent.turn import Turn, TurnResult
+from bot.channel import Inbound
+from bot.clock import Clock, moment
+from bot.context import prompt
+from bot.errors import StorageError
+from bot.gateway.commits import Answer, TurnRecorder, answer_of
+from bot.gateway.requests import PreparedRequest, Requests
+from bot.i18n import text
+from bot.identity import Conversation, ConversationResolver
+from bot.memory.notes import Notes
+from bot.messages import Message, Text, mixture
+from bot.metrics import Metrics
+from bot.scheduler import Scheduler
+from bot.sessions import repeats, store
+from bot.sessions.due_time import shown
+from bot.sessions.inbox import QueuedMessage
+from bot.sessions.repeats import MAX_FAILURES, Repeat
+from bot.storage import Database
+from bot.unit_of_work import Committer, UnitOfWork
+
+JOB = "tasks"
+LOOK_SECONDS = 60.0  # between looks for what is due
+MAX_RUNNING = 2  # tasks at the same time, so that people who write wait for none
+GIVEN_UP = 10 * 60_000  # ms beyond a turn's longest time, after which a run has failed
+MOST_MISSED = 100  # times that are counted
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run of a task that is this program's to carry out, and the session it has for that."""
+
+    repeat: Repeat
+    session_id: str
+    conversation: Conversation
+    missed: int
+
+
+class GivenUp(Exception):
+    """A run took so long that it was taken for failed; nothing it came to is stored."""
+
+
+class TaskRunner:
+    """Claims tasks that are due, and carries them out beside everything else.
+
+    `longest` is the longest time a turn may take, in seconds; `is_alone` says that no other program
+    does the same for this database.
+    """
+
+    def __init__(
+        self,
+        *,
+        resolver: ConversationResolver,
+        database: Database,
+        committer: Committer,
+        requests: Requests,
+        commits: TurnRecorder,
+        toolbox: Toolbox,
+        notes: Notes,
+        metrics: Metrics,
+        scheduler: Scheduler,
+        clock: Clock,
+        longest: float,
+        is_alone: bool,
+    ) -> None:
+        self._resolver = resolver
+        self._database = database
+        self._committer = committer
+        self._requests = requests
+        self._commits = commits
+        self._toolbox = toolbox
+        self._notes = notes
+        self._metrics = metrics
+        self._scheduler = scheduler
+        self._clock = clock
+        self._given_up = round(longest * 1000) + GIVEN_UP
+        self._is_first = is_alone
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Look now, every minute, and when the next one is due."""
+        self._scheduler.every(JOB, LOOK_SECONDS, self.begin, first=0)
+
+    async def begin(self) -> None:
+        """Begin what is due, as far as there is room; the rest when one has ended.
+
+        Raises:
+            StorageError: it was not stored; the next look tries again.
+        """
+        now = self._clock()
+        # Where nobody else carries tasks out, what was running at the start runs no longer.
+        await self._give_up(now + 1 if self._is_first else now - self._given_up)
+        self._is_first = False
+        while len(self._running) < MAX_RUNNING:
+            found, claimed = (await self._committer.commit(now, self._claim)).result
+            if claimed is not None:
+                task = asyncio.create_task(self._carry_out(claimed))
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+            if not found:
+                due_at = await self._database.read(lambda tx: repeats.next_due(tx, "task"))
+                if due_at is not None:
+                    self._scheduler.once(f"{JOB}.next", due_at, self.begin)
+                return
+
+    async def stop(self, grace: float) -> None:
+        """Let what runs finish for up to `grace` seconds; the rest has failed at the next start."""
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """There is room for another one."""
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task.failed", error=type(error).__name__)
+        self._scheduler.once(f"{JOB}.next", self._clock(), self.begin)
+
+    # --- claiming ---------------------------------------------------------------------------------
+
+    def _claim(self, unit: UnitOfWork) -> tuple[bool, ClaimedRun | None]:
+        """Whether one was due, and its run if that is to be carried out."""
+        due = repeats.due(unit.tx, unit.now, 1, "task")
+        if not due:
+            return False, None
+        repeat = due[0]
+        here = self._resolver.of(repeat.origin)
+        missed = repeat.series.count(repeat.due_at, unit.now, here.zone, MOST_MISSED)
+        is_new = repeats.begin_run(unit.tx, repeat, missed, unit.now, "running")
+        repeats.move_on(unit.tx, repeat, here.zone, unit.now)
+        if not is_new:
+            return True, None
+        if not (here.is_admitted and here.is_answered):
+            _failed(unit, repeat, text(repeat.target.language, "task.why_refused"))
+            return True, None
+        place = replace(here.place, key=f"{here.key}:task:{repeat.id}")
+        session, header = store.start(unit.tx, place, unit.now, by="first")
+        unit.mirror.append(header)
+        return True, ClaimedRun(repeat, session.id, here, missed)
+
+    async def _give_up(self, before: int) -> None:
+        if not await self._database.read(lambda tx: repeats.left_running(tx, before)):
+            return
+
+        def work(unit: UnitOfWork) -> None:
+            for repeat in repeats.left_running(unit.tx, before):
+                _failed(unit, repeat, text(repeat.target.language, "task.why_ended"))
+
+        await self._committer.commit(self._clock(), work)
+
+    # --- carrying out -----------------------------------------------------------------------------
+
+    async def _carry_out(self, run: ClaimedRun) -> None:
+        repeat = run.repeat
+        result = "failed"
+        try:
+            async with self._notes.watching(run.conversation.view) as watch:
+                row = self._asked(run)
+                prepared = await self._requests.of([row], watch)
+                # It sets nothing for later itself: a task that makes tasks would never end.
+                context = replace(prepared.request.context, target=None)
+                prepared = replace(prepared, request=replace(prepared.request, context=context))
+                came = TurnResult(prepared.request.messages, "", error=prepared.refusal)
+                if came.error is None:
+                    with self._metrics.running.track_inprogress():
+                        came = await Turn(prepared.request, self._toolbox, None).run()
+                answer = answer_of(came, prepared)
+                await self._end(run, row, prepared, came, answer)
+                result = "failed" if came.error else "done"
+        except GivenUp:
+            log.warning("task.given_up", repeat=repeat.id)
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is told in the list, and tried the next time
+            # Only the kind: an exception's own words may hold what a person said.
+            log.error("task.broke", repeat=repeat.id, error=type(error).__name__)  # noqa: TRY400
+            why = text(repeat.target.language, "task.why_broke")
+            await self._committer.commit(
+                self._clock(), lambda unit: _failed(unit, repeat, why), until_stored=True
+            )
+        log.info("task.ended", channel=repeat.target.address.channel, repeat=repeat.id, came=result)
+
+    def _asked(self, run: ClaimedRun) -> QueuedMessage:
+        """The task as a message of whoever made it."""
+        repeat, origin = run.repeat, run.repeat.origin
+        inbound = Inbound(
+            channel=origin.channel,
+            account=origin.account,
+            chat=origin.chat,
+            chat_type="direct" if run.conversation.is_direct else "group",
+            sender=origin.sender,
+            message_id="",
+            text=repeat.text,
+            sent_at=self._clock(),
+            thread=origin.thread,
+            parent=origin.parent,
+            server=origin.server,
+            locale=origin.locale,
+        )
+        session = run.session_id
+        return QueuedMessage(0, run.conversation.key, session, inbound, run.conversation)
+
+    async def _end(
+        self,
+        run: ClaimedRun,
+        row: QueuedMessage,
+        prepared: PreparedRequest,
+        result: TurnResult,
+        answer: Answer,
+    ) -> None:
+        """Store the run's turn with what it comes to.
+
+        Raises:
+            GivenUp: that it had failed was stored before; nothing is.
+        """
+        repeat, language = run.repeat, prepared.request.language
+
+        def deliver(unit: UnitOfWork, spoken: tuple[Message, ...]) -> None:
+            unit.change(run.session_id, ended_by="left", ended_at=unit.now)
+            if result.error is not None:
+                if not _failed(unit, repeat, answer.notice):
+                    raise GivenUp
+                return
+            letter = 0
+            if answer.letter:
+                words = text(language, "task.answer", text=_late(run, answer.letter, language))
+                letter = _say(unit, repeat, words, spoken, language)
+            state = "said" if answer.letter else "silent"
+            if repeats.end_run(unit.tx, repeat, state, now=unit.now, letter=letter) is None:
+                raise GivenUp
+
+        await self._commits.commit([row], prepared, result, answer, "", deliver=deliver)
+
+
+def _late(run: ClaimedRun, words: str, language: str) -> str:
+    """What a task came to, with the times it stands for when those are several."""
+    if not run.missed:
+        return words
+    when = shown(language, moment(run.repeat.due_at, run.conversation.zone))
+    return f"{words}\n\n{text(language, 'task.missed', count=run.missed + 1, when=when)}"
+
+
+def _say(
+    unit: UnitOfWork, repeat: Repeat, words: str, spoken: tuple[Message, ...], language: str
+) -> int:
+    """Say what a task came to where it was made, and note it there for later turns too.
+
+    What its tools showed is not there, so its words keep the mark of that.
+    """
+    target, entry = repeat.target, ""
+    session = store.current(unit.tx, target.key)
+    if session is not None:
+        origin = mixture(
+            origin
+            for message in spoken
+            if message.role == "assistant"
+            for origin in message.origins
+        )
+        note = Text(prompt.task(repeat.text), note=True, origin="program")
+        said = Text(words, origin=origin or "bot")
+        news = (
+            new_entry(Message("user", (note,)), text=""),
+            new_entry(Message("assistant", (said,))),
+        )
+        entry = unit.append(session.id, news)[-1]
+        unit.stale.add(session.id)
+    letter = unit.say(target.address, words, "reminder", language=language, entry=entry)
+    return letter.id
+
+
+def _failed(unit: UnitOfWork, repeat: Repeat, why: str) -> bool:
+    """Note that a run failed; after `MAX_FAILURES` the task is paused, and its person told.
+
+    False when it was noted before.
+    """
+    after = repeats.end_run(unit.tx, repeat, "failed", now=unit.now, error=why)
+    if after is None:
+        return False
+    if after.state == "paused" and after.failures == MAX_FAILURES:
+        language = repeat.target.language
+        words = text(language, "task.paused", count=MAX_FAILURES, text=repeat.text, why=why)
+        session = store.current(unit.tx, repeat.target.key)
+        unit.say(
+            repeat.target.address,
+            words,
+            "notice",
+            language=language,
+            noted_in=session.id if session is not None else "",
+        )
+        if session is not None:
+            unit.refresh(session.id)
+    return True
