@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -263,6 +263,7 @@ class App:
                 MemoryWrite(memory.notes, memory.files),
                 TranscriptSearch(transcripts, elsewhere),
                 ArtifactGet(artifacts),
+                *self._web_tools(),
                 *self._parts.tools,
             ),
             artifacts=artifacts,
@@ -382,6 +383,14 @@ class App:
             clock=clock,
         )
         return gateway, lanes
+
+    def _web_tools(self) -> Iterable[Tool]:
+        web = self._config.tools.web
+        if web.search == "off":
+            return ()
+        from bot.agent.tools.web import setup  # noqa: PLC0415 - only where it is configured
+
+        return setup.tools_of(web)
 
     def _upkeep(
         self, active: ActiveSessions, committer: Committer, memory: Memory, live: LiveSigns

@@ -475,6 +475,25 @@ class SendPolicyConfig(Section):
     )
 
 
+class WebConfig(Section):
+    """`[tools.web]`: tools that ask the web; off unless they are set up."""
+
+    search: Literal["off", "searxng", "brave", "tavily", "ddgs"] = Field(
+        default="off",
+        description='Who searches the web: "searxng" needs search_url, "brave" and "tavily" need '
+        'search_key, "ddgs" asks public engines without either and needs a package.',
+    )
+    search_url: str = Field(
+        default="",
+        description='Where SearXNG is, such as "http://127.0.0.1:8888"; for Brave and Tavily only '
+        "where it is not their own address.",
+    )
+    search_key: SecretStr | None = Field(
+        default=None,
+        description="Better kept out of this file: set CONFIDANT_TOOLS__WEB__SEARCH_KEY.",
+    )
+
+
 class ToolsConfig(Section):
     """`[tools]`: what the model may do beside talking, and for whom."""
 
@@ -483,6 +502,7 @@ class ToolsConfig(Section):
         description="The first rule that matches decides. Without one the built-in tools are "
         "for everybody, and all others for the owner's direct chats.",
     )
+    web: WebConfig = Field(default_factory=WebConfig)
 
 
 class DashboardConfig(Section):

@@ -32,6 +32,7 @@ def problems(config: Config, kinds: Collection[str] = ()) -> Iterator[Problem]:
     yield from _endpoints(config)
     yield from _folders(config)
     yield from _retention(config)
+    yield from _web(config)
 
 
 def warnings(config: Config) -> Iterator[Problem]:
@@ -234,6 +235,18 @@ def _retention(config: Config) -> Iterator[Problem]:
         )
         key = ("storage", "keep_months")
         yield Problem(key, message, needs=(key, ("storage", "url")))
+
+
+def _web(config: Config) -> Iterator[Problem]:
+    web, search, url = config.tools.web, ("tools", "web", "search"), ("tools", "web", "search_url")
+    if web.search_url and not _is_web_address(web.search_url):
+        message = f"{quoted(web.search_url)} is not an address: it begins with https:// or http://"
+        yield Problem(url, message)
+    if web.search == "searxng" and not web.search_url:
+        yield Problem(search, '"searxng" needs search_url: where is it?', needs=(search, url))
+    if web.search in {"brave", "tavily"} and not reveal(web.search_key):
+        message = f'"{web.search}" needs a key: set CONFIDANT_TOOLS__WEB__SEARCH_KEY'
+        yield Problem(search, message, needs=(search, ("tools", "web", "search_key")))
 
 
 def _is_web_address(url: str) -> bool:

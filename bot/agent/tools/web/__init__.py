@@ -1,0 +1,1 @@
+"""`web_search`: what the web answers, which is always somebody else's words."""
