@@ -245,6 +245,7 @@ class App:
         artifacts = ArtifactStore(database, clock)
         opener = Opener(MetaStore(database, clock), clock)
         self._stack.push_async_callback(opener.close)
+        reader = FileReader(opener)
         self.reminders = Reminders(
             resolver=resolver,
             database=database,
@@ -263,7 +264,7 @@ class App:
                 MemoryWrite(memory.notes, memory.files),
                 TranscriptSearch(transcripts, elsewhere),
                 ArtifactGet(artifacts),
-                *self._web_tools(),
+                *self._web_tools(reader),
                 *self._parts.tools,
             ),
             artifacts=artifacts,
@@ -323,7 +324,7 @@ class App:
             toolbox=toolbox,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
-            media=MediaReader(self.channels, artifacts, FileReader(opener)),
+            media=MediaReader(self.channels, artifacts, reader),
             upkeep=upkeep,
             allowance=allowance,
             clock=clock,
@@ -384,13 +385,13 @@ class App:
         )
         return gateway, lanes
 
-    def _web_tools(self) -> Iterable[Tool]:
+    def _web_tools(self, reader: FileReader) -> Iterable[Tool]:
         web = self._config.tools.web
-        if web.search == "off":
+        if web.search == "off" and not web.fetch:
             return ()
         from bot.agent.tools.web import setup  # noqa: PLC0415 - only where it is configured
 
-        return setup.tools_of(web)
+        return setup.tools_of(web, reader, self._stack)
 
     def _upkeep(
         self, active: ActiveSessions, committer: Committer, memory: Memory, live: LiveSigns

@@ -478,6 +478,12 @@ class SendPolicyConfig(Section):
 class WebConfig(Section):
     """`[tools.web]`: tools that ask the web; off unless they are set up."""
 
+    fetch: bool = Field(default=False, description="Let the model read pages of the web.")
+    internal_hosts: tuple[str, ...] = Field(
+        default=(),
+        description='Hosts of your own network that it may read as well, as "wiki.example" or '
+        '"10.0.0.7:8080"; without them, public addresses only.',
+    )
     search: Literal["off", "searxng", "brave", "tavily", "ddgs"] = Field(
         default="off",
         description='Who searches the web: "searxng" needs search_url, "brave" and "tavily" need '

@@ -210,6 +210,10 @@ class NotVisible(ToolError):
     """Nothing by that name can be read here."""
 
 
+class AddressRefused(ToolError):
+    """That address is not public, so it is not opened."""
+
+
 # --- memory --------------------------------------------------------------------------------------
 
 

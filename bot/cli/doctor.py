@@ -13,6 +13,7 @@ from bot.backend import NO_EXTRA
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding, reveal
 from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.cli.doctor_models import model_findings
+from bot.cli.doctor_web import web_findings
 from bot.config import Config
 from bot.context import tokens
 from bot.delivery import outbox
@@ -28,7 +29,6 @@ from bot.storage import months
 from bot.storage.months import Month
 
 MAX_ASIDE = 10  # messages shown each for itself
-WEB_PROBE = "weather"  # what every search service finds something for
 
 _SHORT = "an earlier version made it, and two people shared it or nobody known belongs to it"
 _MOVE = "Start the bot once; if it is still there, move its notes to whose they are, or away."
@@ -55,8 +55,8 @@ def doctor(
     if not channel:
         found |= {"database": _database(loaded.config)}
         found |= {"model": model_findings(loaded.config), "memory": _memory(loaded.config)}
-        found |= {"web tools": _web_tools(loaded.config)}
         found |= {"tokens": _tokens(loaded.config), "messages": _left_over(loaded.config)}
+        found |= {"web tools": web_findings(loaded.config)}
     for name, findings in found.items():
         if findings:
             typer.echo(name)
@@ -165,27 +165,6 @@ def _tokens(config: Config) -> Sequence[Finding]:
         return [Finding("ok", "they are estimated, and corrected by what the service reports")]
     fix = "Set TIKTOKEN_CACHE_DIR to a folder that has those of o200k_base or cl100k_base."
     return [Finding("error", "they are estimated: tiktoken's ranks are not here", fix)]
-
-
-def _web_tools(config: Config) -> Sequence[Finding]:
-    """Whether the web can be searched; nothing where it is not to be."""
-    if config.tools.web.search == "off":
-        return []
-    from bot.agent.tools.web import ddgs, search, setup  # noqa: PLC0415 - only where configured
-
-    service = setup.service_of(config.tools.web)
-    if service is None:
-        return []
-    if isinstance(service, ddgs.Ddgs) and not ddgs.is_installed():
-        fix = f"Install it: pip install '{ddgs.EXTRA}'"
-        return [Finding("error", "web_search: the package ddgs is not here", fix)]
-    try:
-        found = asyncio.run(service.search(WEB_PROBE, 1))
-    except search.SearchFailed as error:
-        return [Finding("error", f"web_search: {error}", "See docs/tools.md and [tools.web].")]
-    if not found:
-        return [Finding("warning", f'web_search: {service.name} finds nothing for "{WEB_PROBE}"')]
-    return [Finding("ok", f"web_search: {service.name} answers")]
 
 
 def _left_over(config: Config) -> list[Finding]:

@@ -51,14 +51,19 @@ class Extract:
 
 
 def text_of(
-    data: bytes, content_type: str = "", name: str = "", *, most: int = MOST_CHARACTERS
+    data: bytes,
+    content_type: str = "",
+    name: str = "",
+    url: str = "",
+    *,
+    most: int = MOST_CHARACTERS,
 ) -> Extract:
-    """The text of a document, by what it really is.
+    """The text of a document, by what it really is; `url` is where it was found, if on the web.
 
     Raises:
         Unreadable: it is nothing that can be read, or holds no text; the reason says why.
     """
-    return collected(_reader(data, content_type, name), most)
+    return collected(_reader(data, content_type, name, url), most)
 
 
 def collected(
@@ -99,7 +104,7 @@ def collected(
     return Extract(text, last.unit, last.number, last.of, is_cut)
 
 
-def _reader(data: bytes, content_type: str, name: str) -> Iterator[str | Mark]:
+def _reader(data: bytes, content_type: str, name: str, url: str) -> Iterator[str | Mark]:
     """What reads a file. Libraries are loaded only for what needs them."""
     if b"%PDF-" in data[:1024]:
         from bot.files import pdf  # noqa: PLC0415
@@ -114,9 +119,10 @@ def _reader(data: bytes, content_type: str, name: str) -> Iterator[str | Mark]:
     plain = content_type.partition(";")[0].strip().lower()
     says_html = plain in _HTML_TYPES or PurePath(name).suffix.lower() in _HTML_SUFFIXES
     if says_html or data[:1024].lstrip().lower().startswith(_HTML_STARTS):
-        from bot.files import html  # noqa: PLC0415
+        from bot.files import html, webpage  # noqa: PLC0415
 
-        return html.read(decoded(data, charset_of(data, content_type)))
+        page = decoded(data, charset_of(data, content_type))
+        return webpage.read(page, url) if url else html.read(page)
     return iter((decoded(data, charset_of(b"", content_type)),))
 
 

@@ -16,7 +16,7 @@ def answer(head: Head, data: bytes) -> tuple[Head, bytes]:
     try:
         if head["task"] == "picture":
             return {}, pictures.jpeg(data)
-        extract = documents.text_of(data, head["content_type"], head["name"])
+        extract = documents.text_of(data, head["content_type"], head["name"], head.get("url", ""))
     except Unreadable as error:
         return {"reason": error.reason}, b""
     except MemoryError:

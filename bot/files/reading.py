@@ -40,17 +40,18 @@ class FileReader:
         return body
 
     async def text(
-        self, person: str, data: bytes, content_type: str = "", name: str = ""
+        self, person: str, data: bytes, content_type: str = "", name: str = "", url: str = ""
     ) -> Document:
         """The text of a PDF, an Office file, a page of HTML or a plain text.
 
         What it is, its content says; `content_type` and `name` count only for what any text might
-        be.
+        be. Of HTML that is at a `url`, only what is the page's own is read, without menus and the
+        like.
 
         Raises:
             Unreadable: there is nothing to read; the reason says why.
             StorageError: that it is being opened could not be noted.
         """
-        asked = {"task": "document", "content_type": content_type, "name": name}
+        asked = {"task": "document", "content_type": content_type, "name": name, "url": url}
         head, body = await self._opener.ask(person, asked, data)
         return Document(body.decode(), head["unit"], head["read"], head["of"], head["is_cut"])

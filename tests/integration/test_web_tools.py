@@ -6,10 +6,11 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from typer.testing import CliRunner
 
 from bot.agent.models import Reply, Request
@@ -17,6 +18,8 @@ from bot.agent.tools.web import ddgs, setup
 from bot.agent.tools.web.search import SearchFailed
 from bot.cli.main import cli
 from bot.config import WebConfig
+from bot.errors import ConfigError
+from bot.files.reading import Document
 from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import load
 from bot.testing import ScriptedModel
@@ -25,6 +28,13 @@ from tests.fakes.search_services import KEY, SearchServices, status
 from tests.support import running
 
 OWNER = {"owner": ("memory:ada",)}
+
+
+class Unread:
+    """A reader that nobody asks."""
+
+    async def text(self, *_: str | bytes) -> Document:
+        raise AssertionError
 
 
 @pytest.fixture
@@ -46,13 +56,59 @@ def searching() -> ScriptedModel:
 
 async def test_the_owner_searches_the_web_and_nobody_else(tmp_path: Path, services: SearchServices):
     model = searching()
-    web = {"search": "tavily", "search_key": KEY, "search_url": f"{services.base_url}/tavily"}
-    async with running(tmp_path, model=model, session=OWNER, web=web) as engine:
+    settings = {"search": "tavily", "search_key": KEY, "search_url": f"{services.base_url}/tavily"}
+    async with running(tmp_path, model=model, session=OWNER, web=settings) as engine:
         assert "https://rust.example/book" in await engine.ask("which languages are there?")
         assert "may not be used here" in await engine.ask("and which else?", sender="bob")
     offered = [[spec.name for spec in request.tools] for request in model.requests]
     assert ["web_search" in names for names in offered] == [True, True, False, False]
     assert len(services.asked) == 1
+
+
+async def page(_request: web.Request) -> web.StreamResponse:
+    sorts = ("Early", "Smooth", "Portuguese", "Serbian", "Turkish", "Late")
+    words = "".join(
+        f"<p>{each} quinces keep for months where it is cool and dry.</p>" for each in sorts
+    )
+    html = f"<html><nav><a href='/'>Menu</a></nav><main><h1>Quinces</h1>{words}</main></html>"
+    return web.Response(text=html, content_type="text/html")
+
+
+async def test_the_owner_has_a_page_read_and_nobody_else(tmp_path: Path):
+    site = web.Application()
+    site.router.add_get("/quinces", page)
+    runner = web.AppRunner(site, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    url = f"http://localhost:{port}/quinces"
+
+    def script(request: Request) -> str | Reply:
+        last = request.messages[-1].blocks[-1]
+        if isinstance(last, ToolResult):
+            return last.text
+        use = ToolUse(f"t{len(request.messages)}", "web_fetch", {"url": url})
+        return Reply(Message("assistant", (use,)), "tool_use")
+
+    model, settings = (
+        ScriptedModel(script),
+        {"fetch": True, "internal_hosts": (f"localhost:{port}",)},
+    )
+    try:
+        async with running(tmp_path, model=model, session=OWNER, web=settings) as engine:
+            assert "nowhere in this conversation" in await engine.ask("read the page")
+            told = await engine.ask(f"read {url}, please")
+            assert "> # Quinces" in told
+            assert "Menu" not in told
+            assert "may not be used here" in await engine.ask(f"read {url}", sender="bob")
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_internal_host_that_is_none_stops_the_start(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"internal_hosts: \"a b\" is no host"):
+        async with running(tmp_path, web={"fetch": True, "internal_hosts": ("a b",)}):
+            pass
 
 
 async def test_the_configured_service_is_asked(services: SearchServices):
@@ -72,13 +128,18 @@ async def test_the_configured_service_is_asked(services: SearchServices):
 def test_public_engines_are_asked_where_they_are_configured(monkeypatch: pytest.MonkeyPatch):
     config = WebConfig(search="ddgs")
     assert isinstance(setup.service_of(config), ddgs.Ddgs)
-    assert [tool.spec.name for tool in setup.tools_of(config)] == ["web_search"]
+    assert [tool.spec.name for tool in setup.tools_of(config, Unread(), AsyncExitStack())] == [
+        "web_search"
+    ]
     monkeypatch.setitem(sys.modules, "ddgs", None)
-    assert [tool.spec.name for tool in setup.tools_of(config)] == ["web_search"]
+    assert [tool.spec.name for tool in setup.tools_of(config, Unread(), AsyncExitStack())] == [
+        "web_search"
+    ]
 
 
 def test_without_it_nothing_of_the_web_is_there_or_imported():
-    assert list(setup.tools_of(WebConfig())) == []
+    stack = AsyncExitStack()
+    assert list(setup.tools_of(WebConfig(), Unread(), stack)) == []
     code = "import sys, bot.app, bot.cli; print([n for n in sys.modules if n.startswith(LIST)])"
     names = ("bot.agent.tools.web", "ddgs", "primp", "trafilatura", "lxml")
     code = code.replace("LIST", repr(names))
@@ -99,7 +160,8 @@ def told(folder: Path, web: str) -> str:
     """What `confidant doctor` says of `[tools.web]`."""
     path = folder / "confidant.toml"
     path.write_text(f'[storage]\ndir = "{folder / "data"}"\n[tools.web]\n{web}\n')
-    return CliRunner().invoke(cli, ["doctor", "--config", str(path)]).output
+    done = CliRunner().invoke(cli, ["doctor", "--config", str(path)])
+    return f"{done.output}{done.exception}"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +208,13 @@ async def test_doctor_says_whether_the_web_can_be_searched(
 def test_doctor_says_that_the_package_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bot.agent.tools.web.ddgs.is_installed", lambda: False)
     assert "pip install 'confidant-bot[search]'" in told(tmp_path, 'search = "ddgs"')
+
+
+@pytest.mark.usefixtures("logs_stay")
+def test_doctor_says_what_is_read(tmp_path: Path):
+    assert "✓ web_fetch reads public addresses\n" in told(tmp_path, "fetch = true")
+    hosts = 'fetch = true\ninternal_hosts = ["wiki.example", "10.0.0.7:8080"]'
+    assert "and of this network 10.0.0.7, wiki.example" in told(tmp_path, hosts)
 
 
 def test_a_key_is_read_from_the_environment(tmp_path: Path):

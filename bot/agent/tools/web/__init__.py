@@ -1,1 +1,1 @@
-"""`web_search`: what the web answers, which is always somebody else's words."""
+"""`web_fetch` and `web_search`: what the web says, which is always somebody else's words."""

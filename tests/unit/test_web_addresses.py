@@ -1,0 +1,262 @@
+"""Which addresses are opened: a table of addresses and tricks."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.agent.tools.web.addresses import Guard, is_public
+from bot.errors import AddressRefused
+
+GUARD = Guard.of(["wiki.example", "10.0.0.7:8080", "[fd00::7]:8080", "Intra.Example.:22"])
+
+CLOSED = [
+    "0.0.0.0",
+    "0.1.2.3",
+    "10.0.0.1",
+    "10.255.255.255",
+    "100.64.0.1",
+    "100.100.100.200",
+    "100.127.255.255",
+    "127.0.0.1",
+    "127.8.8.8",
+    "168.63.129.16",
+    "169.254.0.1",
+    "169.254.169.254",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.192",
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.19.255.255",
+    "198.51.100.1",
+    "203.0.113.1",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::7f00:1",
+    "::127.0.0.1",
+    "::ffff:127.0.0.1",
+    "::ffff:8.8.8.8",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b::127.0.0.1",
+    "64:ff9b::10.0.0.1",
+    "64:ff9b::169.254.169.254",
+    "64:ff9b:1::8.8.8.8",
+    "100::1",
+    "2001::1",
+    "2001:0:4136:e378:8000:63bf:80ff:fffe",
+    "2001:db8::1",
+    "2002:7f00:1::",
+    "2002:808:808::1",
+    "2607:f8b0::5efe:10.0.0.1",
+    "2607:f8b0::200:5efe:7f00:1",
+    "3fff::1",
+    "5f00::1",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fe80::1%eth0",
+    "2607:f8b0::1%eth0",
+    "fec0::1",
+    "ff02::1",
+    "",
+    "localhost",
+    "8.8.8.8.8",
+    "1",
+    "0x7f.0.0.1",
+    "0177.0.0.1",
+]
+OPEN = [
+    "8.8.8.8",
+    "93.184.216.34",
+    "172.15.255.255",
+    "172.32.0.1",
+    "100.63.255.255",
+    "100.128.0.1",
+    "168.63.129.17",
+    "192.0.1.1",
+    "223.255.255.255",
+    "2607:f8b0:4005:80a::200e",
+    "2a00:1450:4001:828::2004",
+    "64:ff9b::8.8.8.8",
+    "2607:f8b0::5efe:8.8.8.8",
+]
+
+
+@pytest.mark.parametrize("address", CLOSED)
+def test_an_address_that_is_not_everybodys_is_not_public(address: str):
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", OPEN)
+def test_an_address_that_is_everybodys_is_public(address: str):
+    assert is_public(address)
+
+
+@given(st.ip_addresses())
+def test_nothing_python_knows_to_be_closed_is_public(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+):
+    closed = (
+        address.is_private
+        or address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_reserved
+        or address.is_unspecified
+    )
+    is_nat64 = address in ipaddress.ip_network("64:ff9b::/96")
+    assert not (closed and is_public(str(address))) or is_nat64
+
+
+REFUSED = {
+    # schemes
+    "file:///etc/passwd": "https://",
+    "ftp://ftp.example/": "https://",
+    "gopher://h.example:70/_x": "https://",
+    "data:text/html,x": "https://",
+    "javascript:alert(1)": "https://",
+    "view-source:http://a.example/": "https://",
+    "blob:https://a.example/1": "https://",
+    "unix:///run/docker.sock": "https://",
+    "//a.example/": "https://",
+    "a.example": "https://",
+    "": "https://",
+    # hosts
+    "http:///x": "no host",
+    "http:x": "no host",
+    "https://?x": "no host",
+    "http://a..example/": "no host",
+    "http://-a.example/": "no host",
+    "http://a%2eexample/": "no host",
+    "http://a.example%00.evil.example/": "no host",
+    f"http://{'a' * 64}.example/": "no host",
+    f"http://{'a.' * 150}example/": "no host",
+    "http://2130706433/": "a number",
+    "http://0x7f000001/": "a number",
+    "http://0x7f.1/": "a number",
+    "http://017700000001/": "a number",
+    "http://0177.0.0.1/": "a number",
+    "http://127.1/": "a number",
+    "http://8.8.8.8.8/": "a number",
+    "http://127%2e0.0.1/": "a number",
+    "http://1.2.3.256/": "a number",
+    "http://[::1": "no address",
+    "http://[::1]x/": "no address",
+    "http://[1:2]/": "a number",
+    # who is who
+    "http://ada@a.example/": "name or password",
+    "http://ada:pw@a.example/": "name or password",
+    "http://:pw@a.example/": "name or password",
+    "http://a.example@10.0.0.1/": "name or password",
+    "http://a.example\\@10.0.0.1/": "blanks or other",
+    "http://a.example/ b": "blanks or other",
+    "http://a.example/\r\nHost: x": "blanks or other",
+    "http://a.example/\x00": "blanks or other",
+    "http://a\u2028.example/": "blanks or other",
+    f"http://a.example/{'a' * 2_000}": "more than 2000",
+    # IP addresses, however they are written
+    "http://127.0.0.1/": "not public",
+    "http://127.0.0.1./": "not public",
+    "http://１２７.0.0.1/": "not public",
+    "http://127。0。0。1/": "not public",
+    "http://①②⑦.0.0.1/": "not public",
+    "http://169.254.169.254/latest/meta-data/": "not public",
+    "http://[::1]/": "not public",
+    "http://[0:0:0:0:0:0:0:1]/": "not public",
+    "http://[::ffff:169.254.169.254]/": "not public",
+    "http://[::ffff:a9fe:a9fe]/": "not public",
+    "http://[fe80::1%25eth0]/": "not public",
+    "http://[64:ff9b::a00:1]/": "not public",
+    "http://10.0.0.7/": "not public",  # the port that is open is another
+    "http://10.0.0.8:8080/": "not public",
+    # ports
+    "http://a.example:0/": "port",
+    "http://a.example:22/": "port",
+    "http://a.example:25/": "port",
+    "http://a.example:6667/": "port",
+    "http://a.example:10080/": "port",
+    "http://a.example:65536/": "no address",
+    "http://a.example:x/": "no address",
+}
+OPENED = {
+    "https://a.example": "https://a.example",
+    " HTTPS://A.Example:443/B?c=d#e ": "https://a.example/B?c=d",
+    "http://a.example.:8080/": "http://a.example:8080/",
+    "http://bücher.example/ü?ü": "http://xn--bcher-kva.example/%C3%BC?%C3%BC",
+    "http://8.8.8.8/": "http://8.8.8.8/",
+    "https://[2607:f8b0::1]:8443/": "https://[2607:f8b0::1]:8443/",
+    "http://localhost/": "http://localhost/",  # its addresses are judged when they are known
+    "http://10.0.0.7:8080/": "http://10.0.0.7:8080/",
+    "http://[fd00::7]:8080/x": "http://[fd00::7]:8080/x",
+    "http://intra.example:22/": "http://intra.example:22/",
+    "http://a_b.example/a%2Fb%00": "http://a_b.example/a%2Fb%00",
+}
+
+
+@pytest.mark.parametrize("written", REFUSED)
+def test_an_address_that_is_none_or_a_trick_is_refused(written: str):
+    with pytest.raises(AddressRefused, match=REFUSED[written]) as refused:
+        GUARD.url(written)
+    assert len(written) < 12 or written[:12] not in str(refused.value)
+
+
+@pytest.mark.parametrize("written", OPENED)
+def test_an_address_is_opened_in_one_form(written: str):
+    assert str(GUARD.url(written)).removesuffix("/") == OPENED[written].removesuffix("/")
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_written_is_refused_or_has_a_scheme_and_a_host(words: str):
+    for written in (words, f"http://{words}", f"http://{words}/", f"http://a.example{words}"):
+        try:
+            url = GUARD.url(written)
+        except AddressRefused:
+            continue
+        assert url.scheme in {"http", "https"}
+        assert url.raw_host
+        assert url.user is None
+        assert GUARD.url(str(url)) == url
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address", "may"),
+    [
+        ("a.example", 80, "8.8.8.8", True),
+        ("a.example", 80, "10.0.0.1", False),
+        ("wiki.example", 80, "10.0.0.1", True),
+        ("wiki.example", 443, "fd00::1", True),
+        ("wiki.example", 80, "127.0.0.1", True),
+        ("wiki.example", 8080, "10.0.0.1", False),
+        ("wiki.example", 80, "169.254.169.254", False),
+        ("wiki.example", 80, "100.100.100.200", False),
+        ("wiki.example", 80, "fd00:ec2::254", False),
+        ("wiki.example", 80, "::ffff:10.0.0.1", False),
+        ("wiki.example", 80, "224.0.0.1", False),
+        ("wiki.example", 80, "0.0.0.0", False),
+        ("wiki.example", 80, "fd00::1%eth0", False),
+        ("wiki.example", 80, "nonsense", False),
+        ("www.wiki.example", 80, "10.0.0.1", False),
+    ],
+)
+def test_a_host_an_operator_named_may_be_in_their_network(
+    host: str, port: int, address: str, *, may: bool
+):
+    assert GUARD.may_connect(host, port, address) is may
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a b", "a/b", "http://a", "ada@a", "a:0", "a:x", "a:70000", "127.1", "*.a", "a?b"]
+)
+def test_an_internal_host_that_is_none_is_a_mistake(host: str):
+    with pytest.raises(ValueError, match="is no host: write"):
+        Guard.of([host])
