@@ -11,6 +11,7 @@ from bot.messages import Message, Text
 
 Fault = tuple[int, ModelError]  # after so many words
 WORDS = 4  # of a whole reply, each of them said once in a lifetime
+TOKENS = 100  # of a word: more than any estimate of it
 
 
 @dataclass
@@ -22,7 +23,7 @@ class FaultyModel:
     name: str = "faulty"
     asked: int = 0
     said: list[str] = field(default_factory=list)  # of whole replies
-    spent: Usage = field(default_factory=Usage)  # by whole replies
+    spent: Usage = field(default_factory=Usage)  # by all that was begun, as it was told
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Say some words, or fail."""
@@ -30,12 +31,16 @@ class FaultyModel:
         number = self.asked
         fault = self.faults.pop(0) if self.faults else self.decide(request)
         words = [f"w{number}x{place}" for place in range(WORDS)]
+        usage = Usage()
         for place, word in enumerate(words):
             if fault is not None and place == fault[0]:
+                self.spent += usage
                 raise fault[1]
+            usage = Usage(input_tokens=number, output_tokens=TOKENS * (place + 1))
+            if request.on_usage is not None:
+                request.on_usage(usage)
             yield TextDelta(f"{word} ")
         text = "".join(f"{word} " for word in words)
-        usage = Usage(input_tokens=number, output_tokens=WORDS)
         self.spent += usage
         self.said += words
         yield Reply(Message("assistant", (Text(text),)), "end", usage)

@@ -27,7 +27,7 @@ from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.testing import ScriptedModel, calls, says
 from bot.tool_results import NOT_INSTRUCTIONS, Quote, Quoted
-from bot.upkeep.flush import Flusher, FlushRequest, FlushResult
+from bot.upkeep.flush import Flusher, FlushRequest
 
 NOW = datetime(2026, 11, 22, 1, 30, tzinfo=ZoneInfo("Asia/Shanghai"))  # still the 21st in UTC
 TODAY = "memory/2026-11-22.md"
@@ -154,7 +154,8 @@ async def test_the_operators_wishes_are_in_what_it_is_asked(tmp_path, agents, wi
     memory = Memory(tmp_path / "bound", **wishes)
     memory.write("AGENTS.md", agents)
     model = ScriptedModel(obeys)
-    assert await memory.flush(model, *talk) == FlushResult()
+    flushed = await memory.flush(model, *talk)
+    assert (flushed.saved, flushed.error) == ((), None)
     assert memory.note() == ""
     (asked,) = model.requests
     assert (HEALTH in asked.system) == ("prompt" not in wishes)
