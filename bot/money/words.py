@@ -30,10 +30,11 @@ def line(language: str, each: Standing, zone: tzinfo) -> str:
 
 
 def _said(language: str, key: str, each: Standing, zone: tzinfo) -> str:
+    name = f"{each.limit.whose}.{each.limit.span}"
     return text(
         language,
         f"limit.{key}",
-        what=text(language, f"limit.{each.limit.whose}.{each.limit.span}"),
+        what=text(language, f"limit.{name}"),
         percent=each.percent,
         when=shown(language, moment(each.period.end, zone)),
     )
