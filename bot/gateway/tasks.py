@@ -110,16 +110,17 @@ class TaskRunner:
         await self._give_up(now + 1 if self._is_first else now - self._given_up)
         self._is_first = False
         while len(self._running) < MAX_RUNNING:
-            found, claimed = (await self._committer.commit(now, self._claim)).result
+            due_at = await self._database.read(lambda tx: repeats.next_due(tx, "task"))
+            if due_at is None:
+                return
+            if due_at > now:
+                self._scheduler.once(f"{JOB}.next", due_at, self.begin)
+                return
+            claimed = (await self._committer.commit(now, self._claim)).result
             if claimed is not None:
                 task = asyncio.create_task(self._carry_out(claimed))
                 self._running.add(task)
                 task.add_done_callback(self._ended)
-            if not found:
-                due_at = await self._database.read(lambda tx: repeats.next_due(tx, "task"))
-                if due_at is not None:
-                    self._scheduler.once(f"{JOB}.next", due_at, self.begin)
-                return
 
     async def stop(self, grace: float) -> None:
         """Let what runs finish for up to `grace` seconds; the rest has failed at the next start."""
@@ -138,25 +139,25 @@ class TaskRunner:
 
     # --- claiming ---------------------------------------------------------------------------------
 
-    def _claim(self, unit: UnitOfWork) -> tuple[bool, ClaimedRun | None]:
-        """Whether one was due, and its run if that is to be carried out."""
+    def _claim(self, unit: UnitOfWork) -> ClaimedRun | None:
+        """The run of a task that is due, if that is to be carried out."""
         due = repeats.due(unit.tx, unit.now, 1, "task")
         if not due:
-            return False, None
+            return None  # another node was faster
         repeat = due[0]
         here = self._resolver.of(repeat.origin)
         missed = repeat.series.count(repeat.due_at, unit.now, here.zone, MOST_MISSED)
         is_new = repeats.begin_run(unit.tx, repeat, missed, unit.now, "running")
         repeats.move_on(unit.tx, repeat, here.zone, unit.now)
         if not is_new:
-            return True, None
+            return None
         if not (here.is_admitted and here.is_answered):
             _failed(unit, repeat, text(repeat.target.language, "task.why_refused"))
-            return True, None
+            return None
         place = replace(here.place, key=f"{here.key}:task:{repeat.id}")
         session, header = store.start(unit.tx, place, unit.now, by="first")
         unit.mirror.append(header)
-        return True, ClaimedRun(repeat, session.id, here, missed)
+        return ClaimedRun(repeat, session.id, here, missed)
 
     async def _give_up(self, before: int) -> None:
         if not await self._database.read(lambda tx: repeats.left_running(tx, before)):

@@ -65,6 +65,8 @@ async def make_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         await engine.ask("a nul \0 and an emoji 👍", sender="bo")
         await engine.ask("👍")
         await engine.ask("/remind in 3 hours water the plants")
+        await engine.ask("/remind every day at 9 feed the cat")
+        await engine.ask("/timezone tokyo")
         await engine.ask("hello all", sender="den", **ROOM)
         await engine.ask("/new", sender="bo")
         await engine.ask("again", sender="bo")

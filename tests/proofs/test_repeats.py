@@ -253,8 +253,8 @@ async def test_each_run_of_a_task_is_begun_once_at_most(databases: list[Database
                 continue
             if isinstance(came, BaseException):
                 raise came
-            if came.result[1] is not None:
-                begun.append(came.result[1].repeat.due_at)
+            if came.result is not None:
+                begun.append(came.result.repeat.due_at)
     assert len(begun) == len(set(begun))
     assert len(begun) > rounds(30)
     runs = await databases[0].read(
