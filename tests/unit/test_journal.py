@@ -59,6 +59,8 @@ SURVIVES = {
     "rooms": "the journal, when something was chosen",
     "moved_chats": "the journal",
     "zones": "the journal",
+    "usage_counts": "no: counters",
+    "limit_notices": "no: who was told; they are told again",
     "repeats": "the journal",
     "repeat_runs": "no: what came of the last times",
     "journal": "it is the journal",
