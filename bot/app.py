@@ -29,6 +29,7 @@ from bot.agent.turn import RunningTurns
 from bot.backend import Backend, open_backend
 from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
 from bot.clock import DAY_MS, Clock, system_clock
+from bot.commands.approvals import ApprovalCommands
 from bot.commands.commander import Commander, handlers
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
@@ -52,6 +53,7 @@ from bot.delivery.live import LiveSigns
 from bot.files.opener import Opener
 from bot.files.reading import FileReader
 from bot.gateway.admission import Admission, chat_moved, read_books
+from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Connections, Gateway
@@ -305,6 +307,7 @@ class App:
             link=LinkCommands(),
             timezone=TimezoneCommands(),
             tools=ToolCommands(toolbox),
+            approvals=ApprovalCommands(),
         )
         commander = Commander(
             handlers=known,
@@ -338,6 +341,7 @@ class App:
             running=running,
             live=live,
             attempts=attempts,
+            approvals=Approvals(database, clock),
             notes=memory.notes,
             metrics=self.metrics,
         )

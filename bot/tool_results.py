@@ -120,6 +120,19 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """That the person is asked whether a tool may be called, and that nothing was done yet."""
+
+    tool: str
+
+    def __str__(self) -> str:
+        return (
+            "The person is asked whether this may be done; nothing was done yet. Their answer "
+            "comes as a message, and what came of the call with it: do not call it again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Canned:
     """That the offline model said something: it answers no later question.
 
@@ -129,7 +142,7 @@ class Canned:
     kind: CannedKind
 
 
-ToolValue = Quoted | Stored | Scheduled | Refused | Canned
+ToolValue = Quoted | Stored | Scheduled | Refused | Asked | Canned
 
 _VALUE: Final[TypeAdapter[ToolValue]] = TypeAdapter(ToolValue)
 

@@ -17,6 +17,7 @@ from bot.agent.meter import Meter
 from bot.agent.models import Model, Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage
 from bot.agent.replies import may_become_silent, spoken
 from bot.agent.tools import ToolContext
+from bot.agent.tools.asking import DecidedCall
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable
 from bot.context import tokens
@@ -25,6 +26,7 @@ from bot.context.quoting import Said
 from bot.context.tokens import Count
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.tool_results import Asked
 from bot.unicode import well_formed
 
 log = structlog.get_logger(__name__)
@@ -50,7 +52,8 @@ class TurnRequest:
     """What a turn starts from. `history` ends before the person's new `messages`.
 
     `used` is how many tokens everything before `messages` comes to; no request may have more than
-    `token_limit`. `on_context` hears how full the window is after each step.
+    `token_limit`. `on_context` hears how full the window is after each step. `decided` are calls
+    that the messages decide about: they come first.
     """
 
     model: Model
@@ -72,6 +75,7 @@ class TurnRequest:
     cite: bool = True
     said: tuple[Said, ...] = ()
     on_context: OnContext | None = None
+    decided: tuple[DecidedCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ class TurnResult:
     `context_tokens` is what the last call reported to be in the window, 0 when it reported nothing;
     `model` is the full name of the model that wrote the last reply, where several could have;
     `was_cut` says that results were cut in it, `exhausted` that it used all its steps on tools and
-    had nothing to say in the end.
+    had nothing to say in the end. `asked` is the call that it ended with because the person has to
+    be asked about it.
     """
 
     messages: tuple[Message, ...]
@@ -97,6 +102,7 @@ class TurnResult:
     silent: bool = False
     exhausted: bool = False
     was_cut: bool = False
+    asked: ToolUse | None = None
     error: ModelError | None = None
     model: str = ""
 
@@ -119,6 +125,7 @@ class Turn:
         self._used = request.used + self._weight(request.messages)
         self._silent = False
         self._exhausted = False
+        self._asked: ToolUse | None = None
         self._deadline: float | None = None
         self._limit: asyncio.Timeout | None = None
         self._stopped = False
@@ -161,14 +168,16 @@ class Turn:
 
     async def _steps(self) -> StopReason:
         asked = self._request
+        for call in asked.decided:
+            self._add(Message("assistant", (call.use,)))
+            self._add_results([await self._toolbox.carry_out(call, asked.context)])
         for _ in range(asked.max_steps):
             reply = await self._reply()
             if reply.stop == "tool_use":
                 uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
-                results = [await self._toolbox.run(use, asked.context) for use in uses]
-                self._add(storable(Message("user", tuple(results))))
-                if asked.on_context is not None:
-                    asked.on_context(self._used)
+                self._add_results([await self._called(use) for use in uses])
+                if self._asked is not None:
+                    return "end"
             elif reply.stop != "paused":
                 return reply.stop
         log.warning("turn.too_many_steps", steps=asked.max_steps)
@@ -177,6 +186,19 @@ class Turn:
         reply = await self._reply(may_call=False)
         self._exhausted = not reply.message.text.strip()
         return "end" if reply.stop in {"tool_use", "paused"} else reply.stop
+
+    async def _called(self, use: ToolUse) -> ToolResult:
+        """Run one call, or note that it is the one to ask the person about."""
+        may_ask = self._asked is None
+        result = await self._toolbox.run(use, self._request.context, may_ask=may_ask)
+        if isinstance(result.value, Asked):
+            self._asked = use
+        return result
+
+    def _add_results(self, results: Sequence[ToolResult]) -> None:
+        self._add(storable(Message("user", tuple(results))))
+        if self._request.on_context is not None:
+            self._request.on_context(self._used)
 
     async def _reply(self, *, may_call: bool = True) -> Reply:
         """Ask for one reply, and take it up as far as a transcript can hold it.
@@ -292,6 +314,7 @@ class Turn:
             silent=self._silent and not reply,
             exhausted=self._exhausted,
             was_cut=self._shown != self._messages,
+            asked=None if stopped or error is not None else self._asked,
             error=error,
             model=self._model,
         )

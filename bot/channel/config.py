@@ -50,6 +50,11 @@ class ToolRule(Rule):
     person: str = Field(
         default="", description='Who, in any channel: a name of identity_links, or "telegram:42".'
     )
+    ask: bool | None = Field(
+        default=None,
+        description="Whether the person is asked before each call; left out, before those of tools "
+        "that say they change something.",
+    )
 
 
 class ScopeConfig(Section):

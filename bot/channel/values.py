@@ -94,7 +94,8 @@ class Inbound:
     `edit_of` is the id of the message this one replaces, or empty. Where a platform nests chats,
     `parent` is the chat a thread hangs below and `server` the place all of them belong to.
     `mentions_bot` is the platform's own mention, also of a reply to the bot. The engine fills in
-    `heard`: what was said in the room just before.
+    `heard`, what was said in the room just before, and `answers`, the id of the question whether a
+    tool may be called that was answered with it.
     """
 
     channel: str
@@ -116,6 +117,7 @@ class Inbound:
     server: str = ""
     heard: tuple[Heard, ...] = ()
     foreign: tuple[Foreign, ...] = ()
+    answers: str = ""
 
     @property
     def shown(self) -> str:

@@ -66,7 +66,7 @@ class Answer:
 
     `extra` is what comes with it where the channel takes it. `links` are all there are now, if it
     changed any, and `zones` all time zones people chose; `activation` is what was chosen for the
-    room it was given in.
+    room it was given in. `question` is the one whether a tool may be called that it has answered.
     """
 
     text: str
@@ -75,6 +75,7 @@ class Answer:
     links: tuple[Link, ...] | None = None
     zones: Mapping[str, ZoneInfo] | None = None
     activation: Activation | None = None
+    question: str = ""
 
 
 Apply = Callable[[UnitOfWork, Session], Answer]

@@ -14,6 +14,7 @@ import structlog
 from bot.agent.stopping import TurnStops
 from bot.channel import Inbound
 from bot.clock import Clock
+from bot.commands.approvals import ApprovalCommands
 from bot.commands.base import Answer, Apply, Call, Handler, saying
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
@@ -49,6 +50,7 @@ def handlers(
     link: LinkCommands,
     timezone: TimezoneCommands,
     tools: ToolCommands,
+    approvals: ApprovalCommands,
 ) -> Mapping[str, Handler]:
     """Every command's handler, by name; "start" is what Telegram sends first."""
     return {
@@ -71,6 +73,8 @@ def handlers(
         "link": link.link,
         "unlink": link.unlink,
         "tools": tools.tools,
+        "allow": approvals.allow,
+        "deny": approvals.deny,
         "status": info.status,
         "whoami": info.whoami,
         "help": info.help,
@@ -167,7 +171,7 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
     if not answer.message:
         inbox.done(unit.tx, [waiting.id], call.now)
         return answer
-    message = replace(inbound, text=answer.message)
+    message = replace(inbound, text=answer.message, answers=answer.question)
     inbox.bind(unit.tx, waiting.id, after.id, message)
     parsed = parse(message.text)
     command = command_of(message, parsed) if parsed is not None else None

@@ -30,7 +30,8 @@ NAMES = (
     "whoami",
     "help",
 )
-KNOWN = frozenset((*NAMES, "start"))  # which is what Telegram sends first
+# "start" is what Telegram sends first; the others are what the buttons of a question give.
+KNOWN = frozenset((*NAMES, "start", "allow", "deny"))
 
 
 def menu(locale: str) -> tuple[Command, ...]:

@@ -19,12 +19,13 @@ from bot.clock import Clock
 from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import LimitReached, ModelError
+from bot.gateway import approvals
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.identity import Conversation
 from bot.identity.routing import OWNER
 from bot.memory import forgettings
-from bot.messages import Message
+from bot.messages import Message, ToolUse
 from bot.money import allowance
 from bot.money import words as limit_words
 from bot.money.limits import Standing
@@ -140,6 +141,15 @@ class TurnRecorder:
                     reply_to=inbound.to_answer,
                     extra=Extra(draft=shown_as),
                 )
+            if result.asked is not None:
+                approvals.put(
+                    unit,
+                    inbound,
+                    result.asked,
+                    session_id=cached.session.id,
+                    entry=ids[_place_of(result.asked, spoken)],
+                    language=language,
+                )
             for each in near:
                 self._tell_limit(unit, prepared.active.conversation, each)
             if notice is not None:
@@ -245,7 +255,7 @@ def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
         notice = text(language, "turn.stopped") if reply else ""
     elif result.exhausted:
         notice = text(language, "turn.exhausted")
-    elif not reply and not stored and not result.silent:
+    elif not reply and not stored and not result.silent and result.asked is None:
         notice = text(language, "turn.empty")
     elif result.stop == "max_tokens":
         notice = text(language, "turn.cut")
@@ -280,6 +290,11 @@ def display_text(message: Message) -> str:
     if message.role == "user":
         return message.text
     return replies.without_confirmations(spoken(message.text))
+
+
+def _place_of(use: ToolUse, said: Sequence[Message]) -> int:
+    """Which message asks for a tool: the last one with that call, as ids may come again."""
+    return max(n for n, each in enumerate(said) if use in each.blocks)
 
 
 def _forget_again(

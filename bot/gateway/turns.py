@@ -16,6 +16,7 @@ from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
 from bot.channel import Address, Channel, Drafts, Typing
 from bot.delivery.live import LiveSigns
 from bot.errors import ModelTooLarge
+from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder, answer_of, display_text
 from bot.gateway.requests import PreparedRequest, Requests
@@ -40,6 +41,7 @@ class TurnRunner:
         running: RunningTurns,
         live: LiveSigns,
         attempts: Attempts,
+        approvals: Approvals,
         notes: Notes,
         metrics: Metrics,
     ) -> None:
@@ -50,6 +52,7 @@ class TurnRunner:
         self._running = running
         self._live = live
         self._attempts = attempts
+        self._approvals = approvals
         self._notes = notes
         self._metrics = metrics
 
@@ -69,7 +72,7 @@ class TurnRunner:
                 async with self._attempts.preparing(rows):
                     prepared = await self._requests.of(rows, watch)
                 with self._metrics.running.track_inprogress():
-                    prepared, result = await self._answered(key, prepared, preview)
+                    prepared, result = await self._answered(key, rows, prepared, preview)
             answer = answer_of(result, prepared)
             await self._commits.commit(rows, prepared, result, answer, preview.draft)
             if not answer.letter:
@@ -79,7 +82,11 @@ class TurnRunner:
         self._metrics.turn_seconds.observe(time.perf_counter() - started)
 
     async def _answered(
-        self, key: str, prepared: PreparedRequest, preview: ReplyPreview
+        self,
+        key: str,
+        rows: Sequence[QueuedMessage],
+        prepared: PreparedRequest,
+        preview: ReplyPreview,
     ) -> tuple[PreparedRequest, TurnResult]:
         """The turn's result, and what was sent in the end.
 
@@ -92,7 +99,8 @@ class TurnRunner:
                 await self._requests.after_compaction(prepared, prepared.request.messages)
                 or prepared
             )
-        result = await self._turn(key, prepared.request, preview)
+        decided = await self._approvals.begin(rows)  # from here on never again
+        result = await self._turn(key, replace(prepared.request, decided=decided), preview)
         if not isinstance(result.error, ModelTooLarge):
             return prepared, result
         # What tools have done is done: go on after their results. Half a reply is begun anew.

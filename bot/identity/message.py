@@ -27,6 +27,8 @@ CHINESE: Final[Mapping[str, str]] = {
     "记忆": "memory",
     "模型": "model",
     "工具": "tools",
+    "允许": "allow",
+    "拒绝": "deny",
 }
 
 MAX_SEARCHED = 4_000  # characters of a message in which a mention is looked for

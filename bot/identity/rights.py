@@ -17,13 +17,14 @@ from bot.identity.view import Subject, matches
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Whether a tool may be used, and the number of the rule that says so.
+    """Whether a tool may be used, whether the person is asked before, and by which rule.
 
     Rules are counted from 1, as the configuration lists them; with 0 none of them is about it.
     """
 
     is_given: bool
     rule: int = 0
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,17 @@ class ToolRights:
     rules: tuple[tuple[int, ToolRule], ...] = ()
     is_private: bool = False
 
-    def of(self, name: str, *, built_in: bool) -> Permission:
-        """Whether they may use a tool; `built_in` says that everybody has it by default."""
+    def of(self, name: str, *, built_in: bool, changes: bool = False) -> Permission:
+        """Whether they may use a tool.
+
+        `built_in` says that everybody has it by default, `changes` that it says it changes
+        something.
+        """
         for number, rule in self.rules:
             if any(fnmatchcase(name.lower(), pattern.lower()) for pattern in rule.tools):
-                return Permission(rule.action == "allow", number)
-        return Permission(built_in or self.is_private)
+                asks = changes if rule.ask is None else rule.ask
+                return Permission(rule.action == "allow", number, asks)
+        return Permission(built_in or self.is_private, asks=changes)
 
 
 NOTHING: Final = Permission(is_given=False)
@@ -63,10 +69,13 @@ def rights_of(
     )
 
 
-def permission(rights: Iterable[ToolRights], name: str, *, built_in: bool) -> Permission:
+def permission(
+    rights: Iterable[ToolRights], name: str, *, built_in: bool, changes: bool = False
+) -> Permission:
     """Whether all of those who are answered together may use a tool: the strictest counts.
 
     Of nobody nothing is known, so nothing is given.
     """
-    found = [each.of(name, built_in=built_in) for each in rights]
-    return next((each for each in found if not each.is_given), found[0] if found else NOTHING)
+    found = [each.of(name, built_in=built_in, changes=changes) for each in rights]
+    strictest = sorted(found, key=lambda each: (each.is_given, not each.asks))
+    return strictest[0] if strictest else NOTHING

@@ -247,6 +247,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE repeat_runs ADD COLUMN error TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX repeat_runs_running ON repeat_runs(at) WHERE state = 'running'",
     ),
+    (
+        # Whether a tool may be called: who is asked, about which call of which entry, and since
+        # when; when it was answered, and whether the call was begun.
+        """CREATE TABLE approvals(
+            id TEXT PRIMARY KEY, session_id TEXT NOT NULL, entry TEXT NOT NULL, call TEXT NOT NULL,
+            channel TEXT NOT NULL, account TEXT NOT NULL, sender TEXT NOT NULL,
+            state TEXT NOT NULL, asked_at BIGINT NOT NULL, answered_at BIGINT NOT NULL)""",
+        "CREATE INDEX approvals_by_session ON approvals(session_id, asked_at)",
+        "CREATE INDEX approvals_by_age ON approvals(asked_at)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -3,19 +3,23 @@
 A child is the program itself, from the composition root down, with the real channels and the
 real storage; only the model is scripted, so that every answer names its question; it takes its
 time when the question has the word SLOWLY, and the program dies while it puts together a request
-that has the word POISON. Times between tries are short. Commands on standard input: `start` forks a
+that has the word POISON. For "bake 7" it wants to use the oven, which notes each call in the file
+that OVEN names. Times between tries are short. Commands on standard input: `start` forks a
 child and prints its process id, `reap PID` waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -24,18 +28,49 @@ from adapters.discord import channel as discord  # noqa: F401
 from adapters.nextcloud_talk import channel as nextcloud_talk  # noqa: F401
 from adapters.telegram import channel as telegram  # noqa: F401
 from bot import app, logs
-from bot.agent.models import Reply, Request, TextDelta
+from bot.agent.models import Reply, Request, TextDelta, ToolSpec
+from bot.agent.tools import ToolContext
 from bot.app import App, Parts
 from bot.channel import Inbound
 from bot.context import prompt
 from bot.delivery import delivery
 from bot.gateway import attempts
+from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import Loaded, load
 from bot.testing import ScriptedModel
 
 SLOWLY = "slowly"
 POISON = "poison"
 PER_WORD = 0.02  # seconds
+
+
+class Oven:
+    """A tool that changes something, and whose file tells how often."""
+
+    spec = ToolSpec("oven", "Bake an order.", {"type": "object"}, changes=True)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Note the order, and take a moment."""
+        file = os.open(os.environ["OVEN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, f"{json.dumps(dict(arguments))}\n".encode())
+        os.close(file)
+        await asyncio.sleep(PER_WORD)
+        return "baked"
+
+
+def script(request: Request) -> str | Reply:
+    """Repeat what was said, or use the oven and say what came of it."""
+    said = request.messages[-1]
+    result = said.blocks[-1]
+    if isinstance(result, ToolResult):
+        use = request.messages[-2].blocks[-1]
+        assert isinstance(use, ToolUse)
+        return f"Order {use.input['order']}: {result.text}"
+    order = re.fullmatch(r"bake (\d+)", said.text)
+    if order is None:
+        return f"You said: {said.text}"
+    use = ToolUse(f"oven-{order[1]}", "oven", {"order": int(order[1])})
+    return Reply(Message("assistant", (use,)), "tool_use")
 
 
 class Model(ScriptedModel):
@@ -68,7 +103,10 @@ def _poisoned() -> None:
 async def _serve(loaded: Loaded) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    parts = Parts(remote=Model(), dashboard="CONFIDANT_DASHBOARD__PORT" in os.environ)
+    oven = (Oven(),) if "OVEN" in os.environ else ()
+    parts = Parts(
+        remote=Model(script), tools=oven, dashboard="CONFIDANT_DASHBOARD__PORT" in os.environ
+    )
     async with App(loaded.config, loaded.plugins, parts):
         await stop.wait()
 

@@ -71,6 +71,7 @@ SURVIVES = {
     "snapshots": "no: made again for the next message",
     "artifacts": "no: long results; the transcript has their beginning",
     "link_codes": "no: secrets of ten minutes",
+    "approvals": "no: nothing may be carried out that may have been before",
     "schema_versions": "made with the tables",
 }
 

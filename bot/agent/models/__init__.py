@@ -27,7 +27,7 @@ class ToolSpec:
     What a tool answers counts as somebody else's words, unless it `tells_origins`: then it adds
     what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's. A
     `built_in` one everybody may use; any other is for the owner's direct chats, until a rule of the
-    configuration says otherwise.
+    configuration says otherwise. Before one that `changes` something the person is asked.
     """
 
     name: str
@@ -35,6 +35,7 @@ class ToolSpec:
     schema: Mapping[str, Any]
     tells_origins: bool = False
     built_in: bool = False
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,9 @@ class TurnMemory:
 class ToolContext:
     """Who a tool works for. `now` carries the person's time zone, `window` is in tokens.
 
-    `target` is where what a tool has said later goes; None where nothing can be. `watch` hears of
-    what is forgotten while the work goes on. `rights` are those of everybody who is answered; left
-    out, there are only the built-in tools.
+    `target` is where what a tool has said later goes, or asks; None where nothing can be. `watch`
+    hears of what is forgotten while the work goes on. `rights` are those of everybody who is
+    answered; left out, there are only the built-in tools.
     """
 
     view: MemoryView

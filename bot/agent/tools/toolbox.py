@@ -6,20 +6,21 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import orjson
 import structlog
 from cachetools import LRUCache
 
 from bot.agent.models import ToolSpec
-from bot.agent.tools import Tool, ToolContext
+from bot.agent.tools import Tool, ToolContext, asking
 from bot.agent.tools.artifacts import Artifacts, fitted
+from bot.agent.tools.asking import DecidedCall
 from bot.errors import NotVisible, ToolError
-from bot.identity.rights import ToolRights, permission
+from bot.identity.rights import Permission, ToolRights, permission
 from bot.messages import ToolResult, ToolUse
 from bot.metrics import Metrics
-from bot.tool_results import Refused
+from bot.tool_results import Asked, Refused
 
 TIMEOUT = 30.0  # seconds
 MAX_LISTS = 64  # lists of tools that are kept at hand: people with the same rights share one
@@ -29,6 +30,8 @@ NOT_GIVEN: Final = (
     "this tool may not be used here: whoever runs the bot has given it to others, or to other "
     "places. Do without it, and say so if the person asked for it."
 )
+
+Asking = Literal["may", "must not", "did"]  # the person be asked, or they have answered
 
 log = structlog.get_logger(__name__)
 
@@ -74,33 +77,53 @@ class Toolbox:
         found = self._lists.get(rights)
         if found is None:
             found = self._lists[rights] = _listed(
-                [spec for spec in self.specs if _is_given(rights, spec)],
+                [spec for spec in self.specs if _permission(rights, spec).is_given],
                 [spec for spec in self.specs if spec.built_in],
             )
         return found
 
-    async def run(self, use: ToolUse, context: ToolContext) -> ToolResult:
-        """Run what a model asks for; whatever happens, it gets an answer."""
+    async def run(self, use: ToolUse, context: ToolContext, *, may_ask: bool = True) -> ToolResult:
+        """Run what a model asks for; whatever happens, it gets an answer.
+
+        A call that needs the person's word is not run: the answer's value is `Asked` then, and
+        whoever gets that asks them. Without `may_ask` somebody is asked about another one already.
+        """
+        return await self._marked(use, context, "may" if may_ask else "must not")
+
+    async def carry_out(self, call: DecidedCall, context: ToolContext) -> ToolResult:
+        """Run a call that the person was asked about, if they allowed it."""
+        if call.verdict != "allowed":
+            self._count(call.use.name if call.use.name in self._tools else "unknown", call.verdict)
+            return _refused(call.use, asking.UNDONE[call.verdict])
+        return await self._marked(call.use, replace(context, rights=call.rights), "did")
+
+    async def _marked(self, use: ToolUse, context: ToolContext, ask: Asking) -> ToolResult:
         foreign = context.memory.foreign
         before = len(foreign)
-        result = self._garbled(use) if use.garbled else await self._result(use, context)
+        result = self._garbled(use) if use.garbled else await self._result(use, context, ask)
         return replace(result, origin="tool" if len(foreign) > before else "memory")
 
     def _garbled(self, use: ToolUse) -> ToolResult:
         self._count(use.name if use.name in self._tools else "unknown", "garbled")
         return _refused(use, "the arguments are no JSON object; nothing was done. Call again.")
 
-    async def _result(self, use: ToolUse, context: ToolContext) -> ToolResult:
+    async def _result(self, use: ToolUse, context: ToolContext, ask: Asking) -> ToolResult:
         tool = self._tools.get(use.name)
         if tool is None:
             self._count("unknown", "unknown")
             known = ", ".join(spec.name for spec in self.offered(context.rights).specs) or "none"
             return _refused(use, f"there is no tool by that name; the tools are: {known}.")
         # A list may be older than the rights, and a model may ask for what is in none.
-        if not _is_given(context.rights, tool.spec):
+        found = _permission(context.rights, tool.spec)
+        if not found.is_given:
             log.info("tool.not_given", tool=use.name)
             self._count(use.name, "not_given")
             return _refused(use, NOT_GIVEN)
+        if found.asks and ask != "did":
+            return self._asked(use, ask, may_answer=context.target is not None)
+        return await self._ran(tool, use, context)
+
+    async def _ran(self, tool: Tool, use: ToolUse, context: ToolContext) -> ToolResult:
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await tool.run(use.input, context)
@@ -131,13 +154,29 @@ class Toolbox:
         self._count(use.name, "refused" if is_error else "done")
         return ToolResult(use.id, words, is_error=is_error, value=value, kept=kept)
 
+    def _asked(self, use: ToolUse, ask: Asking, *, may_answer: bool) -> ToolResult:
+        """The answer to a call that waits for the person's word, or may not even be asked about."""
+        why = ""
+        if not may_answer:
+            why = asking.NOBODY_THERE
+        elif ask == "must not":
+            why = asking.ONE_AT_A_TIME
+        elif len(asking.shown(use.input)) > asking.MAX_SHOWN:
+            why = asking.TOO_LONG
+        if why:
+            self._count(use.name, "refused")
+            return _refused(use, why)
+        self._count(use.name, "asked")
+        value = Asked(use.name)
+        return ToolResult(use.id, str(value), value=value)
+
     def _count(self, tool: str, result: str) -> None:
         if self._metrics is not None:
             self._metrics.tool_calls.labels(tool, result).inc()
 
 
-def _is_given(rights: Iterable[ToolRights], spec: ToolSpec) -> bool:
-    return permission(rights, spec.name, built_in=spec.built_in).is_given
+def _permission(rights: Iterable[ToolRights], spec: ToolSpec) -> Permission:
+    return permission(rights, spec.name, built_in=spec.built_in, changes=spec.changes)
 
 
 def _listed(specs: Sequence[ToolSpec], built_in: Sequence[ToolSpec]) -> ToolList:

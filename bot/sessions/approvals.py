@@ -1,0 +1,113 @@
+"""Whether a tool may be called: questions, their answers, and that each call is begun but once.
+
+Functions over a transaction. A question names its call by the place in the transcript, so what is
+run is what was shown, and what was forgotten meanwhile is run by nobody. Every step is one way:
+open, then allowed or denied by one message, then begun by the turn of that message.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.storage import Row, Transaction
+
+VALID_MS = 3_600_000  # a question may be answered that long, and what was allowed be begun
+KEPT_MS = 7 * 24 * VALID_MS  # questions are remembered that long
+
+State = Literal["open", "allowed", "denied", "begun"]
+Verdict = Literal["allowed", "denied", "begun", "late"]
+"""What becomes of a call; "late" is one that was allowed too long ago, "begun" one that was begun
+before: by a program that ended, so what came of it is not known.
+"""
+
+Asker = tuple[str, str, str]
+"""Who is asked: the channel, the account, and their id there."""
+
+_COLUMNS = "id, session_id, entry, call, channel, account, sender, state, asked_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that was asked; times are ms since the epoch.
+
+    `entry` and `call` are the ids of the transcript's entry and of the call in it.
+    """
+
+    id: str
+    session_id: str
+    entry: str
+    call: str
+    asker: Asker
+    state: State
+    asked_at: int
+
+    def is_open(self, now: int) -> bool:
+        """True while it can be answered."""
+        return self.state == "open" and now - self.asked_at <= VALID_MS
+
+
+def ask(
+    tx: Transaction, asker: Asker, now: int, *, session_id: str, entry: str, call: str
+) -> Question:
+    """Keep that somebody is asked; old questions go."""
+    tx.execute("DELETE FROM approvals WHERE asked_at < ? AND state <> 'allowed'", (now - KEPT_MS,))
+    rows = tx.execute(
+        "INSERT INTO approvals(id, session_id, entry, call, channel, account, sender, state, "
+        "asked_at, answered_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, 0) "
+        f"RETURNING {_COLUMNS}",
+        (secrets.token_hex(4), session_id, entry, call, *asker, now),
+    )
+    return _question(rows[0])
+
+
+def of_id(tx: Transaction, id_: str) -> Question | None:
+    """A question by its id."""
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM approvals WHERE id = ?", (id_,))
+    return _question(rows[0]) if rows else None
+
+
+def open_in(tx: Transaction, session_id: str, asker: Asker, now: int) -> list[Question]:
+    """What somebody may answer in a session, the oldest first."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM approvals WHERE session_id = ? AND state = 'open' "
+        "AND channel = ? AND account = ? AND sender = ? AND asked_at >= ? ORDER BY asked_at, id",
+        (session_id, *asker, now - VALID_MS),
+    )
+    return [_question(row) for row in rows]
+
+
+def answer(tx: Transaction, question: Question, now: int, *, is_allowed: bool) -> None:
+    """A question was answered; the turn of the message that did so carries it out."""
+    tx.execute(
+        "UPDATE approvals SET state = ?, answered_at = ? WHERE id = ? AND state = 'open'",
+        ("allowed" if is_allowed else "denied", now, question.id),
+    )
+
+
+def begin(tx: Transaction, id_: str, now: int) -> tuple[Question, Verdict] | None:
+    """What was answered to a question; a call that was allowed is begun by this, once for ever."""
+    rows = tx.execute(f"SELECT {_COLUMNS}, answered_at FROM approvals WHERE id = ?", (id_,))
+    if not rows:
+        return None
+    question, answered_at = _question(rows[0]), int(rows[0][9])
+    if question.state == "denied":
+        return question, "denied"
+    if question.state != "allowed":
+        return question, "begun"
+    tx.execute("UPDATE approvals SET state = 'begun' WHERE id = ?", (id_,))
+    return question, "allowed" if now - answered_at <= VALID_MS else "late"
+
+
+def drop_all(tx: Transaction) -> None:
+    """Let nothing that was asked be answered any more.
+
+    A database that was restored does not know what was carried out since.
+    """
+    tx.execute("DELETE FROM approvals")
+
+
+def _question(row: Row) -> Question:
+    id_, session_id, entry, call, channel, account, sender, state, asked_at = row[:9]
+    return Question(id_, session_id, entry, call, (channel, account, sender), state, asked_at)
