@@ -21,7 +21,9 @@ from bot.agent.session_cache import SessionCache
 from bot.agent.stopping import TurnStops
 from bot.agent.tools import Tool
 from bot.agent.tools.artifacts import ArtifactGet
+from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
+from bot.agent.tools.plugins import ToolPlugins
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
@@ -131,6 +133,8 @@ class App:
             lambda: self._clock(),  # noqa: PLW0108 - it is another one once the database is open
             lambda job: self.metrics.job_errors.labels(job).inc(),
         )
+        self.tool_servers = McpServers(config.tools.mcp)
+        self.tool_plugins = ToolPlugins()
         self.address: Listening | None = None
         self.channels: dict[str, Channel] = {}
 
@@ -269,6 +273,7 @@ class App:
                 *self._web_tools(reader),
                 *self._parts.tools,
             ),
+            more=lambda: (*self.tool_plugins.tools(), *self.tool_servers.tools()),
             artifacts=artifacts,
             metrics=self.metrics,
         )
@@ -306,7 +311,7 @@ class App:
             rooms=RoomCommands(self.channels),
             link=LinkCommands(),
             timezone=TimezoneCommands(),
-            tools=ToolCommands(toolbox),
+            tools=ToolCommands(toolbox, self.tool_servers),
             approvals=ApprovalCommands(),
         )
         commander = Commander(
@@ -506,6 +511,9 @@ class App:
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
         self._spawn(self._scheduler.start())
+        self._spawn(self.tool_plugins.load())
+        if self.tool_servers:
+            self._spawn(self.tool_servers.keep())
         self._spawn(self._finish_loading(models))
 
     async def _finish_loading(self, models: Models) -> None:

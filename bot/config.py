@@ -8,11 +8,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, SecretStr, model_validator
+from pydantic import ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
 from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section, ToolRule
+
+McpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 
 SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
 
@@ -500,6 +502,30 @@ class WebConfig(Section):
     )
 
 
+class McpConfig(Section):
+    """`[tools.mcp.<name>]`: a server of tools; its tools are called `<name>_<tool>`."""
+
+    command: str = Field(default="", description="Program to start, or:")
+    args: tuple[str, ...] = Field(default=(), description="Its arguments.")
+    env: Mapping[str, SecretStr] = Field(
+        default_factory=dict[str, SecretStr],
+        description="Its environment, beside PATH and the like; nothing else of the bot's goes in.",
+    )
+    url: str = Field(default="", description="Address of a server that runs already.")
+    headers: Mapping[str, SecretStr] = Field(
+        default_factory=dict[str, SecretStr], description="Sent with each request to the url."
+    )
+    tools: tuple[str, ...] = Field(
+        default=("*",), description="Which of its tools are there, by their names at the server."
+    )
+
+    @model_validator(mode="after")
+    def _is_one_place(self) -> McpConfig:
+        if bool(self.command) is bool(self.url):
+            raise ValueError("set either command or url")
+        return self
+
+
 class ToolsConfig(Section):
     """`[tools]`: what the model may do beside talking, and for whom."""
 
@@ -509,6 +535,9 @@ class ToolsConfig(Section):
         "for everybody, and all others for the owner's direct chats.",
     )
     web: WebConfig = Field(default_factory=WebConfig)
+    mcp: Mapping[McpName, McpConfig] = Field(
+        default_factory=dict[str, McpConfig], description="Servers of tools, by a short name."
+    )
 
 
 class DashboardConfig(Section):

@@ -159,16 +159,21 @@ async def running(
     tools: tuple[Tool, ...] = (),
     tool_rules: Sequence[Mapping[str, Any]] = (),
     web: Mapping[str, Any] | None = None,
+    mcp: Mapping[str, Any] | None = None,
     serves: bool = False,
     **sections: Any,
 ) -> AsyncIterator[Engine]:
     """Start an engine on a folder and stop it at the end; with `serves` also its pages.
 
     `tools` are there beside the usual ones, for those whom `tool_rules` give them; `web` is
-    `[tools.web]`.
+    `[tools.web]` and `mcp` `[tools.mcp]`.
     """
-    if tool_rules or web:
-        sections["tools"] = {"rules": tuple(tool_rules), "web": dict(web or {})}
+    if tool_rules or web or mcp:
+        sections["tools"] = {
+            "rules": tuple(tool_rules),
+            "web": dict(web or {}),
+            "mcp": dict(mcp or {}),
+        }
     if serves:
         sections.setdefault("dashboard", {"port": 0})
     config, plugins = make_config(folder, **sections)

@@ -13,6 +13,7 @@ from bot.backend import NO_EXTRA
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding, reveal
 from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.cli.doctor_models import model_findings
+from bot.cli.doctor_tools import tool_findings
 from bot.cli.doctor_web import web_findings
 from bot.config import Config
 from bot.context import tokens
@@ -55,6 +56,7 @@ def doctor(
     if not channel:
         found |= {"database": _database(loaded.config)}
         found |= {"model": model_findings(loaded.config), "memory": _memory(loaded.config)}
+        found |= {"tools": tool_findings(loaded.config)}
         found |= {"tokens": _tokens(loaded.config), "messages": _left_over(loaded.config)}
         found |= {"web tools": web_findings(loaded.config)}
     for name, findings in found.items():

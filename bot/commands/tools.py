@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bot.agent.models import ToolSpec
+from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
 from bot.commands.base import Apply, Call, saying
 from bot.i18n import catalog, text
@@ -17,8 +18,9 @@ MAX_DESCRIPTION = 100  # characters
 class ToolCommands:
     """`/tools`."""
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: Toolbox, servers: McpServers) -> None:
         self._toolbox = toolbox
+        self._servers = servers
 
     async def tools(self, call: Call) -> Apply:
         """The tools whoever asks may use here.
@@ -38,8 +40,11 @@ class ToolCommands:
         lines = [text(call.language, "command.tools.intro" if given else "command.tools.none")]
         lines += [_line(call.language, spec) for spec in given[:MAX_SHOWN]]
         lines += _more(call.language, given)
-        if call.conversation.is_owner and refused:
-            lines += ["", *_missing(call, refused)]
+        if call.conversation.is_owner:
+            missing = _missing(call, refused) if refused else []
+            if call.is_direct:
+                missing += [_server(call.language, each) for each in self._servers.states()]
+            lines += ["", *missing] if missing else []
         return saying("\n".join(lines))
 
 
@@ -63,6 +68,16 @@ def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]
         for name, permission in refused[:MAX_SHOWN]
     ]
     return [*lines, *_more(call.language, refused)]
+
+
+def _server(language: str, server: ServerState) -> str:
+    """How a tool server is doing, and what of it is not there."""
+    lines = [text(language, f"tools.server.{server.state}", name=server.name, count=server.tools)]
+    if server.unusable:
+        lines.append(text(language, "tools.server.unusable", count=server.unusable))
+    if server.left:
+        lines.append(text(language, "tools.server.left", count=server.left))
+    return f"- {' '.join(lines)}"
 
 
 def _more(language: str, tools: Sequence[object]) -> list[str]:

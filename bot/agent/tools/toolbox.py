@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -52,33 +52,50 @@ class Toolbox:
     """Tools by name, always in the same order, so that prompts keep their bytes.
 
     What is too long in their answers for a conversation is kept whole in `artifacts`, if given.
+    Beside its own it has those of `more`, which may be others from one call to the next; a name
+    that is taken stays whose it is.
     """
 
     def __init__(
         self,
         tools: Iterable[Tool],
         *,
+        more: Callable[[], tuple[Tool, ...]] = tuple,
         artifacts: Artifacts | None = None,
         metrics: Metrics | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
-        ordered = sorted(tools, key=lambda tool: tool.spec.name)
-        self._tools = {tool.spec.name: tool for tool in ordered}
-        if len(self._tools) != len(ordered):
+        self._own = tuple(tools)
+        if len({tool.spec.name for tool in self._own}) != len(self._own):
             raise ValueError("two tools have the same name")
-        self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in ordered)
+        self._more = more
+        self._known: tuple[Tool, ...] = ()  # those of others, as they were last
+        self._tools = _by_name(self._own)
         self._artifacts = artifacts
         self._metrics = metrics
         self._timeout = timeout
         self._lists: LRUCache[tuple[ToolRights, ...], ToolList] = LRUCache(MAX_LISTS)
 
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """All tools there are now."""
+        return tuple(tool.spec for tool in self._now().values())
+
+    def _now(self) -> Mapping[str, Tool]:
+        found = self._more()
+        if found != self._known:
+            self._known, self._tools = found, _by_name((*found, *self._own))
+            self._lists.clear()
+        return self._tools
+
     def offered(self, rights: tuple[ToolRights, ...]) -> ToolList:
         """The tools that everybody who is answered may use."""
+        specs = self.specs
         found = self._lists.get(rights)
         if found is None:
             found = self._lists[rights] = _listed(
-                [spec for spec in self.specs if _permission(rights, spec).is_given],
-                [spec for spec in self.specs if spec.built_in],
+                [spec for spec in specs if _permission(rights, spec).is_given],
+                [spec for spec in specs if spec.built_in],
             )
         return found
 
@@ -108,7 +125,7 @@ class Toolbox:
         return _refused(use, "the arguments are no JSON object; nothing was done. Call again.")
 
     async def _result(self, use: ToolUse, context: ToolContext, ask: Asking) -> ToolResult:
-        tool = self._tools.get(use.name)
+        tool = self._now().get(use.name)
         if tool is None:
             self._count("unknown", "unknown")
             known = ", ".join(spec.name for spec in self.offered(context.rights).specs) or "none"
@@ -173,6 +190,12 @@ class Toolbox:
     def _count(self, tool: str, result: str) -> None:
         if self._metrics is not None:
             self._metrics.tool_calls.labels(tool, result).inc()
+
+
+def _by_name(tools: Iterable[Tool]) -> Mapping[str, Tool]:
+    """The tools in order; of two with a name it is the last one's."""
+    named = {tool.spec.name: tool for tool in tools}
+    return dict(sorted(named.items()))
 
 
 def _permission(rights: Iterable[ToolRights], spec: ToolSpec) -> Permission:

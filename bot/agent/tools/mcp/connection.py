@@ -1,0 +1,245 @@
+"""A connection to one MCP server, through the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Self, cast
+
+import anyio
+import httpx2
+import mcp_types as types
+import orjson
+from mcp.client import ClientSession, IncomingMessage, Transport
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from pydantic import ValidationError
+
+from bot.agent.tools.mcp.listing import Offer, changes, offers_in
+from bot.agent.tools.mcp.stdio import MAX_LINE, stdio
+from bot.channel import reveal
+from bot.config import McpConfig
+from bot.errors import ToolError
+
+CONNECT_TIMEOUT = 30.0  # seconds until a server has answered the first time
+HTTP_TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # seconds
+MAX_PAGES = 200  # of one list
+MAX_RESULT = 1_000_000  # characters; what is beyond is not kept either
+MAX_SAID = 1_000  # characters of an error that a server tells
+_LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.HTTPError, OSError)
+
+# The SDK quotes in its log what servers send.
+for _name in ("mcp", "httpx2"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+
+class Connection:
+    """Open for the length of an `async with`, by one task.
+
+    `ended` is set once it is of no use any more, `changed` when the server has another list.
+    """
+
+    def __init__(self, name: str, config: McpConfig) -> None:
+        self.ended = asyncio.Event()
+        self.changed = asyncio.Event()
+        self._name = name
+        self._config = config
+        self._stack = AsyncExitStack()
+        self._session: ClientSession | None = None
+        self._dispatcher: JSONRPCDispatcher[Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            Exception: whatever the SDK or the system has against it.
+        """
+        async with AsyncExitStack() as stack, asyncio.timeout(CONNECT_TIMEOUT):
+            transport = await self._transport(stack)
+            dispatcher = JSONRPCDispatcher(*await stack.enter_async_context(transport))
+            session = ClientSession(dispatcher=dispatcher, message_handler=self._heard)
+            await stack.enter_async_context(session)
+            await session.initialize()
+            self._session, self._dispatcher = session, dispatcher
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self._session = self._dispatcher = None
+        await self._stack.aclose()
+
+    async def offers(self) -> list[Offer]:
+        """What the server offers now.
+
+        Raises:
+            Exception: it does not say.
+        """
+        found: list[Offer] = []
+        cursor: str | None = None
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            for _ in range(MAX_PAGES):
+                page, cursor = await self._page(cursor)
+                found += page
+                if not cursor:
+                    break
+        return found
+
+    async def _page(self, cursor: str | None) -> tuple[list[Offer], str | None]:
+        """A part of the list, and where the next one begins.
+
+        The SDK refuses a list with one schema that is none; then it is read as it came.
+        """
+        asked = types.PaginatedRequestParams(cursor=cursor)
+        try:
+            page = await self._open().list_tools(params=asked)
+        except ValidationError:
+            if self._dispatcher is None:
+                raise
+            params = {"cursor": cursor} if cursor else None
+            raw = await self._dispatcher.send_raw_request("tools/list", params)
+            after = raw.get("nextCursor")
+            return offers_in(raw.get("tools")), after if isinstance(after, str) else None
+        return [_offer(tool) for tool in page.tools], page.next_cursor
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool by its name there; what it answers, as words.
+
+        Raises:
+            ToolError: the server says that it failed, or it was lost in mid-call.
+        """
+        try:
+            result = await self._open().call_tool(tool, dict(arguments))
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                raise self._lost() from None
+            if self._config.url and error.code == types.INVALID_REQUEST:  # it was started anew
+                self.ended.set()
+            said = error.message[:MAX_SAID]
+            raise ToolError(f"the tool server {self._name} refuses: {said}") from None
+        except _LOST:
+            raise self._lost() from None
+        except (ValidationError, RuntimeError):
+            raise ToolError(f"the tool server {self._name} answered, but with no result") from None
+        words = words_of(result)[:MAX_RESULT]
+        if result.is_error:
+            raise ToolError(f"the tool server {self._name} says: {words[:MAX_SAID]}")
+        return words
+
+    def _lost(self) -> ToolError:
+        self.ended.set()
+        return ToolError(
+            f"the tool server {self._name} was lost in the middle of this: whether it was done is "
+            "not known. It is being started again; look what came of it before you call it again."
+        )
+
+    def _open(self) -> ClientSession:
+        if self._session is None:
+            raise anyio.ClosedResourceError
+        return self._session
+
+    async def _transport(self, stack: AsyncExitStack) -> Transport:
+        config = self._config
+        if config.command:
+            environment = {name: reveal(value) for name, value in config.env.items()}
+            return stdio(config.command, config.args, environment, self.ended)
+        headers = {name: reveal(value) for name, value in config.headers.items()}
+        http = httpx2.AsyncClient(
+            headers=headers, timeout=HTTP_TIMEOUT, event_hooks={"response": [_bound]}
+        )
+        return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self.changed.set()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Let no body be read without end; the SDK bounds only the events of a stream."""
+    is_json = response.headers.get("content-type", "").startswith("application/json")
+    if is_json and isinstance(response.stream, httpx2.AsyncByteStream):
+        response.stream = _Bounded(response.stream)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that is an error once it is too long."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_LINE:
+                raise httpx2.ReadError("the answer is too long")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """See `httpx2.AsyncByteStream`."""
+        await self._stream.aclose()
+
+
+def _offer(tool: types.Tool) -> Offer:
+    hints = tool.annotations
+    return Offer(
+        tool.name,
+        tool.description or "",
+        tool.input_schema,
+        changes(
+            read_only=hints.read_only_hint if hints is not None else None,
+            destructive=hints.destructive_hint if hints is not None else None,
+        ),
+    )
+
+
+def words_of(result: types.CallToolResult) -> str:
+    """What a tool answered, as words: of pictures and the like, that they came."""
+    parts = [_words(block) for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [orjson.dumps(result.structured_content).decode()]
+    return "\n".join(parts)
+
+
+def _words(block: types.ContentBlock) -> str:
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{block.type}, {block.mime_type}: not shown]"
+        case types.ResourceLink():
+            return f"[{block.name}: {block.uri}]"
+        case types.EmbeddedResource():
+            held = block.resource
+            return (
+                held.text if isinstance(held, types.TextResourceContents) else "[a file: not shown]"
+            )
+
+
+def why(error: BaseException, config: McpConfig) -> str:
+    """What stands in the way of a connection, in a sentence that holds no secret."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return why(group.exceptions[0], config)
+    place = config.command or "the url"
+    reason = f"it failed ({type(error).__name__})"
+    match error:
+        case FileNotFoundError():
+            reason = f"the program {place} is not there; is it installed, and in PATH?"
+        case PermissionError():
+            reason = f"the program {place} may not be run by this user"
+        case TimeoutError():
+            reason = f"{place} did not answer within {CONNECT_TIMEOUT:g} s"
+        case httpx2.HTTPStatusError():
+            reason = f"the url answers with HTTP {error.response.status_code}"
+        case httpx2.HTTPError():
+            reason = "the url cannot be reached"
+        case MCPError() if error.code == types.CONNECTION_CLOSED:
+            reason = f"{place} ended, or does not speak the protocol; try it in a terminal"
+        case MCPError():
+            reason = f"{place} refuses (code {error.code})"
+        case _:
+            pass
+    return reason
