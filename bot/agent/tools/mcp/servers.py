@@ -88,6 +88,7 @@ class McpServer:
                 # Only the kind: its words may be the server's, or hold a key.
                 log.warning("mcp.failed", server=self.name, error=type(error).__name__)
             self._state = "down"
+            _end_if_asked()
             await asyncio.sleep(backoff.next())
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
@@ -116,6 +117,7 @@ class McpServer:
         ended = asyncio.ensure_future(connection.ended.wait())
         try:
             while not connection.ended.is_set():
+                _end_if_asked()
                 changed = asyncio.ensure_future(connection.changed.wait())
                 try:
                     await asyncio.wait((ended, changed), return_when=asyncio.FIRST_COMPLETED)
@@ -142,6 +144,19 @@ class McpServer:
         if found != self._listing:
             self._listing = found
             self.tools = tuple(McpTool(self, there, spec) for there, spec in found.tools)
+
+
+def _end_if_asked() -> None:
+    """End this task if it was cancelled while the SDK closed or opened a connection.
+
+    Its cancel scopes may take such a cancellation for one of their own.
+
+    Raises:
+        CancelledError: it was.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 class McpServers:
