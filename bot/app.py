@@ -68,6 +68,7 @@ from bot.gateway.turns import TurnRunner
 from bot.i18n import LANGUAGES
 from bot.identity import ConversationResolver, Policy
 from bot.identity.routing import channels_of
+from bot.identity.zone import local_zone
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.memory.transcripts import TranscriptFeed
@@ -79,7 +80,6 @@ from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
-from bot.settings.zone import local_zone
 from bot.storage import Database
 from bot.storage.meta import MetaStore
 from bot.unit_of_work import Committer

@@ -16,11 +16,11 @@ from bot.cli.common import ConfigOption, harmless, load, reading
 from bot.clock import DAY_MS
 from bot.context.report import grouped
 from bot.i18n import text
+from bot.identity.zone import local_zone
 from bot.money import ledger, prices
 from bot.money.counts import KEPT_MS
 from bot.money.ledger import Heading, Line
 from bot.money.prices import Prices
-from bot.settings.zone import local_zone
 from bot.storage import Transaction
 
 ALL: tuple[Heading, ...] = ("person", "model", "day")

@@ -880,9 +880,9 @@ def a_log_quotes(patch: pytest.MonkeyPatch) -> None:
 
     run = Toolbox.run
 
-    async def leaky(self: Toolbox, use: Any, context: Any) -> Any:
+    async def leaky(self: Toolbox, use: Any, context: Any, **more: Any) -> Any:
         logging.getLogger("aiohttp.client").debug("asked %s with %s", use.name, use.input)
-        return await run(self, use, context)
+        return await run(self, use, context, **more)
 
     patch.setattr(Toolbox, "run", leaky)
 

@@ -14,13 +14,13 @@ from bot.agent.models import Usage
 from bot.clock import DAY_MS
 from bot.config import OFFLINE, CapsConfig, Config
 from bot.identity import ConversationResolver, MessageOrigin, Policy
+from bot.identity.zone import local_zone
 from bot.money import allowance, counts, limits
 from bot.money.allowance import SETTLED_MS, UNLIMITED, Allowance
 from bot.money.counts import SLOT_MS, Spent
 from bot.money.limits import Balance, Limit, Standing
 from bot.money.periods import Period, period
 from bot.money.prices import LISTED, Price, Prices
-from bot.settings.zone import local_zone
 from bot.storage import Database
 from tests.support import NOON, FakeClock
 

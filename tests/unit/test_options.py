@@ -35,8 +35,8 @@ from bot.config import (
 from bot.context.budget import budget
 from bot.identity.access import AccessDecision, decide
 from bot.identity.view import Subject, allows, permits
+from bot.identity.zone import local_zone
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.settings.zone import local_zone
 from bot.testing import RecordingEngine
 from tests.fakes.text_store import TextStoreInMemory
 
