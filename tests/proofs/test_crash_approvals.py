@@ -62,6 +62,8 @@ async def test_kills_at_any_moment_let_an_allowed_call_be_made_at_most_once(
                     await kill_within(0.15)
                 _press(fake, asked, "Allow once")  # nobody has told them yet
                 await fake.wait_for(lambda order=order: told(order), ANSWERED)
+            fake.push_text(CHAT, "hello")  # it listens to signals when it answers
+            await fake.wait_for(lambda: "You said: hello" in fake.texts(CHAT), ANSWERED)
             await program.stop()
             await program.close()
         finally:
