@@ -44,12 +44,8 @@ def model_kinds() -> dict[str, EntryPoint]:
 
 
 def _load(entry: EntryPoint) -> ChannelPlugin:
-    source = f'the channel "{entry.name}" ({_package(entry)}, {entry.value})'
-    try:
-        plugin: object = entry.load()
-    except Exception as error:  # whatever a package does when it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{source} cannot be loaded: {reason}") from error
+    source = source_of("channel", entry)
+    plugin = loaded(source, entry)
     if not isinstance(plugin, ChannelPlugin):
         raise ConfigError(f"{source} is no channel: it names a {type(plugin).__name__}")
     if plugin.name != entry.name or not plugin.name.isidentifier():
@@ -57,8 +53,23 @@ def _load(entry: EntryPoint) -> ChannelPlugin:
     return plugin
 
 
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else "unknown package"
+def source_of(what: str, entry: EntryPoint) -> str:
+    """What an entry point brings, and which package it is of, for whoever has to mend it."""
+    package = entry.dist.name if entry.dist is not None else "unknown package"
+    return f'the {what} "{entry.name}" ({package}, {entry.value})'
+
+
+def loaded(source: str, entry: EntryPoint) -> object:
+    """What an entry point names.
+
+    Raises:
+        ConfigError: its package, called `source`, cannot be imported.
+    """
+    try:
+        return entry.load()
+    except Exception as error:  # whatever a package does when it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{source} cannot be loaded: {reason}") from error
 
 
 def config_model(plugins: Mapping[str, ChannelPlugin]) -> type[Config]:

@@ -7,25 +7,21 @@ with the type checker, so tests need nothing but the virtual environment.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from tests.fakes import mocks
 from tests.fakes.npm import NODE, install
-from tests.fakes.ports import free_port
 
 HOME = Path(__file__).resolve().parents[1] / "aimock"
 FIXTURES = HOME / "fixtures"
 CLI = HOME / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
 
 READY_TIMEOUT = 30.0  # seconds
-READY_INTERVAL = 0.02  # seconds
-STOP_TIMEOUT = 5.0  # seconds
-STARTS = 5  # tries: another process may take the free port first
 
 
 class AiMock:
@@ -59,49 +55,13 @@ class AiMock:
 async def running(fixtures: Path = FIXTURES, *options: str) -> AsyncGenerator[AiMock]:
     """Start aimock with a file or folder of fixtures and end it afterwards."""
     await asyncio.to_thread(install, HOME)
-    async with aiohttp.ClientSession() as http:
-        for _ in range(STARTS):
-            port = free_port()
-            process = _start(port, fixtures, options)
-            try:
-                mock = AiMock(f"http://127.0.0.1:{port}", http)
-                if await _ready(process, mock.base_url, http):
-                    yield mock
-                    return
-            finally:
-                await asyncio.to_thread(_stop, process)
-        raise RuntimeError("aimock does not start")
 
+    def command(port: int) -> Sequence[str | Path]:
+        where = ("-p", str(port), "-h", "127.0.0.1", "-f", fixtures)
+        return NODE, CLI, *where, "--log-level", "silent", *options
 
-def _start(port: int, fixtures: Path, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    command = [NODE, CLI, "-p", str(port), "-h", "127.0.0.1", "-f", fixtures]
-    return subprocess.Popen(
-        [*command, "--log-level", "silent", *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-async def _ready(
-    process: subprocess.Popen[bytes], base_url: str, http: aiohttp.ClientSession
-) -> bool:
-    async with asyncio.timeout(READY_TIMEOUT):
-        while process.poll() is None:
-            try:
-                async with http.get(f"{base_url}/health") as response:
-                    if response.status == 200:
-                        return process.poll() is None
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(READY_INTERVAL)
-    return False
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    async with (
+        mocks.serving(command, "/health", READY_TIMEOUT) as address,
+        aiohttp.ClientSession() as http,
+    ):
+        yield AiMock(address, http)

@@ -10,6 +10,7 @@ from bot.agent.models.catalog import TextStore
 from bot.config import ServiceConfig
 from bot.errors import ConfigError
 from bot.settings import model_kinds
+from bot.settings.plugins import loaded, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,8 @@ def installed(kind: str) -> ModelPlugin:
     entry = model_kinds().get(kind)
     if entry is None:
         raise ConfigError(f'no installed package brings models of the kind "{kind}"')
-    package = entry.dist.name if entry.dist is not None else "unknown package"
-    source = f'the kind of models "{kind}" ({package}, {entry.value})'
-    try:
-        plugin: object = entry.load()
-    except Exception as error:  # whatever a package does when it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{source} cannot be loaded: {reason}") from error
+    source = source_of("kind of models", entry)
+    plugin = loaded(source, entry)
     if not isinstance(plugin, ModelPlugin):
         raise ConfigError(f"{source} is no plug-in: it names a {type(plugin).__name__}")
     if plugin.kind != kind:

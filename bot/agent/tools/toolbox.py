@@ -90,9 +90,10 @@ class Toolbox:
 
     def offered(self, rights: tuple[ToolRights, ...]) -> ToolList:
         """The tools that everybody who is answered may use."""
-        specs = self.specs
+        tools = self._now()  # first, as it drops the lists of tools that are gone
         found = self._lists.get(rights)
         if found is None:
+            specs = [tool.spec for tool in tools.values()]
             found = self._lists[rights] = _listed(
                 [spec for spec in specs if _permission(rights, spec).is_given],
                 [spec for spec in specs if spec.built_in],

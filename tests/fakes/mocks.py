@@ -1,0 +1,65 @@
+"""Mocks of services that nobody here wrote, each a process on a free port of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from tests.fakes.ports import free_port
+
+READY_INTERVAL = 0.02  # seconds
+STOP_TIMEOUT = 5.0  # seconds
+STARTS = 5  # tries: another process may take the free port first
+
+Command = Callable[[int], Sequence[str | Path]]
+
+
+@asynccontextmanager
+async def serving(command: Command, health: str, within: float) -> AsyncGenerator[str]:
+    """Start the command for a port; its address, once it answers at `health` (within seconds)."""
+    for _ in range(STARTS):
+        port = free_port()
+        process = _start(command(port))
+        try:
+            if await _ready(process, f"http://127.0.0.1:{port}{health}", within):
+                yield f"http://127.0.0.1:{port}"
+                return
+        finally:
+            await asyncio.to_thread(_stop, process)
+    raise RuntimeError("the mock does not start")
+
+
+def _start(command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+async def _ready(process: subprocess.Popen[bytes], url: str, within: float) -> bool:
+    async with asyncio.timeout(within), aiohttp.ClientSession() as http:
+        while process.poll() is None:
+            try:
+                async with http.get(url) as response:
+                    if response.status == 200:
+                        return process.poll() is None
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(READY_INTERVAL)
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
