@@ -24,7 +24,7 @@ def add(a: int, b: int) -> str:
     return f"the sum is {a + b}"
 
 
-@server.tool(structured_output=False)
+@server.tool(annotations=ToolAnnotations(destructive_hint=False), structured_output=False)
 def bake(degrees: int) -> str:
     """Heat the oven."""
     return f"the oven has {degrees} degrees"

@@ -15,7 +15,6 @@ from bot.agent.tools.mcp.listing import (
     MAX_NAME,
     MAX_TOOLS,
     Offer,
-    changes,
     listing_of,
     offers_in,
     schema_of,
@@ -129,19 +128,18 @@ def test_whatever_a_schema_is_it_ends_as_one_of_an_object_or_as_none(schema: obj
 
 
 @pytest.mark.parametrize(
-    ("read_only", "destructive", "asks"),
+    ("annotations", "changes"),
     [
-        (None, None, True),
-        (True, None, False),
-        (True, True, False),
-        (False, None, True),
-        (False, True, True),
-        (False, False, False),
-        (None, False, False),
-        (None, True, True),
+        (None, True),
+        ({}, True),
+        ({"readOnlyHint": True}, False),
+        ({"readOnlyHint": True, "destructiveHint": True}, False),
+        ({"readOnlyHint": False, "destructiveHint": False}, True),
+        ({"destructiveHint": False}, True),
+        ({"readOnlyHint": "true"}, True),
+        ([], True),
     ],
 )
-def test_annotations_say_whether_a_tool_changes_something(
-    *, read_only: bool | None, destructive: bool | None, asks: bool
-):
-    assert changes(read_only=read_only, destructive=destructive) is asks
+def test_only_a_tool_that_says_it_only_reads_changes_nothing(*, annotations: object, changes: bool):
+    (offer,) = offers_in([{"name": "send_mail", "annotations": annotations}])
+    assert offer.changes is changes

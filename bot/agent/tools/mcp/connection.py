@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from pydantic import ValidationError
 
-from bot.agent.tools.mcp.listing import Offer, changes, offers_in
+from bot.agent.tools.mcp.listing import Offer, offers_in
 from bot.agent.tools.mcp.stdio import MAX_LINE, stdio
 from bot.channel import reveal
 from bot.config import McpConfig
@@ -188,10 +188,7 @@ def _offer(tool: types.Tool) -> Offer:
         tool.name,
         tool.description or "",
         tool.input_schema,
-        changes(
-            read_only=hints.read_only_hint if hints is not None else None,
-            destructive=hints.destructive_hint if hints is not None else None,
-        ),
+        changes=hints is None or hints.read_only_hint is not True,
     )
 
 

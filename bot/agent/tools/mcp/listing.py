@@ -24,7 +24,11 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]+")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A tool as its server offers it; `changes` is what its annotations come to."""
+    """A tool as its server offers it.
+
+    `changes` is False only for one that says it only reads (`readOnlyHint`): by MCP one that says
+    nothing may change something, and one that is not destructive may still send a mail.
+    """
 
     name: str
     description: str
@@ -44,14 +48,6 @@ class Listing:
     left: int = 0
 
 
-def changes(*, read_only: bool | None, destructive: bool | None) -> bool:
-    """Whether a tool changes something, by its `readOnlyHint` and `destructiveHint`.
-
-    One that says nothing may, as MCP has it.
-    """
-    return not (read_only is True or destructive is False)
-
-
 def offers_in(raw: object) -> list[Offer]:
     """The tools in a list as it came, whatever it is; what has no name is passed over."""
     found: list[Offer] = []
@@ -60,12 +56,9 @@ def offers_in(raw: object) -> list[Offer]:
         name, said, hints = tool.get("name"), tool.get("description"), tool.get("annotations")
         noted = cast("dict[str, object]", hints) if isinstance(hints, dict) else {}
         if isinstance(name, str):
-            asks = changes(
-                read_only=noted.get("readOnlyHint") is True,
-                destructive=False if noted.get("destructiveHint") is False else None,
-            )
+            changes = noted.get("readOnlyHint") is not True
             described = said if isinstance(said, str) else ""
-            found.append(Offer(name, described, tool.get("inputSchema"), asks))
+            found.append(Offer(name, described, tool.get("inputSchema"), changes))
     return found
 
 
