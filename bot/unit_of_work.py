@@ -7,15 +7,22 @@ gets its part of it; the rest goes back as a `Commit` to the caller, who passes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import structlog
+
+from bot import fencing
 from bot.agent.session_cache import SessionCache
 from bot.channel import Address, OutboundKind
+from bot.clock import Clock
 from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
+from bot.errors import StorageError
 from bot.money import counts
 from bot.money.counts import Spent
 from bot.sessions import store
@@ -23,6 +30,10 @@ from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Counted, Place, Session, StartedBy
 from bot.storage import Database, Transaction, insist
+
+COUNT_SECONDS = 5.0  # for the count of what ended in the middle: its program may be ending too
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -204,3 +215,33 @@ class Committer:
             for spent in unit.spent:
                 self._on_spent(spent)
         return Commit(result, tuple(unit.due), tuple(unit.ended))
+
+    async def count(self, now: int, spent: Sequence[Spent]) -> None:
+        """Count what models used for something of which nothing else is stored.
+
+        It was used whoever does the rest, so no fence holds it back.
+
+        Raises:
+            StorageClosed: the database was closed meanwhile.
+        """
+        if spent:
+            with fencing.behind(None):
+                await self.commit(now, lambda unit: unit.count(spent), until_stored=True)
+
+    @asynccontextmanager
+    async def counting(
+        self, clock: Clock, spent: Callable[[], Sequence[Spent]]
+    ) -> AsyncGenerator[None]:
+        """Count what was `spent` within an `async with` that fails, or is cancelled.
+
+        What comes to its end counts with what is stored of it.
+        """
+        try:
+            yield
+        except BaseException:
+            try:
+                async with asyncio.timeout(COUNT_SECONDS):
+                    await self.count(clock(), spent())
+            except (StorageError, TimeoutError) as error:
+                log.warning("usage.not_counted", error=type(error).__name__)
+            raise

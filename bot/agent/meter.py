@@ -17,6 +17,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.used: dict[str, Usage] = {}
+        self._asked = ""
         self._told = Usage()
 
     @property
@@ -28,17 +29,21 @@ class Meter:
         """Add what was used elsewhere."""
         self.used = added(self.used, used)
 
+    def asks(self, model: str) -> None:
+        """A call of this model begins, perhaps in place of one that could not answer."""
+        self._asked, self._told = model, Usage()
+
     def hear(self, usage: Usage) -> None:
         """The service says this of the call that runs; the last word counts."""
         self._told = usage
 
-    def replied(self, asked: str, reply: Reply) -> None:
-        """A call of a model came to its end; the reply may be another one's."""
+    def replied(self, reply: Reply) -> None:
+        """The call came to its end; a reply says itself whose it is, where several could answer."""
         self._told = Usage()
-        self.add({reply.model or asked: reply.usage})
+        self.add({reply.model or self._asked: reply.usage})
 
-    def broke_off(self, error: BaseException, asked: str, *, sent: int, written: int) -> None:
-        """A call of a model ended in the middle, after about so many tokens.
+    def broke_off(self, error: BaseException, *, sent: int, written: int) -> None:
+        """The call ended in the middle, after about so many tokens.
 
         What fails before the first word is not charged; what is stopped before it is.
         """
@@ -46,7 +51,7 @@ class Meter:
         if isinstance(error, Exception) and not written:
             return
         begun = told if told.context_tokens else Usage(input_tokens=sent)
-        self.add({asked: replace(begun, output_tokens=max(begun.output_tokens, written))})
+        self.add({self._asked: replace(begun, output_tokens=max(begun.output_tokens, written))})
 
 
 def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, Usage]:

@@ -110,7 +110,14 @@ class TurnResult:
 class Turn:
     """A turn in progress: `run` it, and `stop` it meanwhile if need be."""
 
-    def __init__(self, request: TurnRequest, toolbox: Toolbox, on_text: OnText | None) -> None:
+    def __init__(
+        self,
+        request: TurnRequest,
+        toolbox: Toolbox,
+        on_text: OnText | None,
+        meter: Meter | None = None,
+    ) -> None:
+        """`meter` adds up what it uses, also should it never come to an end."""
         self._request = request
         self._toolbox = toolbox
         self._on_text = on_text
@@ -119,7 +126,7 @@ class Turn:
         self._said: list[str] = []  # the text of each finished reply
         self._writing = ""  # the reply being written …
         self._partial = ""  # … as far as it may be shown
-        self._meter = Meter()
+        self._meter = meter or Meter()
         self._context_tokens = 0
         self._model = ""
         self._used = request.used + self._weight(request.messages)
@@ -154,11 +161,6 @@ class Turn:
             return self._result(stopped=True)
         failure = _FAILURES.get(stop)
         return self._result(stop=stop) if failure is None else self._result(error=failure())
-
-    @property
-    def used(self) -> Mapping[str, Usage]:
-        """What it has used so far of each model, also when it never came to an end."""
-        return self._meter.used
 
     def stop(self) -> None:
         """End as soon as possible; the result keeps what was written so far."""
@@ -224,7 +226,9 @@ class Turn:
             may_call=may_call,
             deadline=self._deadline,
             on_usage=self._meter.hear,
+            on_asked=self._meter.asks,
         )
+        self._meter.asks(asked.model_name)
         reply: Reply | None = None
         try:
             async with aclosing(asked.model.stream(request)) as events:
@@ -235,11 +239,11 @@ class Turn:
                         reply = event
         except BaseException as error:
             written = round(asked.count(self._writing) * asked.factor)
-            self._meter.broke_off(error, asked.model_name, sent=self._used, written=written)
+            self._meter.broke_off(error, sent=self._used, written=written)
             raise
         if reply is None:
             raise ModelBadReply
-        self._meter.replied(asked.model_name, reply)
+        self._meter.replied(reply)
         message = storable(reply.message)
         if not may_call:  # whatever it calls now is not run
             words = tuple(b for b in message.blocks if not isinstance(b, ToolUse))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from bot.agent import replies
+from bot.agent.meter import Meter
 from bot.agent.models import Usage
 from bot.agent.prefix import name_of
 from bot.agent.prefix import save as save_prefixes
@@ -28,17 +31,20 @@ from bot.memory import forgettings
 from bot.messages import Message, ToolUse
 from bot.money import allowance
 from bot.money import words as limit_words
+from bot.money.counts import Spent
 from bot.money.limits import Standing
 from bot.money.prices import Prices
 from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Session
-from bot.unit_of_work import Committer, UnitOfWork
+from bot.unit_of_work import Commit, Committer, UnitOfWork
 from bot.upkeep import notices
 from bot.upkeep.active_session import Fill
 from bot.upkeep.upkeep import Upkeep
 from bot.upkeep.usage import footer, report_of
+
+T = TypeVar("T")
 
 TOLD_WAIT = 2.0  # seconds; a shorter time is over when it is read
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
@@ -78,6 +84,14 @@ class TurnRecorder:
         self._clock = clock
         self._prices = prices
 
+    @asynccontextmanager
+    async def counting(self, prepared: PreparedRequest) -> AsyncGenerator[Meter]:
+        """For turns: what they use counts, also if they fail or are cancelled within this."""
+        meter = Meter()
+        active, purpose = prepared.active, prepared.request.purpose
+        async with self._committer.counting(self._clock, lambda: active.spent(purpose, meter.used)):
+            yield meter
+
     async def commit(
         self,
         rows: Sequence[QueuedMessage],
@@ -90,7 +104,8 @@ class TurnRecorder:
     ) -> None:
         """Store a turn and what it says; `shown_as` is the id its reply was shown under.
 
-        Of a turn that nobody waits for, `deliver` sees to what is said, and where.
+        Of a turn that nobody waits for, `deliver` sees to what is said, and where. When it is not
+        stored, such as by a node whose lane another one has, what it used is counted all the same.
         """
         now = self._clock()
         cached, limits, inbound = prepared.active.cached, prepared.active.limits, rows[-1].inbound
@@ -178,7 +193,7 @@ class TurnRecorder:
             inbox.done(unit.tx, [row.id for row in rows], now)
             return ids, unit.sessions[cached.session.id], is_whole
 
-        commit = await self._committer.commit(now, work, until_stored=True)
+        commit = await self._stored(now, work, spent)
         ids, cached.session, is_whole = commit.result
         cached.unsaved.clear()
         cached.called_at = now
@@ -188,6 +203,16 @@ class TurnRecorder:
         self._upkeep.sessions.cache.settle(cached, is_whole=is_whole)
         # By the row as it is now: what was taken back meanwhile must not be done again.
         self._upkeep.begin_due(prepared.active, self._upkeep.due(prepared.active, used))
+
+    async def _stored(
+        self, now: int, work: Callable[[UnitOfWork], T], spent: Sequence[Spent]
+    ) -> Commit[T]:
+        """Commit a turn; what is not stored, `work` itself has not counted."""
+        try:
+            return await self._committer.commit(now, work, until_stored=True)
+        except Exception:
+            await self._committer.count(now, spent)
+            raise
 
     def _near(self, prepared: PreparedRequest, used: Mapping[str, Usage]) -> tuple[Standing, ...]:
         """The limits of which most is used after a turn; a refusal has told of its own."""

@@ -55,7 +55,7 @@ class ClaimedRun:
 
 
 class GivenUp(Exception):
-    """A run took so long that it was taken for failed; nothing it came to is stored."""
+    """A run took so long that it was taken for failed; of it only what it used is stored."""
 
 
 class TaskRunner:
@@ -183,8 +183,9 @@ class TaskRunner:
                 prepared = replace(prepared, request=replace(prepared.request, context=context))
                 came = TurnResult(prepared.request.messages, "", error=prepared.refusal)
                 if came.error is None:
-                    with self._metrics.running.track_inprogress():
-                        came = await Turn(prepared.request, self._toolbox, None).run()
+                    async with self._commits.counting(prepared) as meter:
+                        with self._metrics.running.track_inprogress():
+                            came = await Turn(prepared.request, self._toolbox, None, meter).run()
                 answer = answer_of(came, prepared)
                 await self._end(run, row, prepared, came, answer)
                 result = "failed" if came.error else "done"
@@ -232,7 +233,7 @@ class TaskRunner:
         """Store the run's turn with what it comes to.
 
         Raises:
-            GivenUp: that it had failed was stored before; nothing is.
+            GivenUp: that it had failed was stored before; only what it used is counted.
         """
         repeat, language = run.repeat, prepared.request.language
 

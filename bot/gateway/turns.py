@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from bot.agent.meter import added
+from bot.agent.meter import Meter
 from bot.agent.replies import without_confirmations
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
@@ -71,8 +71,10 @@ class TurnRunner:
             async with preview:
                 async with self._attempts.preparing(rows):
                     prepared = await self._requests.of(rows, watch)
-                with self._metrics.running.track_inprogress():
-                    prepared, result = await self._answered(key, rows, prepared, preview)
+                async with self._commits.counting(prepared) as meter:
+                    with self._metrics.running.track_inprogress():
+                        answered = await self._answered(key, rows, prepared, preview, meter)
+            prepared, result = answered
             answer = answer_of(result, prepared)
             await self._commits.commit(rows, prepared, result, answer, preview.draft)
             if not answer.letter:
@@ -87,6 +89,7 @@ class TurnRunner:
         rows: Sequence[QueuedMessage],
         prepared: PreparedRequest,
         preview: ReplyPreview,
+        meter: Meter,
     ) -> tuple[PreparedRequest, TurnResult]:
         """The turn's result, and what was sent in the end.
 
@@ -100,7 +103,7 @@ class TurnRunner:
                 or prepared
             )
         decided = await self._approvals.begin(rows)  # from here on never again
-        result = await self._turn(key, replace(prepared.request, decided=decided), preview)
+        result = await self._turn(key, replace(prepared.request, decided=decided), preview, meter)
         if not isinstance(result.error, ModelTooLarge):
             return prepared, result
         # What tools have done is done: go on after their results. Half a reply is begun anew.
@@ -109,16 +112,16 @@ class TurnRunner:
         smaller = await self._requests.after_compaction(prepared, messages)
         if smaller is None:
             return prepared, result
-        again = await self._turn(key, smaller.request, preview)
+        again = await self._turn(key, smaller.request, preview, meter)
         came = messages[len(prepared.request.messages) :]
         said = [display_text(message) for message in came if message.role == "assistant"]
         reply = "\n\n".join(part for part in (*said, again.reply) if part)
-        silent, usage = again.silent and not reply, result.usage + again.usage
-        used = added(result.used, again.used)
-        return smaller, replace(again, reply=reply, silent=silent, usage=usage, used=used)
+        return smaller, replace(again, reply=reply, silent=again.silent and not reply)
 
-    async def _turn(self, key: str, request: TurnRequest, preview: ReplyPreview) -> TurnResult:
-        turn = Turn(request, self._toolbox, preview.show if preview.shows_text else None)
+    async def _turn(
+        self, key: str, request: TurnRequest, preview: ReplyPreview, meter: Meter
+    ) -> TurnResult:
+        turn = Turn(request, self._toolbox, preview.show if preview.shows_text else None, meter)
         with self._running.running(key, turn):
             return await turn.run()
 

@@ -9,14 +9,13 @@ so it can be put in at any time; when it cannot, the history stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
 import structlog
 from cachetools import LRUCache
 
-from bot.agent.models import Usage
 from bot.channel import Button
 from bot.clock import Clock
 from bot.config import ContextConfig
@@ -149,15 +148,19 @@ class CompactionService:
         before = active.fill()
         request = await self._request(active, cut, why, focus)
         tells = why == "wished" or active.is_told
+        counting = self._committer.counting(
+            self._clock, lambda: active.spent("summary", request.meter.used)
+        )
         try:
-            async with shown(self._live, active, "summarising") as ending:
+            async with counting, shown(self._live, active, "summarising") as ending:
                 made = await self._summariser.summarise(request)
                 ending.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
             self._metrics.compactions.labels("failed").inc()
             self.failed_at[session.id] = before.used
-            await self._fail(active, request.meter.used, tells=tells or why == "forced")
+            if tells or why == "forced":
+                await self._tell_failed(active)
             return "failed"
         again = bool(session.held) and why != "wished"
         # That nothing is left of them but a note is told in any case.
@@ -170,7 +173,7 @@ class CompactionService:
         self._metrics.compactions.labels("done" if done else "dropped").inc()
         self.failed_at.pop(session.id, None)
         if why == "wished" and not done:
-            await self._fail(active, {}, tells=True)
+            await self._tell_failed(active)
         return "done" if done else "failed"
 
     async def _request(
@@ -259,18 +262,15 @@ class CompactionService:
         self._sessions.cache.settle(active.cached)
         return done
 
-    async def _fail(self, active: ActiveSession, used: Mapping[str, Usage], *, tells: bool) -> None:
-        """Count what a summary used that came to nothing, and tell that there is none."""
+    async def _tell_failed(self, active: ActiveSession) -> None:
+        """Tell that there is no summary."""
         language, address = active.conversation.language, active.conversation.address
-        now, spent = self._clock(), active.spent("summary", used)
-
-        def work(unit: UnitOfWork) -> None:
-            unit.count(spent)
-            if tells:
-                words, noted_in = text(language, CompactionFailed.key), active.cached.session.id
-                unit.say(address, words, "notice", language=language, noted_in=noted_in)
-
-        await self._committer.commit(now, work, until_stored=True)
+        words, noted_in = text(language, CompactionFailed.key), active.cached.session.id
+        await self._committer.commit(
+            self._clock(),
+            lambda unit: unit.say(address, words, "notice", language=language, noted_in=noted_in),
+            until_stored=True,
+        )
 
 
 def undo_button(language: str) -> Extra:

@@ -7,14 +7,14 @@ and whatever the model says about it is dropped. What is in memory already is no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
 
 from bot.agent.meter import Meter
-from bot.agent.models import Model, Usage
+from bot.agent.models import Model
 from bot.agent.replies import TOKENS
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
@@ -36,6 +36,7 @@ from bot.memory.note_store import Watch
 from bot.memory.notes import Notes, Place, day_note, listed
 from bot.messages import Message, Text, ToolResult
 from bot.metrics import Metrics
+from bot.money.counts import Spent
 from bot.sessions import store
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
@@ -90,7 +91,8 @@ log = structlog.get_logger(__name__)
 class FlushRequest:
     """The messages to look at, those since the last time, oldest first, and how.
 
-    `context.now` carries the person's time zone, and `context.window` is the model's.
+    `context.now` carries the person's time zone, and `context.window` is the model's. `meter` has
+    what it used, also when it fails or is ended.
     """
 
     model: Model
@@ -100,15 +102,15 @@ class FlushRequest:
     language: str
     max_tokens: int = 4_096
     timeout: float = 30.0  # seconds
+    meter: Meter = field(default_factory=Meter)
 
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """What was saved, also when it ended with an `error`, and what of each model that used."""
+    """What was saved, also when it ended with an `error`."""
 
     saved: tuple[Place, ...] = ()
     error: ConfidantError | None = None
-    used: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
 
 
 class Flusher:
@@ -125,12 +127,12 @@ class Flusher:
 
         There is nothing to do where there is no memory, or where it cannot be written to.
         """
-        context, meter = _aware(request), Meter()
+        context = _aware(request)
         try:
             async with asyncio.timeout(request.timeout):
                 if not await self._notes.can_write(context.view):
                     return FlushResult()
-                error = await self._flush(request, context, meter)
+                error = await self._flush(request, context)
         except TimeoutError:
             error = ModelTimeout()
         except ConfidantError as failure:
@@ -140,11 +142,9 @@ class Flusher:
             error = ConfidantError()
         if error is not None:
             log.warning("memory.flush.failed", error=type(error).__name__)
-        return FlushResult(tuple(context.memory.written), error, meter.used)
+        return FlushResult(tuple(context.memory.written), error)
 
-    async def _flush(
-        self, request: FlushRequest, context: ToolContext, meter: Meter
-    ) -> ConfidantError | None:
+    async def _flush(self, request: FlushRequest, context: ToolContext) -> ConfidantError | None:
         """Look at the conversation, in parts if it is long; the first error ends it."""
         lines = [each for said in quoting.spoken(request.messages, OF_MEMORY) for each in said]
         if not any(each.who in {"person", "other"} for each in lines):
@@ -152,13 +152,13 @@ class Flusher:
         for part in _parts(lines, int(context.window * WINDOW_SHARE)):
             if context.watch.words:  # nothing of this can be written any more
                 return None
-            error = await self._turn(request, context, part, meter)
+            error = await self._turn(request, context, part)
             if error is not None:
                 return error
         return None
 
     async def _turn(
-        self, request: FlushRequest, context: ToolContext, said: Sequence[Said], meter: Meter
+        self, request: FlushRequest, context: ToolContext, said: Sequence[Said]
     ) -> ConfidantError | None:
         known = await self._known(context)
         material = (*known, *said)
@@ -183,11 +183,9 @@ class Flusher:
             ),
             self._toolbox,
             None,
+            request.meter,
         )
-        try:
-            return (await turn.run()).error
-        finally:  # also when its time is over
-            meter.add(turn.used)
+        return (await turn.run()).error
 
     async def _wishes(self, context: ToolContext) -> str:
         """What the operator wants, from AGENTS.md and the configuration; empty without any."""
@@ -258,32 +256,40 @@ class FlushService:
                     return
                 counts = not early and not active.cached.session.ended_by
                 tells = not quietly and active.is_told
-                log.info("memory.flush.start", session=active.cached.session.id)
-                async with shown(self._live, active, "saving") as ending:
-                    flushed = await self._flusher.flush(await self._request(active, lines, watch))
-                    ending.state = "failed" if flushed.error else "done"
-                    if not tells:  # else a message says so
-                        ending.where = listed(flushed.saved)
-            log.info("memory.flush.end", session=active.cached.session.id, saved=len(flushed.saved))
+                request = await self._request(active, lines, watch)
+                flushed = await self._flushed(active, request, tells=tells)
+            spent = active.spent("flush", request.meter.used)
             if watch.words:
-                await self._count(active, flushed.used)
+                await self._committer.count(self._clock(), spent)
                 continue
             looked_to = number_of(lines[-1].entry)
-            await self._note(active, flushed, looked_to, tells=tells, counts=counts)
+            await self._note(active, flushed, looked_to, spent, tells=tells, counts=counts)
             active = await self._sessions.now(active)
             if flushed.error is not None or not active.cached.session.ended_by:
                 return
 
-    async def _count(self, active: ActiveSession, used: Mapping[str, Usage]) -> None:
-        """Count what a saving used of which nothing is noted."""
-        now, spent = self._clock(), active.spent("flush", used)
-        await self._committer.commit(now, lambda unit: unit.count(spent), until_stored=True)
+    async def _flushed(
+        self, active: ActiveSession, request: FlushRequest, *, tells: bool
+    ) -> FlushResult:
+        """Save what matters, seen by whoever watches; what it used counts should it be ended."""
+        log.info("memory.flush.start", session=active.cached.session.id)
+        counting = self._committer.counting(
+            self._clock, lambda: active.spent("flush", request.meter.used)
+        )
+        async with counting, shown(self._live, active, "saving") as ending:
+            flushed = await self._flusher.flush(request)
+            ending.state = "failed" if flushed.error else "done"
+            if not tells:  # else a message says so
+                ending.where = listed(flushed.saved)
+        log.info("memory.flush.end", session=active.cached.session.id, saved=len(flushed.saved))
+        return flushed
 
     async def _note(
         self,
         active: ActiveSession,
         flushed: FlushResult,
         looked_to: int,
+        spent: Sequence[Spent],
         *,
         tells: bool,
         counts: bool,
@@ -296,7 +302,7 @@ class FlushService:
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
         where = listed(flushed.saved)
         failed = flushed.error is not None and not where
-        now, spent = self._clock(), active.spent("flush", flushed.used)
+        now = self._clock()
 
         def work(unit: UnitOfWork) -> None:
             unit.count(spent)

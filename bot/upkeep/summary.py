@@ -96,7 +96,7 @@ class SummaryRequest:
     messages now; `focus` what the person wants kept above all. With `last_resort`, messages that
     nobody can summarise are counted instead: what they said is out of the model's sight then, so
     this is only for a conversation that could not go on otherwise. `meter` has what it used, also
-    when it fails.
+    when it fails or is ended.
     """
 
     model: Model
@@ -280,7 +280,9 @@ class _Work:
             purpose="summary",
             said=tuple(material),
             on_usage=asked.meter.hear,
+            on_asked=asked.meter.asks,
         )
+        asked.meter.asks(asked.model_name)
         reply: Reply | None = None
         written: list[str] = []
         try:
@@ -293,11 +295,11 @@ class _Work:
         except BaseException as error:
             sent = tokens.estimate(_SYSTEM) + tokens.estimate(prompt)
             wrote = tokens.estimate("".join(written))
-            asked.meter.broke_off(error, asked.model_name, sent=sent, written=wrote)
+            asked.meter.broke_off(error, sent=sent, written=wrote)
             raise
         if reply is None:
             raise ModelBadReply
-        asked.meter.replied(asked.model_name, reply)
+        asked.meter.replied(reply)
         if reply.stop == "context_full":
             raise ModelContextFull
         if reply.stop == "refusal":

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from bot.agent.models import Reply, Usage
+from bot.messages import Message, Text
 from bot.testing import ScriptedModel
 from tests.fakes.pair import Pair, pair
 from tests.support import until
@@ -98,6 +100,9 @@ async def test_the_other_node_goes_on_when_one_stops(nodes):
 
 async def test_a_turn_that_was_taken_over_changes_nothing_and_sends_nothing(nodes, model):
     model.gate = asyncio.Event()
+    model.script = lambda request: Reply(
+        Message("assistant", (Text(f"You said: {request.messages[-1].text}"),)), "end", Usage(100)
+    )
     await nodes.one.say("hello")
     await model.started.wait()
     # Another node takes the lane, as it does when this one was silent for too long.
@@ -109,6 +114,9 @@ async def test_a_turn_that_was_taken_over_changes_nothing_and_sends_nothing(node
     assert nodes.look("SELECT count(*) FROM entries WHERE role = 'user'") == [(1,)]
     assert nodes.look("SELECT count(*) FROM outbox") == [(1,)]
     assert nodes.sent == ["You said: hello"]
+    # Both were paid for.
+    spent = "SELECT sum(runs), sum(input_tokens) FROM usage_counts"
+    await until(lambda: nodes.look(spent) == [(2, 200)])
 
 
 async def test_a_turn_is_stopped_from_the_other_node(nodes, model):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from bot.agent.models import Request
+from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.models.breaker import Breaker
-from bot.errors import ModelOverloaded, ModelRateLimited
+from bot.errors import ModelBadReply, ModelOverloaded, ModelRateLimited
 from bot.testing import ScriptedModel
-from tests.fakes.brain import LONG, Brain
+from tests.fakes.brain import LONG, Brain, query
 from tests.support import running, until
 
 AGENT = {"model": "one", "fallback": ("two",)}
@@ -49,6 +50,25 @@ async def test_who_chose_another_model_is_told_nothing_of_the_first(tmp_path: Pa
         await engine.ask("a")
         await engine.ask("/model scripted-two")
         assert await engine.ask("b") == "scripted-two says so"
+
+
+class Halfway(ScriptedModel):
+    """One that is down, and another that breaks off after its first words."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        if request.model == "one":
+            raise ModelOverloaded
+        if request.on_usage is not None:
+            request.on_usage(Usage(30, 1))
+        yield TextDelta("Half a")
+        raise ModelBadReply
+
+
+async def test_what_a_stand_in_breaks_off_counts_as_that_ones(tmp_path: Path):
+    async with running(tmp_path, model=Halfway(), agent=AGENT) as engine:
+        assert (await engine.ask("a")).startswith("Half a")
+    rows = query(tmp_path, "SELECT model, input_tokens, output_tokens FROM usage_counts")
+    assert [(model, sent) for model, sent, _ in rows] == [("anthropic/two", 30)]
 
 
 async def test_without_another_model_it_is_told_when_to_try_again(tmp_path: Path):

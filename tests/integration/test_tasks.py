@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.agent.models import Reply, Request
+from bot.agent.models import Reply, Request, Usage
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.errors import ModelOverloaded, ToolError
@@ -21,6 +21,7 @@ from bot.sessions.repeats import MAX_FAILURES, MAX_TASKS, Repeat, is_paused
 from bot.storage import Database
 from bot.testing import ScriptedModel, calls
 from bot.unit_of_work import UnitOfWork
+from tests.fakes.brain import query
 from tests.integration.test_rooms import OPEN
 from tests.support import Engine, FakeClock, running, until
 from tests.unit.test_reminders import PLACE, VIEW
@@ -230,7 +231,7 @@ async def test_a_run_that_was_given_up_says_nothing_when_it_comes_back(tmp_path:
         async def stream(self, request: Request) -> Any:
             begun.set()
             await goes_on.wait()
-            yield Reply(Message("assistant", (Text("too late"),)), "end")
+            yield Reply(Message("assistant", (Text("too late"),)), "end", Usage(100, 10))
 
     async with running(tmp_path, model=Slow()) as engine:
         await engine.ask(AT_THREE)
@@ -241,6 +242,22 @@ async def test_a_run_that_was_given_up_says_nothing_when_it_comes_back(tmp_path:
         await ran(engine)
         assert "failed" in await engine.ask("/reminders 1")
         assert not any("too late" in said for said in engine.sent_to("ada"))
+    # It was paid for all the same.
+    assert query(tmp_path, "SELECT runs, input_tokens FROM usage_counts") == [(1, 100)]
+
+
+async def test_a_run_that_ends_with_the_program_counts_what_it_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.ask(AT_THREE)
+        await due(engine, hours=3)
+        await asyncio.wait_for(model.started.wait(), 30)
+    ((runs, tokens),) = query(tmp_path, "SELECT runs, input_tokens FROM usage_counts")
+    assert runs == 1
+    assert tokens > 0
 
 
 async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path: Path):

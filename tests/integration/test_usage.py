@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import generate_latest
 from typer.testing import CliRunner
 
-from bot.agent.models import Request, TextDelta, Usage
+from bot.agent.models import Purpose, Request, TextDelta, Usage
 from bot.cli.main import cli
 from bot.errors import ModelOverloaded
 from bot.messages import Message, Text
@@ -88,6 +88,35 @@ async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path: Path):
         await until(lambda: bool(query(tmp_path, "SELECT 1 FROM usage_counts")))
     (row,) = query(tmp_path, f"SELECT {SUMS} FROM usage_counts")
     assert row == (30, 5, 4_000, 0, 1)
+
+
+async def test_a_turn_that_ends_with_the_program_counts_and_the_one_made_again_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model = Telling(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("hello")
+        await asyncio.wait_for(model.started.wait(), 30)
+    assert used(tmp_path) == (30, 5, 4_000, 0, 1)
+    again = ScriptedModel(script=lambda _: replying(Usage(100, 10)))
+    async with running(tmp_path, model=again) as engine:
+        await engine.channel.wait_sent(1)
+    assert used(tmp_path) == (130, 15, 4_000, 0, 2)
+
+
+@pytest.mark.parametrize("purpose", ["flush", "summary"])
+async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(
+    tmp_path: Path, purpose: Purpose
+):
+    brain = Brain(held={purpose: asyncio.Event()})
+    async with begun(tmp_path, brain) as engine:
+        await talk(engine, 5)
+        await engine.ask("/compact")
+        await until(lambda: bool(brain.asked(purpose)))
+    tokens = used(tmp_path, f"purpose = '{purpose}'")
+    assert tokens[0] is not None
+    assert tokens[0] > 0
 
 
 async def test_saving_and_summaries_count_apart(tmp_path: Path):

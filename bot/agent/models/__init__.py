@@ -77,7 +77,8 @@ class Request:
     model takes these from the prompt, the offline one from here. Without `may_call` the reply is to
     be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
     the running loop's clock. `on_usage` hears what the service says of its tokens before the reply
-    is whole: should it end before that, this is what counts.
+    is whole: should it end before that, this is what counts. `on_asked` hears the full name of each
+    model that is asked, where others may stand in for the first.
     """
 
     model: str
@@ -94,6 +95,7 @@ class Request:
     may_call: bool = True
     deadline: float | None = None
     on_usage: Callable[[Usage], None] | None = field(default=None, repr=False, compare=False)
+    on_asked: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ class Models:
             has_begun = False
             self._note(name, self._breaker(name).asked(self._now()))
             asked = request if name == names[-1] else _impatient(request)
+            if request.on_asked is not None:
+                request.on_asked(name)
             try:
                 async with aclosing(self._ask(name, asked)) as events:
                     async for event in events:
