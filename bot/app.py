@@ -52,6 +52,7 @@ from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.usage import UsagePages
 from bot.delivery.delivery import Delivery
 from bot.delivery.live import LiveSigns
+from bot.errors import ConfigError
 from bot.files.opener import Opener
 from bot.files.reading import FileReader
 from bot.gateway.admission import Admission, chat_moved, read_books
@@ -65,6 +66,7 @@ from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
 from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
+from bot.gateway.voice import VoiceReader
 from bot.i18n import LANGUAGES
 from bot.identity import ConversationResolver, Policy
 from bot.identity.routing import channels_of
@@ -80,6 +82,10 @@ from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
+from bot.speech import local
+from bot.speech.api import SpeechApi
+from bot.speech.local import LocalSpeech
+from bot.speech.transcriber import Transcriber
 from bot.storage import Database
 from bot.storage.meta import MetaStore
 from bot.unit_of_work import Committer
@@ -338,7 +344,9 @@ class App:
             clock=clock,
         )
         commits = TurnRecorder(committer, upkeep, self.channels, clock, prices)
+        transcriber = self._transcriber()
         turns = TurnRunner(
+            voice=VoiceReader(self.channels, transcriber, database, MetaStore(database, clock)),
             requests=requests,
             commits=commits,
             toolbox=toolbox,
@@ -401,6 +409,17 @@ class App:
         from bot.agent.tools.web import setup  # noqa: PLC0415 - only where it is configured
 
         return setup.tools_of(web, reader, self._stack)
+
+    def _transcriber(self) -> Transcriber | None:
+        """What understands voice messages, if anything does."""
+        config = self._config.speech
+        if config.kind == "none":
+            return None
+        if config.kind == "local" and (problem := local.missing(config)):
+            raise ConfigError(problem)
+        found = SpeechApi(config) if config.kind == "openai" else LocalSpeech(config, self._clock)
+        self._stack.push_async_callback(found.close)
+        return found
 
     def _upkeep(
         self, active: ActiveSessions, committer: Committer, memory: Memory, live: LiveSigns

@@ -605,6 +605,34 @@ class StorageConfig(Section):
         return self.dir.expanduser()
 
 
+class SpeechConfig(Section):
+    """`[speech]`: who understands voice messages."""
+
+    kind: Literal["none", "openai", "local"] = Field(
+        default="none",
+        description='"openai": a service with /audio/transcriptions; "local": this machine, with '
+        "confidant-bot[speech].",
+    )
+    base_url: str = Field(
+        default="https://api.openai.com/v1", min_length=1, description="Where that service is."
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="Its key; better set as CONFIDANT_SPEECH__API_KEY."
+    )
+    model: str = Field(
+        default="whisper-1",
+        min_length=1,
+        description='The service\'s name of a model; with "local" the folder of a Whisper model in '
+        "CTranslate2 form.",
+    )
+    language: str = Field(
+        default="", description='What people speak, such as "de"; empty finds out each time.'
+    )
+    timeout: float = Field(
+        default=60.0, gt=0, le=600, description="Longest wait for the service, in seconds."
+    )
+
+
 class LogConfig(Section):
     """`[log]`: what is told on standard error, never with message text."""
 
@@ -632,6 +660,7 @@ class Config(Section):
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     dashboard: DashboardConfig = Field(default_factory=DashboardConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
+    speech: SpeechConfig = Field(default_factory=SpeechConfig)
     log: LogConfig = Field(default_factory=LogConfig)
 
     @property

@@ -94,8 +94,9 @@ class Inbound:
     `edit_of` is the id of the message this one replaces, or empty. Where a platform nests chats,
     `parent` is the chat a thread hangs below and `server` the place all of them belong to.
     `mentions_bot` is the platform's own mention, also of a reply to the bot. The engine fills in
-    `heard`, what was said in the room just before, and `answers`, the id of the question whether a
-    tool may be called that was answered with it.
+    `heard`, what was said in the room just before, `spoken`, the part of `text` that was said in a
+    voice message, and `answers`, the id of the question whether a tool may be called that was
+    answered with it.
     """
 
     channel: str
@@ -117,6 +118,7 @@ class Inbound:
     server: str = ""
     heard: tuple[Heard, ...] = ()
     foreign: tuple[Foreign, ...] = ()
+    spoken: str = ""
     answers: str = ""
 
     @property

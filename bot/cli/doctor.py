@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import wave
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -19,6 +21,7 @@ from bot.config import Config
 from bot.context import tokens
 from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageError, StorageNotMade
+from bot.files.sandbox import Unreadable
 from bot.id_migration import short_folders
 from bot.memory import embed
 from bot.memory.index.row_reader import EXTENSION
@@ -26,6 +29,9 @@ from bot.memory.index.shared_rows import MEND
 from bot.recovery import DATABASE_NAME
 from bot.sessions import inbox
 from bot.settings import Loaded
+from bot.speech.api import SpeechApi
+from bot.speech.local import missing
+from bot.speech.transcriber import Audio
 from bot.storage import months
 from bot.storage.months import Month
 
@@ -57,6 +63,7 @@ def doctor(
         found |= {"database": _database(loaded.config)}
         found |= {"model": model_findings(loaded.config), "memory": _memory(loaded.config)}
         found |= {"tools": tool_findings(loaded.config)}
+        found |= {"speech": _speech(loaded.config)}
         found |= {"tokens": _tokens(loaded.config), "messages": _left_over(loaded.config)}
         found |= {"web tools": web_findings(loaded.config)}
     for name, findings in found.items():
@@ -123,6 +130,35 @@ def _amount(found: Sequence[Month]) -> str:
 
 def _span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _speech(config: Config) -> Sequence[Finding]:
+    """Whether voice messages are understood; nothing where nobody asked for it."""
+    speech = config.speech
+    if speech.kind == "none":
+        return []
+    if speech.kind == "local":
+        if problem := missing(speech):
+            return [Finding("error", problem, "See docs/voice.md.")]
+        return [Finding("ok", "voice messages are understood on this machine")]
+    try:
+        asyncio.run(SpeechApi(speech).transcribe("", Audio(_silence(), "silence.wav")))
+    except Unreadable as error:
+        if error.reason != "silence":
+            fix = "Check [speech] base_url, api_key and model, and the connection."
+            return [Finding("error", f"{speech.base_url} does not understand voice messages", fix)]
+    return [Finding("ok", f"{speech.base_url} understands voice messages, and the key is taken")]
+
+
+def _silence() -> bytes:
+    """A second in which nothing is said, as a WAV file."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bytes(32_000))
+    return out.getvalue()
 
 
 def _memory(config: Config) -> Sequence[Finding]:

@@ -117,6 +117,8 @@ def notes(inbound: Inbound, now: datetime) -> str:
         lines.append(f"[from {_speaker(inbound)}]")
     if inbound.edit_of:
         lines.append("[the person edited an earlier message; this is its new text]")
+    if inbound.spoken:
+        lines.append("[spoken, and understood by a machine: words may be wrong]")
     return "\n".join(lines) + "\n"
 
 

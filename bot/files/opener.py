@@ -87,11 +87,15 @@ class Shares:
 
 
 class Opener:
-    """Has a program do something with files: what that is, the `task` of a request's head says."""
+    """Has a program do something with files: what that is, the `task` of a request's head says.
+
+    With no `marks` it forgets at its end what ended that program: whoever asks counts by itself how
+    often it was tried.
+    """
 
     def __init__(
         self,
-        marks: MetaStore,
+        marks: MetaStore | None,
         clock: Clock,
         limits: Limits | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -185,7 +189,8 @@ class Opener:
         began = self._now()
         try:
             # Noted first: what ends the whole program is not opened a second time after its start.
-            await self._marks.set(mark, str(self._clock()))
+            if self._marks is not None:
+                await self._marks.set(mark, str(self._clock()))
             began = self._now()
             head, body = await program.ask(job.head, job.data)
         except Unreadable as error:
@@ -193,22 +198,26 @@ class Opener:
             deadly.add(mark)
             raise
         except BaseException:
-            await self._marks.forget(mark)
+            await self._forget(mark)
             raise
         finally:
             self._shares.add(job.person, self._now() - began)
-        await self._marks.forget(mark)
+        await self._forget(mark)
         if reason := head.get("reason"):
             raise Unreadable(reason)
         return head, body
 
+    async def _forget(self, mark: str) -> None:
+        if self._marks is not None:
+            await self._marks.forget(mark)
+
     async def _known_deadly(self) -> set[str]:
         if self._deadly is None:
-            found = await self._marks.under(MARK)
+            found = await self._marks.under(MARK) if self._marks is not None else {}
             oldest = self._clock() - MARKED_MS
             for name, at in found.items():
                 if int(at) < oldest:
-                    await self._marks.forget(f"{MARK}{name}")
+                    await self._forget(f"{MARK}{name}")
             self._deadly = {f"{MARK}{name}" for name, at in found.items() if int(at) >= oldest}
         return self._deadly
 

@@ -265,8 +265,8 @@ class TurnRecorder:
         return reported
 
 
-def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
-    """What a turn's result tells."""
+def answer_of(result: TurnResult, prepared: PreparedRequest, spoken: Sequence[str] = ()) -> Answer:
+    """What a turn's result tells, after what was understood of its voice messages."""
     language, model = prepared.request.language, prepared.active.limits.name
     stored = replies.confirmation(language, prepared.request.context.memory.written)
     unseen = "\n".join(words for came in prepared.came if (words := came.told(language)))
@@ -286,7 +286,8 @@ def answer_of(result: TurnResult, prepared: PreparedRequest) -> Answer:
         notice = text(language, "turn.cut")
     stood_in = _stood_in(language, result, prepared)
     notice = "\n\n".join(part for part in (notice, unseen, stood_in) if part)
-    letter = "\n\n".join(part for part in (reply, stored, notice) if part)
+    parts = [part for part in (reply, stored, notice) if part]
+    letter = "\n\n".join((*spoken, *parts)) if parts else ""
     return Answer(letter, stored, notice)
 
 

@@ -20,6 +20,7 @@ from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder, answer_of, display_text
 from bot.gateway.requests import PreparedRequest, Requests
+from bot.gateway.voice import VoiceReader
 from bot.memory.notes import Notes
 from bot.metrics import Metrics
 from bot.sessions.inbox import QueuedMessage
@@ -34,6 +35,7 @@ class TurnRunner:
     def __init__(
         self,
         *,
+        voice: VoiceReader,
         requests: Requests,
         commits: TurnRecorder,
         toolbox: Toolbox,
@@ -45,6 +47,7 @@ class TurnRunner:
         notes: Notes,
         metrics: Metrics,
     ) -> None:
+        self._voice = voice
         self._requests = requests
         self._commits = commits
         self._toolbox = toolbox
@@ -70,13 +73,15 @@ class TurnRunner:
         async with self._notes.watching(conversation.view) as watch:
             async with preview:
                 async with self._attempts.preparing(rows):
-                    prepared = await self._requests.of(rows, watch)
+                    understood = await self._voice.understand(rows)
+                    said = understood.rows
+                    prepared = await self._requests.of(said, watch)
                 async with self._commits.counting(prepared) as meter:
                     with self._metrics.running.track_inprogress():
-                        answered = await self._answered(key, rows, prepared, preview, meter)
+                        answered = await self._answered(key, said, prepared, preview, meter)
             prepared, result = answered
-            answer = answer_of(result, prepared)
-            await self._commits.commit(rows, prepared, result, answer, preview.draft)
+            answer = answer_of(result, prepared, understood.told)
+            await self._commits.commit(said, prepared, result, answer, preview.draft)
             if not answer.letter:
                 await preview.clear()
         end = type(result.error).__name__ if result.error else result.stop

@@ -105,6 +105,11 @@ def bind(tx: Transaction, row: int, session_id: str, inbound: Inbound | None = N
         )
 
 
+def heard(tx: Transaction, row: int, inbound: Inbound) -> None:
+    """Keep what was understood of a message that waits, so that nobody has to listen again."""
+    tx.execute("UPDATE inbox SET body = ? WHERE id = ?", (storable(inbound)[1], row))
+
+
 def rehome(tx: Transaction, row: int, key: str, session_id: str) -> None:
     """Let a message that waits be answered in another conversation."""
     tx.execute("UPDATE inbox SET key = ?, session_id = ? WHERE id = ?", (key, session_id, row))

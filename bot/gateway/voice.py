@@ -1,0 +1,145 @@
+"""Voice messages: their words take the message's place before its turn is prepared.
+
+What was understood is stored with the message that waits, so it is worked out once, and a second
+time only when the program ended in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from bot.channel import Channel, Files, Inbound, Media
+from bot.files.sandbox import Unreadable
+from bot.gateway.attempts import is_plain
+from bot.i18n import text
+from bot.sessions import inbox
+from bot.sessions.inbox import QueuedMessage
+from bot.speech.transcriber import Audio, Transcriber, Transcript
+from bot.storage import Database
+from bot.storage.meta import MetaStore
+
+MOST_AUDIO = 20_000_000  # bytes
+FETCH_TIMEOUT = 30.0  # seconds
+MOST_QUOTED = 300  # characters of what was understood that are quoted back
+TOLD = "speech.told:"  # in `meta`, with a person: they know that voice is switched off
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """Messages with what was said in them, and what their people are told about that."""
+
+    rows: Sequence[QueuedMessage]
+    told: Sequence[str] = ()
+
+
+class VoiceReader:
+    """Makes words of voice messages, from channels that can fetch them."""
+
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        transcriber: Transcriber | None,
+        database: Database,
+        marks: MetaStore,
+    ) -> None:
+        self._channels = channels
+        self._transcriber = transcriber
+        self._database = database
+        self._marks = marks
+
+    async def understand(self, rows: Sequence[QueuedMessage]) -> Understood:
+        """The messages of one turn with the words of those that were spoken.
+
+        Raises:
+            StorageError: what was understood could not be stored.
+        """
+        found: list[QueuedMessage] = []
+        told: list[str] = []
+        for row in rows:
+            spoken, words = await self._one(row)
+            found.append(spoken)
+            if words:
+                told.append(words)
+        return Understood(found, told)
+
+    async def _one(self, row: QueuedMessage) -> tuple[QueuedMessage, str]:
+        inbound, language = row.inbound, row.conversation.language
+        media = voice_of(inbound)
+        if media is None:
+            return row, ""
+        if inbound.spoken:
+            return row, quoted(language, inbound.spoken)
+        if self._transcriber is None:
+            return row, await self._off(row.conversation.person, language)
+        try:
+            transcript = await self._transcript(self._transcriber, row, media)
+        except Unreadable as error:
+            log.info("speech.not_understood", reason=error.reason)
+            why = text(language, f"media.why.{error.reason}")
+            return row, text(language, "speech.unheard", why=why)
+        said = "\n".join(part for part in (inbound.text, transcript.text) if part)
+        heard = replace(inbound, text=said, spoken=transcript.text)
+        await self._database.write(lambda tx: inbox.heard(tx, row.id, heard))
+        words = quoted(language, transcript.text)
+        if transcript.is_cut:
+            words = f"{words}\n{text(language, 'speech.cut')}"
+        return replace(row, inbound=heard), words
+
+    async def _transcript(
+        self, transcriber: Transcriber, row: QueuedMessage, media: Media
+    ) -> Transcript:
+        """What was said in a message.
+
+        Raises:
+            Unreadable: it was not understood; the reason says why.
+        """
+        if is_plain([row]):  # what ended the program twice is not tried a third time
+            raise Unreadable("deadly")
+        audio = await self._fetch(row.inbound, media)
+        return await transcriber.transcribe(row.conversation.person, audio)
+
+    async def _fetch(self, inbound: Inbound, media: Media) -> Audio:
+        """The recording.
+
+        Raises:
+            Unreadable: it is too large, or cannot be fetched.
+        """
+        channel = self._channels.get(inbound.channel)
+        if channel is None or not channel.capabilities.files or not isinstance(channel, Files):
+            raise Unreadable("fetch")
+        if media.size > MOST_AUDIO:
+            raise Unreadable("bytes")
+        try:
+            async with asyncio.timeout(FETCH_TIMEOUT):
+                data = await channel.fetch(inbound.address, media, MOST_AUDIO)
+        except Exception as error:  # noqa: BLE001 - a channel may fail in any way; the turn goes on
+            log.info("speech.not_fetched", error=type(error).__name__)
+            raise Unreadable("fetch") from None
+        return Audio(data, media.name, media.mime)
+
+    async def _off(self, person: str, language: str) -> str:
+        """That nobody listens, said once to everybody."""
+        if await self._marks.get(f"{TOLD}{person}") is not None:
+            return ""
+        await self._marks.set(f"{TOLD}{person}", "1")
+        return text(language, "speech.off")
+
+
+def voice_of(inbound: Inbound) -> Media | None:
+    """What the sender of a message said in it; None when they wrote, or passed on what was said."""
+    if any(part.kind in {"forwarded", "unknown"} for part in inbound.foreign):
+        return None
+    return next((media for media in inbound.media if media.kind == "voice"), None)
+
+
+def quoted(language: str, words: str) -> str:
+    """What was understood, in a line."""
+    flat = " ".join(words.split())
+    shown = flat if len(flat) <= MOST_QUOTED else f"{flat[:MOST_QUOTED]}…"
+    return text(language, "speech.quoted", words=shown)

