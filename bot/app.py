@@ -333,18 +333,18 @@ class App:
         )
         if not backend.coordination.is_shared:  # there, what a node was doing is seen to by others
             await attempts.begin()
+        transcriber = self._transcriber()
         requests = Requests(
             config=config,
             toolbox=toolbox,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
-            media=MediaReader(self.channels, artifacts, reader),
+            media=MediaReader(self.channels, artifacts, reader, transcriber),
             upkeep=upkeep,
             allowance=allowance,
             clock=clock,
         )
         commits = TurnRecorder(committer, upkeep, self.channels, clock, prices)
-        transcriber = self._transcriber()
         turns = TurnRunner(
             voice=VoiceReader(self.channels, transcriber, database, MetaStore(database, clock)),
             requests=requests,

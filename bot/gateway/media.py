@@ -1,4 +1,4 @@
-"""What came with a message, for the model: pictures to look at, texts and documents to read.
+"""What came with a message, for the model: pictures to look at, texts, documents and recordings.
 
 Everything else is only named. What cannot be fetched in time is named too: a message is answered
 in any case, and whoever sent it is told what the model did not see.
@@ -20,9 +20,11 @@ from bot.errors import ChannelError, StorageError
 from bot.files.encoding import decoded, is_binary
 from bot.files.reading import Document, FileReader
 from bot.files.sandbox import Unreadable
+from bot.gateway.voice import MOST_AUDIO, voice_of
 from bot.i18n import text
 from bot.messages import Picture, Text
 from bot.sessions.artifacts import PICTURE, ArtifactStore
+from bot.speech.transcriber import Audio, Transcriber
 
 MOST_FILES = 10  # of one message
 MOST_PICTURE = 20_000_000  # bytes
@@ -30,7 +32,8 @@ MOST_DOCUMENT = 20_000_000  # bytes
 MOST_ALBUM = 60_000_000  # bytes of all files of one message
 MOST_TEXT = 1_000_000  # bytes
 AT_ONCE = 2  # files of one message that are fetched and opened side by side
-TIMEOUT = 20.0  # seconds, for all files of one message
+TIMEOUT = 20.0  # seconds, for all files of one message, and …
+LISTENING = 120.0  # … for recordings among them
 
 _PICTURES = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff")
 _TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml", "application/toml")
@@ -82,11 +85,16 @@ class MediaReader:
     """Fetches what a model can take from channels that can fetch it."""
 
     def __init__(
-        self, channels: Mapping[str, Channel], artifacts: ArtifactStore, reader: FileReader
+        self,
+        channels: Mapping[str, Channel],
+        artifacts: ArtifactStore,
+        reader: FileReader,
+        transcriber: Transcriber | None,
     ) -> None:
         self._channels = channels
         self._artifacts = artifacts
         self._reader = reader
+        self._transcriber = transcriber
 
     async def read(self, inbound: Inbound, session_id: str, window: int, person: str) -> Contents:
         """The pictures, texts and documents of a person's message; never raises, never late."""
@@ -95,12 +103,13 @@ class MediaReader:
         channel = self._channels.get(inbound.channel)
         if channel is None or not channel.capabilities.files or not isinstance(channel, Files):
             return Contents()
-        wanted = [m for m in inbound.media if _is_picture(m) or _is_text(m) or _is_document(m)]
+        wanted = [m for m in inbound.media if self._is_wanted(m, inbound)]
+        listens = any(_is_recording(media) for media in wanted)
         album = _Album(channel, inbound.address, session_id, window, person)
         reads = [asyncio.create_task(self._one(album, m)) for m in wanted[:MOST_FILES]]
         try:
             if reads:
-                await asyncio.wait(reads, timeout=TIMEOUT)
+                await asyncio.wait(reads, timeout=LISTENING if listens else TIMEOUT)
             seen = [task.result() if task.done() else "late" for task in reads]
         finally:
             for task in reads:
@@ -113,16 +122,16 @@ class MediaReader:
             [(m, r.cut) for m, r in found if isinstance(r, _Shown) and r.cut is not None],
         )
 
+    def _is_wanted(self, media: Media, inbound: Inbound) -> bool:
+        if _is_recording(media):  # what the sender said is in their words already
+            return self._transcriber is not None and media is not voice_of(inbound)
+        return _is_picture(media) or _is_text(media) or _is_document(media)
+
     async def _one(self, album: _Album, media: Media) -> _Shown | str:
         """What the model is shown of a file, or the word that says why it is not."""
         try:
             async with album.turns:
-                if _is_picture(media):
-                    return _Shown(await self._picture(album, media))
-                if _is_document(media):
-                    data = await album.fetch(media, MOST_DOCUMENT)
-                    return await self._read(album, media, data)
-                return await self._text(album, media)
+                return await self._opened(album, media)
         except Unreadable as error:
             log.info("media.not_shown", kind=media.kind, reason=error.reason)
             return error.reason
@@ -132,6 +141,15 @@ class MediaReader:
         except Exception as error:  # noqa: BLE001 - a file may be anything; the message goes on
             log.warning("media.unreadable", kind=media.kind, error=type(error).__name__)
             return "damaged"
+
+    async def _opened(self, album: _Album, media: Media) -> _Shown:
+        if _is_picture(media):
+            return _Shown(await self._picture(album, media))
+        if _is_recording(media) and self._transcriber is not None:
+            return await self._recording(album, media, self._transcriber)
+        if _is_document(media):
+            return await self._read(album, media, await album.fetch(media, MOST_DOCUMENT))
+        return await self._text(album, media)
 
     async def _picture(self, album: _Album, media: Media) -> Picture:
         data = await album.fetch(media, MOST_PICTURE)
@@ -148,6 +166,14 @@ class MediaReader:
 
     async def _read(self, album: _Album, media: Media, data: bytes) -> _Shown:
         document = await self._reader.text(album.person, data, media.mime, media.name)
+        return await self._shown(album, media, document)
+
+    async def _recording(self, album: _Album, media: Media, transcriber: Transcriber) -> _Shown:
+        data = await album.fetch(media, MOST_AUDIO)
+        heard = await transcriber.transcribe(album.person, Audio(data, media.name, media.mime))
+        return await self._shown(album, media, Document(heard.text, is_cut=heard.is_cut))
+
+    async def _shown(self, album: _Album, media: Media, document: Document) -> _Shown:
         left = f"[it goes on; {_part('en', document)} were read]\n" if document.is_cut else ""
         shown = await self._quoted(album, media, document.text, left)
         return _Shown(shown, document if document.is_cut else None)
@@ -205,6 +231,11 @@ def _is_text(media: Media) -> bool:
     if media.kind != "document":
         return False
     return media.mime.startswith(_TEXTS) or PurePath(media.name).suffix.lower() in _SUFFIXES
+
+
+def _is_recording(media: Media) -> bool:
+    is_audio = media.kind == "document" and media.mime.startswith("audio/")
+    return is_audio or media.kind in {"audio", "voice"}
 
 
 def _is_document(media: Media) -> bool:

@@ -54,6 +54,11 @@ async def said(engine, media=VOICE, text="", **changes):
     return engine.model.requests[-1].messages[-1].blocks, engine.sent_to("ada")[-1]
 
 
+def heard(blocks) -> str:
+    """What the model is shown of recordings that are not the person's own words."""
+    return "".join(b.text for b in blocks if isinstance(b, Text) and b.origin == "file")
+
+
 async def test_a_voice_message_is_answered_by_its_words(tmp_path):
     async with (
         listening() as server,
@@ -181,9 +186,31 @@ async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
         listening() as server,
         running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
     ):
-        blocks, _ = await said(engine, foreign=(Foreign("forwarded", "", "Bo"),))
-        assert server.asked == []
+        blocks, reply = await said(engine, foreign=(Foreign("forwarded", "", "Bo"),))
+        assert "> Remind me to buy milk." in heard(blocks)
         assert not any(b.origin == "person" for b in blocks)
+        assert "🎙" not in reply
+
+
+@pytest.mark.parametrize(
+    "media",
+    [
+        replace(VOICE, kind="audio", name="talk.mp3"),
+        replace(VOICE, kind="document", name="talk.m4a", mime="audio/mp4"),
+    ],
+)
+async def test_what_is_said_in_an_audio_file_is_information(tmp_path, media):
+    async with (
+        listening() as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        blocks, reply = await said(engine, media, text="what is this?")
+        assert "> Remind me to buy milk." in heard(blocks)
+        assert blocks[-1] == Text("what is this?", origin="person")
+        assert "🎙" not in reply
+        server.status = 500
+        _, reply = await said(engine, media, text="and this?")
+        assert f"could not look at `{media.name}` (what I listen with" in reply
 
 
 async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restart(
