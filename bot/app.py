@@ -346,7 +346,9 @@ class App:
         )
         commits = TurnRecorder(committer, upkeep, self.channels, clock, prices)
         turns = TurnRunner(
-            voice=VoiceReader(self.channels, transcriber, database, MetaStore(database, clock)),
+            voice=VoiceReader(
+                self.channels, transcriber, database, MetaStore(database, clock), allowance
+            ),
             requests=requests,
             commits=commits,
             toolbox=toolbox,

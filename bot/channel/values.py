@@ -122,6 +122,13 @@ class Inbound:
     answers: str = ""
 
     @property
+    def voice(self) -> Media | None:
+        """What its sender says in it; None when they wrote, or passed on what was said."""
+        if any(part.kind in {"forwarded", "unknown"} for part in self.foreign):
+            return None
+        return next((media for media in self.media if media.kind == "voice"), None)
+
+    @property
     def shown(self) -> str:
         """The message as a person reads it, without its media."""
         return "\n".join(part for part in (self.text, *map(str, self.foreign)) if part)

@@ -144,10 +144,13 @@ def _speech(config: Config) -> Sequence[Finding]:
     try:
         asyncio.run(SpeechApi(speech).transcribe("", Audio(_silence(), "silence.wav")))
     except Unreadable as error:
+        if error.reason == "listening":
+            fix = "Check [speech] base_url, the connection, and whether the service runs."
+            return [Finding("error", f"{speech.base_url} does not listen just now", fix)]
         if error.reason != "silence":
-            fix = "Check [speech] base_url, api_key and model, and the connection."
-            return [Finding("error", f"{speech.base_url} does not understand voice messages", fix)]
-    return [Finding("ok", f"{speech.base_url} understands voice messages, and the key is taken")]
+            fix = "Check [speech] api_key, model and base_url, which mostly ends with /v1."
+            return [Finding("error", f"{speech.base_url} refuses to listen", fix)]
+    return [Finding("ok", f"{speech.base_url} listens to voice messages, and takes the key")]
 
 
 def _silence() -> bytes:

@@ -119,6 +119,8 @@ def notes(inbound: Inbound, now: datetime) -> str:
         lines.append("[the person edited an earlier message; this is its new text]")
     if inbound.spoken:
         lines.append("[spoken, and understood by a machine: words may be wrong]")
+    elif inbound.voice is not None:
+        lines.append("[a voice message; what was said in it could not be made out]")
     return "\n".join(lines) + "\n"
 
 

@@ -20,7 +20,7 @@ from bot.errors import ChannelError, StorageError
 from bot.files.encoding import decoded, is_binary
 from bot.files.reading import Document, FileReader
 from bot.files.sandbox import Unreadable
-from bot.gateway.voice import MOST_AUDIO, voice_of
+from bot.gateway.voice import MOST_AUDIO
 from bot.i18n import text
 from bot.messages import Picture, Text
 from bot.sessions.artifacts import PICTURE, ArtifactStore
@@ -96,20 +96,35 @@ class MediaReader:
         self._reader = reader
         self._transcriber = transcriber
 
-    async def read(self, inbound: Inbound, session_id: str, window: int, person: str) -> Contents:
-        """The pictures, texts and documents of a person's message; never raises, never late."""
+    async def read(
+        self,
+        inbound: Inbound,
+        session_id: str,
+        window: int,
+        person: str,
+        *,
+        listens: bool = True,
+    ) -> Contents:
+        """What came with a person's message; never raises, never late.
+
+        Recordings are only named unless it `listens`.
+        """
         if not inbound.media:
             return Contents()
         channel = self._channels.get(inbound.channel)
         if channel is None or not channel.capabilities.files or not isinstance(channel, Files):
             return Contents()
-        wanted = [m for m in inbound.media if self._is_wanted(m, inbound)]
-        listens = any(_is_recording(media) for media in wanted)
+        wanted = [
+            media
+            for media in inbound.media
+            if self._is_wanted(media, inbound) and (listens or not _is_recording(media))
+        ]
+        takes_long = any(_is_recording(media) for media in wanted)
         album = _Album(channel, inbound.address, session_id, window, person)
         reads = [asyncio.create_task(self._one(album, m)) for m in wanted[:MOST_FILES]]
         try:
             if reads:
-                await asyncio.wait(reads, timeout=LISTENING if listens else TIMEOUT)
+                await asyncio.wait(reads, timeout=LISTENING if takes_long else TIMEOUT)
             seen = [task.result() if task.done() else "late" for task in reads]
         finally:
             for task in reads:
@@ -124,7 +139,7 @@ class MediaReader:
 
     def _is_wanted(self, media: Media, inbound: Inbound) -> bool:
         if _is_recording(media):  # what the sender said is in their words already
-            return self._transcriber is not None and media is not voice_of(inbound)
+            return self._transcriber is not None and media is not inbound.voice
         return _is_picture(media) or _is_text(media) or _is_document(media)
 
     async def _one(self, album: _Album, media: Media) -> _Shown | str:

@@ -95,8 +95,12 @@ class Requests:
         context = self._context(active, rows, watch)
         tools = self._toolbox.offered(context.rights)
         prefix = await self._prefixes.of(cached, context.view, language, tools, limit)
+        balance = await self._allowance.of(active.conversation, limits.name)
+        listens = balance.refused is None  # it costs as well
         contents = [
-            await self._media.read(row.inbound, row.session_id, limit, row.conversation.person)
+            await self._media.read(
+                row.inbound, row.session_id, limit, row.conversation.person, listens=listens
+            )
             for row in rows
         ]
         messages = [
@@ -135,7 +139,6 @@ class Requests:
             count=limits.count,
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
         )
-        balance = await self._allowance.of(active.conversation, limits.name)
         version = cached.history.version
         return PreparedRequest(active, request, fill, arriving, version, contents, balance)
 

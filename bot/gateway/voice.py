@@ -16,6 +16,7 @@ from bot.channel import Channel, Files, Inbound, Media
 from bot.files.sandbox import Unreadable
 from bot.gateway.attempts import is_plain
 from bot.i18n import text
+from bot.money.allowance import Allowance
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
 from bot.speech.transcriber import Audio, Transcriber, Transcript
@@ -24,6 +25,7 @@ from bot.storage.meta import MetaStore
 
 MOST_AUDIO = 20_000_000  # bytes
 FETCH_TIMEOUT = 30.0  # seconds
+NOT_WORKING = frozenset({"listening", "refused"})  # why not even the next one would be understood
 MOST_QUOTED = 300  # characters of what was understood that are quoted back
 TOLD = "speech.told:"  # in `meta`, with a person: they know that voice is switched off
 
@@ -47,11 +49,13 @@ class VoiceReader:
         transcriber: Transcriber | None,
         database: Database,
         marks: MetaStore,
+        allowance: Allowance,
     ) -> None:
         self._channels = channels
         self._transcriber = transcriber
         self._database = database
         self._marks = marks
+        self._allowance = allowance
 
     async def understand(self, rows: Sequence[QueuedMessage]) -> Understood:
         """The messages of one turn with the words of those that were spoken.
@@ -60,29 +64,44 @@ class VoiceReader:
             StorageError: what was understood could not be stored.
         """
         found: list[QueuedMessage] = []
-        told: list[str] = []
+        told: dict[str, None] = {}  # in order, and nothing twice
+        failed = ""
         for row in rows:
-            spoken, words = await self._one(row)
+            try:
+                spoken, words = await self._one(row, failed)
+            except Unreadable as error:
+                log.info("speech.not_understood", reason=error.reason)
+                failed = error.reason if error.reason in NOT_WORKING else failed
+                language = row.conversation.language
+                why = text(language, f"media.why.{error.reason}")
+                spoken, words = row, text(language, "speech.unheard", why=why)
             found.append(spoken)
             if words:
-                told.append(words)
-        return Understood(found, told)
+                told[words] = None
+        return Understood(found, tuple(told))
 
-    async def _one(self, row: QueuedMessage) -> tuple[QueuedMessage, str]:
+    async def _one(self, row: QueuedMessage, failed: str) -> tuple[QueuedMessage, str]:
+        """A message with its words, and what is told of them.
+
+        `failed` is why what listens did not work for one just before, or empty.
+
+        Raises:
+            Unreadable: it was not understood; the reason says why.
+            StorageError: what was understood could not be stored.
+        """
         inbound, language = row.inbound, row.conversation.language
-        media = voice_of(inbound)
+        media = inbound.voice
         if media is None:
             return row, ""
         if inbound.spoken:
             return row, quoted(language, inbound.spoken)
         if self._transcriber is None:
             return row, await self._off(row.conversation.person, language)
-        try:
-            transcript = await self._transcript(self._transcriber, row, media)
-        except Unreadable as error:
-            log.info("speech.not_understood", reason=error.reason)
-            why = text(language, f"media.why.{error.reason}")
-            return row, text(language, "speech.unheard", why=why)
+        if (await self._allowance.of(row.conversation)).refused is not None:
+            raise Unreadable("limit")  # listening costs as well
+        if failed:
+            raise Unreadable(failed)
+        transcript = await self._transcript(self._transcriber, row, media)
         said = "\n".join(part for part in (inbound.text, transcript.text) if part)
         heard = replace(inbound, text=said, spoken=transcript.text)
         await self._database.write(lambda tx: inbox.heard(tx, row.id, heard))
@@ -129,13 +148,6 @@ class VoiceReader:
             return ""
         await self._marks.set(f"{TOLD}{person}", "1")
         return text(language, "speech.off")
-
-
-def voice_of(inbound: Inbound) -> Media | None:
-    """What the sender of a message said in it; None when they wrote, or passed on what was said."""
-    if any(part.kind in {"forwarded", "unknown"} for part in inbound.foreign):
-        return None
-    return next((media for media in inbound.media if media.kind == "voice"), None)
 
 
 def quoted(language: str, words: str) -> str:

@@ -25,6 +25,13 @@ _ENDINGS = {
     "audio/flac": "flac",
 }
 
+# Why a service refuses: what it was sent, or how it was asked; else it may work later.
+_REASONS = {
+    **dict.fromkeys((400, 415, 422), "unsuited"),
+    **dict.fromkeys((301, 302, 307, 308, 401, 403, 404, 405), "refused"),
+    413: "length",
+}
+
 log = structlog.get_logger(__name__)
 
 
@@ -47,7 +54,7 @@ class SpeechApi:
             raise Unreadable("listening") from None
         if status != 200:
             log.warning("speech.refused", status=status)
-            raise Unreadable("length" if status == 413 else "listening")
+            raise Unreadable(_REASONS.get(status, "listening"))
         words = _words(body)
         if words is None:
             log.warning("speech.no_answer", status=status)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
 from bot.cli import doctor
 from bot.config import SpeechConfig
@@ -15,9 +16,11 @@ from bot.errors import ConfigError, SendRefused, StorageFull
 from bot.gateway.attempts import PLAIN_DEATHS
 from bot.gateway.voice import VoiceReader
 from bot.messages import Text
+from bot.money.allowance import UNLIMITED
 from bot.sessions.inbox import QueuedMessage
 from bot.speech.api import SpeechApi
-from bot.testing import InMemoryChannel
+from bot.testing import InMemoryChannel, ScriptedModel
+from tests.integration.test_usage import replying
 from tests.speech import MODEL, listening, spoken
 from tests.support import PATIENCE, make_config, running
 
@@ -39,6 +42,16 @@ class VoiceChannel(InMemoryChannel):
         if isinstance(self.recording, Exception):
             raise self.recording
         return self.recording
+
+
+class NoLimits:
+    """Everybody may use everything."""
+
+    async def of(self, _conversation):
+        return UNLIMITED
+
+
+NO_LIMITS = NoLimits()
 
 
 def speech(server, **changes):
@@ -93,7 +106,11 @@ async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
     ("changes", "why"),
     [
         ({"status": 500}, "what I listen with does not work"),
-        ({"status": 401}, "what I listen with does not work"),
+        ({"status": 429}, "what I listen with does not work"),
+        ({"status": 401}, "what I listen with refuses me"),
+        ({"status": 404}, "what I listen with refuses me"),
+        ({"status": 302}, "what I listen with refuses me"),
+        ({"status": 400}, "what I listen with did not take this recording"),
         ({"status": 413}, "it is too long"),
         ({"answer": b"<html>"}, "what I listen with does not work"),
         ({"answer": [1]}, "what I listen with does not work"),
@@ -108,6 +125,7 @@ async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_p
         running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
     ):
         blocks, reply = await said(engine, text="listen")
+        assert any("could not be made out" in b.text for b in blocks)
         assert f"I did not understand your voice message ({why}" in reply
         assert blocks[-1] == Text("listen", origin="person")
 
@@ -144,6 +162,46 @@ async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
         assert listened.done()
         _, reply = listened.result()
         assert "does not work just now" in reply
+
+
+async def test_a_service_that_is_down_is_asked_once_for_all_messages_of_a_turn(tmp_path):
+    async with (
+        listening(status=503) as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        rows = []
+        for number in (1, 2, 3):
+            message = replace(engine.message(""), media=(VOICE,))
+            conversation = engine.app.resolver.resolve(message)
+            rows.append(QueuedMessage(number, "key", "session", message, conversation))
+        reader = VoiceReader(
+            engine.app.channels, SpeechApi(SpeechConfig(base_url=server.url)), None, None, NO_LIMITS
+        )
+        understood = await reader.understand(rows)
+        assert understood.rows == rows
+        assert len(understood.told) == 1
+        assert len(server.asked) == 1
+
+
+async def test_whoever_reached_a_limit_is_not_listened_to(tmp_path):
+    async with (
+        listening() as server,
+        running(
+            tmp_path,
+            channel=VoiceChannel(),
+            model=ScriptedModel(script=lambda _: replying(Usage(1_000))),
+            limits={"each": {"day_tokens": 1_000}},
+            **speech(server),
+        ) as engine,
+    ):
+        await said(engine)
+        assert len(server.asked) == 1
+        await engine.channel.wait_until(lambda sent: len(sent) == 2)  # that it is used up now
+        for media in (VOICE, replace(VOICE, kind="audio")):
+            _, reply = await said(engine, media)
+            assert "is used up, so I do not answer" in reply
+            assert ("so I did not listen" in reply) == (media is VOICE)
+        assert len(server.asked) == 1
 
 
 async def test_with_no_service_it_says_once_how_to_turn_it_on(tmp_path):
@@ -252,7 +310,7 @@ async def test_what_ended_the_program_twice_is_not_listened_to_again(tmp_path):
         message = replace(engine.message(""), media=(VOICE,))
         conversation = engine.app.resolver.resolve(message)
         row = QueuedMessage(1, "key", "session", message, conversation, deaths=PLAIN_DEATHS)
-        reader = VoiceReader(engine.app.channels, SpeechApi(SpeechConfig()), None, None)
+        reader = VoiceReader(engine.app.channels, SpeechApi(SpeechConfig()), None, None, NO_LIMITS)
         understood = await reader.understand([row])
         assert understood.rows == [row]
         assert "not try again" in understood.told[0]

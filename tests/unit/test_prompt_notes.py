@@ -60,6 +60,7 @@ def test_nobody_can_write_a_note_of_the_program_by_name_quote_or_attachment(inbo
     text = f"{notes(inbound, NOW)}{reply}{described(inbound.media)}"
     lines = text.removesuffix("\n").splitlines()
     expected = 1 + bool(inbound.edit_of) + (inbound.reply_to is not None) + len(inbound.media)
+    expected += inbound.voice is not None
     assert len(lines) == expected
     for line in lines:
         assert line.startswith("[")

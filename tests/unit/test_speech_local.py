@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from subprocess import run
 
@@ -49,7 +50,14 @@ async def test_what_was_said_is_understood_in_a_process_of_its_own(speech):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "reason"),
-    [(b"no recording", "damaged"), (b"", "damaged"), (wav(bytes(64_000)), "silence")],
+    [
+        (b"no recording", "damaged"),
+        (b"", "damaged"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(64), "damaged"),
+        (wav(b""), "silence"),
+        (wav(bytes(64_000)), "silence"),
+        (wav(random.Random(1).randbytes(160_000)), "silence"),  # noqa: S311 - noise
+    ],
 )
 async def test_what_cannot_be_understood_is_refused_with_a_reason(speech, data, reason):
     with pytest.raises(Unreadable, match=reason):
