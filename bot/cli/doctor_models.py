@@ -61,14 +61,13 @@ async def _examine(config: Config, service: str, name: str) -> Sequence[Finding]
 async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence[Finding]:
     if not isinstance(model, Checked):
         return [Finding("ok", f"{full}: there is nothing to check")]
+    has_key = config.models.services[full.partition("/")[0]].api_key is not None
+    answers = f"{full} answers, " + ("the key is taken" if has_key else "without a key")
     if not name:
         count = len(await model.fetch_names())
-        return [Finding("ok", f"{full} answers, the key is taken, and it lists {count} models")]
+        return [Finding("ok", f"{answers}, and it lists {count} models")]
     window = await model.check(name)
-    return [
-        Finding("ok", f"{full} answers, and the key is taken"),
-        _window(config, full, window),
-    ]
+    return [Finding("ok", answers), _window(config, full, window)]
 
 
 def _window(config: Config, full: str, told: Window) -> Finding:

@@ -36,7 +36,8 @@ async def _examine(name: str, server: McpConfig) -> Sequence[Finding]:
 def _told(name: str, listing: Listing) -> Sequence[Finding]:
     asking = sum(spec.changes for _, spec in listing.tools)
     count = len(listing.tools)
-    found = [Finding("ok", f"{name}: {count} tools, {asking} of them ask before they are called")]
+    said = f"{name}: {count} tools; the person is asked before {asking} of them"
+    found = [Finding("ok", said)]
     if listing.unusable:
         names = ", ".join(listing.unusable[:5])
         more = ", …" if len(listing.unusable) > 5 else ""

@@ -27,6 +27,7 @@ _CANCEL = re.compile(
     r"(?:cancel|delete|remove|取消|删除)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE
 )
 _RESUME = re.compile(r"(?:resume|continue|继续|恢复)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE)
+_LIST = re.compile(r"list|show|列表|清单|查看", re.IGNORECASE)
 _ONE = re.compile(r"(?:show\s+|查看\s*)?(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE)
 
 
@@ -47,11 +48,17 @@ class RemindCommands:
 
     async def remind(self, call: Call) -> Apply:
         """Remember to say something at a certain time, or again and again."""
-        return await self._kept(call, "text")
+        return await self._either(call, "text")
 
     async def task(self, call: Call) -> Apply:
         """Remember to carry out a task again and again."""
-        return await self._kept(call, "task")
+        return await self._either(call, "task")
+
+    async def _either(self, call: Call, kind: Kind) -> Apply:
+        """Work on what is kept, as `/reminders` does: "/remind list"; or keep one more."""
+        if any(words.fullmatch(call.rest) for words in (_LIST, _CANCEL, _RESUME)):
+            return await self.reminders(call)
+        return await self._kept(call, kind)
 
     async def _kept(self, call: Call, kind: Kind) -> Apply:
         found = due_time.parse(call.rest, moment(call.now, call.conversation.zone))
@@ -101,7 +108,7 @@ class RemindCommands:
 
     async def reminders(self, call: Call) -> Apply:
         """List what is to be said in this conversation, show one of it, or cancel one."""
-        if not call.rest:
+        if not call.rest or _LIST.fullmatch(call.rest):
             return lambda unit, _session: Answer(_list(unit, call))
         if asked := _ONE.fullmatch(call.rest):
             return lambda unit, _session: Answer(_one(unit, call, int(asked[1])))

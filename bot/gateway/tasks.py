@@ -155,7 +155,7 @@ class TaskRunner:
             _failed(unit, repeat, text(repeat.target.language, "task.why_refused"))
             return None
         place = replace(here.place, key=f"{here.key}:task:{repeat.id}")
-        session, header = store.start(unit.tx, place, unit.now, by="first")
+        session, header = store.start(unit.tx, place, unit.now, by="task")
         unit.mirror.append(header)
         return ClaimedRun(repeat, session.id, here, missed)
 

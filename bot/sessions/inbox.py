@@ -274,13 +274,13 @@ def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryIte
     """The newest `limit` lines said at an address, across its conversations, oldest first.
 
     A divider stands where one conversation ends and another goes on; what has no answer yet comes
-    last.
+    last. Nobody saw how a task was carried out: what came of it stands in the conversation itself.
     """
     place = (address.channel, address.account, address.chat, address.thread)
     rows = tx.execute(
         "SELECT entries.session_id, line FROM entries "
         "JOIN sessions ON sessions.id = entries.session_id "
-        f"WHERE {_HERE} ORDER BY seq DESC LIMIT ?",
+        f"WHERE {_HERE} AND started_by <> 'task' ORDER BY seq DESC LIMIT ?",
         (*place, limit),
     )
     items: list[HistoryItem] = []

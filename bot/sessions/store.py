@@ -17,7 +17,7 @@ from bot.sessions import entries, journal_records
 from bot.sessions.reset import Cut
 from bot.storage import Transaction, upsert
 
-StartedBy = Literal["first", "new", "daily", "idle"]
+StartedBy = Literal["first", "new", "daily", "idle", "task"]
 EndedBy = Literal["", "daily", "idle", "left"]
 
 # What a session's mirror begins with: everything about it that never changes.

@@ -91,7 +91,7 @@ async def test_the_model_is_asked_whether_it_takes_the_key_and_is_known(tmp_path
         code, out, err = await doctor(tmp_path, **variables)
         assert (code, err) == (0, "")
         said = of(out, "model")
-        assert "✓ anthropic/claude-x answers, and the key is taken" in said
+        assert "✓ anthropic/claude-x answers, the key is taken" in said
         assert "its window: 300000 tokens, its service says" in said
         code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "silent"})
         assert "its window: 200000 tokens, is a guess, because its service says nothing" in out
@@ -120,8 +120,8 @@ async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_
         code, out, err = await doctor(tmp_path, **variables)
         assert (code, err) == (1, "")
         said = of(out, "model")
-        assert "✓ anthropic answers, the key is taken, and it lists 1 models" in said
-        assert "✓ local/qwen3 answers, and the key is taken" in said
+        assert "✓ anthropic answers, without a key, and it lists 1 models" in said
+        assert "✓ local/qwen3 answers, without a key" in said
         assert "✗ its window: 4096 tokens, its service says; conversations need 16000" in said
         assert "→ Set [models.local] window" in said
         wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}

@@ -396,8 +396,8 @@ async def test_doctor_connects_to_each_server():
         "error",
         "gone: the program /nowhere is not there; is it installed, and in PATH?",
     )
-    assert said[1] == ("ok", "kitchen: 8 tools, 1 of them ask before they are called")
-    assert said[2] == ("ok", "odd: 1 tools, 0 of them ask before they are called")
+    assert said[1] == ("ok", "kitchen: 8 tools; the person is asked before 1 of them")
+    assert said[2] == ("ok", "odd: 1 tools; the person is asked before 0 of them")
     assert said[3][0] == "warning"
     assert "deep, huge, needs, string" in said[3][1]
 

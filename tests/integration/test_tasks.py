@@ -102,6 +102,13 @@ async def test_it_costs_the_conversation_no_context_and_is_known_there(tmp_path:
             ("message", "user", "tell me what I planned"),
             ("message", "assistant", "You said: tell me what I planned"),
         ]
+        # A page that is loaded again shows what was seen: not how it was carried out.
+        items = await engine.channel.engine.history(task.target.address, 50)
+        assert [(item.role, item.text) for item in items[4:]] == [
+            ("bot", "🔁 You said: tell me what I planned"),
+            ("user", "and then?"),
+            ("bot", "You said: and then?"),
+        ]
 
 
 async def test_a_new_conversation_still_begins_with_what_is_recalled(tmp_path: Path):

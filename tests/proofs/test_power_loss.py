@@ -208,7 +208,7 @@ async def test_the_proof_sees_a_database_that_does_not_wait_for_the_disk(
 ):
     say_instead(monkeypatch, "synchronous = FULL", f"synchronous = {level}")
     say_instead(monkeypatch, *LOG)
-    with pytest.raises(Lost, match="acknowledged messages are gone"):
+    with pytest.raises(Lost):  # a message, or that it was answered
         await prove(tmp_path, LIVES)
 
 

@@ -421,6 +421,17 @@ async def test_it_comes_again_after_a_restart_and_goes_where_its_person_goes(tmp
         await engine.channel.wait_until(lambda _: engine.sent_to("ada").count("⏰ tea") == 2)
 
 
+@pytest.mark.parametrize("words", ["/reminders list", "/remind list", "/task LIST", "/remind 列表"])
+async def test_the_list_is_shown_however_it_is_asked_for(tmp_path, words: str):
+    async with running(tmp_path) as engine:
+        await engine.ask("/remind every day at 15:00 tea")
+        listed = await engine.ask("/reminders")
+        assert "every day at 15:00" in listed
+        assert await engine.ask(words) == listed
+        assert "tea" in await engine.ask("/remind cancel 1")
+        assert "every day" not in await engine.ask(words)
+
+
 async def test_without_a_model_plain_words_repeat_too(tmp_path):
     async with running(tmp_path, agent={"model": "offline", "timezone": "UTC"}) as engine:
         answer = await engine.ask("remind me every monday at 9 to jog")
