@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from bot.tool_results import ToolValue
 
@@ -93,15 +93,23 @@ class Picture:
     data: str = field(default="", repr=False)
 
 
+THOUGHTS: Final = frozenset({"thinking", "redacted_thinking", "thought"})  # kinds of such blocks
+
+
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block only the model's own service understands (thinking, say), sent back untouched.
+    """A block only the model's own service understands, sent back untouched.
 
     `service` is that one's name; empty is the anthropic table's, as it was before there were more.
     """
 
     data: Mapping[str, Any]
     service: str = ""
+
+    @property
+    def is_thought(self) -> bool:
+        """True for what a model thought on its way to a reply: it ends with its turn."""
+        return self.data.get("type") in THOUGHTS
 
 
 Block = Text | ToolUse | ToolResult | Picture | Opaque

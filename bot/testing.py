@@ -247,7 +247,8 @@ Script = Callable[[Request], "str | Reply | Exception"]
 class ScriptedModel:
     """A model that says what its script says; by default it repeats the person's last words.
 
-    `gate`, when set, holds every reply back after its first delta until the event is set.
+    `gate`, when set, holds every reply back after its first delta until the event is set. `thinks`
+    is what it thinks before each of them, `thought_gate` holds it back after that.
     """
 
     script: Script = lambda request: f"You said: {request.messages[-1].text}"
@@ -256,6 +257,8 @@ class ScriptedModel:
     requests: list[Request] = field(default_factory=list)
     gate: asyncio.Event | None = None
     started: asyncio.Event = field(default_factory=asyncio.Event)
+    thinks: str = ""
+    thought_gate: asyncio.Event | None = None
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Stream the scripted answer word by word."""
@@ -264,6 +267,11 @@ class ScriptedModel:
         if isinstance(answer, Exception):
             raise answer
         reply = answer if isinstance(answer, Reply) else says(answer)
+        if request.on_thought is not None and self.thinks:
+            for word in self.thinks.split(" "):
+                request.on_thought(f"{word} ")
+            if self.thought_gate is not None:
+                await self.thought_gate.wait()
         words = reply.message.text.split(" ")
         for index, word in enumerate(words):
             if reply.message.text:

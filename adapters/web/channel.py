@@ -136,7 +136,8 @@ class Web(TakesMarkdown):
     async def activity(self, address: Address, activity: Activity) -> None:
         """Show on every page what goes on beside the replies, and what it came to."""
         self._show_activity(activity)
-        await self._others.tell("activity", activity=asdict(activity))
+        if not activity.text:  # what is thought stays here: on its way it would be stored
+            await self._others.tell("activity", activity=asdict(activity))
 
     async def heard(self, body: str) -> None:
         """Show on this node's pages what another node told; see `Broadcasts.heard`."""
@@ -196,7 +197,8 @@ class Web(TakesMarkdown):
             self._doing[activity.id] = activity
         else:
             self._doing.pop(activity.id, None)
-        self._broadcast(lambda _as_html: _activity_frame(activity))
+        newest = activity.id if activity.kind == "thinking" else ""
+        self._broadcast(lambda _as_html: _activity_frame(activity), draft=newest)
 
     # --- one visitor ----------------------------------------------------------------------------
 
@@ -444,6 +446,7 @@ def _activity_frame(activity: Activity) -> str:
         what=activity.kind,
         state=activity.state,
         where=activity.where,
+        text=activity.text,
     )
 
 

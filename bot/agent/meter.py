@@ -30,8 +30,8 @@ class Meter:
         self.used = added(self.used, used)
 
     def asks(self, model: str) -> None:
-        """A call of this model begins, perhaps in place of one that could not answer."""
-        self._asked, self._told = model, Usage()
+        """A call of this model begins, or, empty, of the same once more."""
+        self._asked, self._told = model or self._asked, Usage()
 
     def hear(self, usage: Usage) -> None:
         """The service says this of the call that runs; the last word counts."""

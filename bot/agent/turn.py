@@ -39,6 +39,7 @@ _LAST_WORD = (
 )
 
 OnText = Callable[[str], None]
+OnThought = Callable[[str], None]
 OnContext = Callable[[int], None]
 
 _FAILURES: Mapping[StopReason, type[ModelError]] = {
@@ -85,7 +86,8 @@ class TurnResult:
     `messages` begins with the person's own and is what the transcript gets. `reply` is what the
     person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
     `error` set the model failed after that much. `used` is what `usage` is made of, by model.
-    `context_tokens` is what the last call reported to be in the window, 0 when it reported nothing;
+    `context_tokens` is what the last call reported to be in the window, 0 when it reported nothing,
+    without what the model thought, which no later request has;
     `model` is the full name of the model that wrote the last reply, where several could have;
     `was_cut` says that results were cut in it, `exhausted` that it used all its steps on tools and
     had nothing to say in the end. `asked` is the call that it ended with because the person has to
@@ -116,16 +118,23 @@ class Turn:
         toolbox: Toolbox,
         on_text: OnText | None,
         meter: Meter | None = None,
+        on_thought: OnThought | None = None,
     ) -> None:
-        """`meter` adds up what it uses, also should it never come to an end."""
+        """`meter` adds up what it uses, also should it never come to an end.
+
+        `on_thought` hears what the model thinks, as far as it has come; empty when that is over.
+        """
         self._request = request
         self._toolbox = toolbox
         self._on_text = on_text
+        self._on_thought = on_thought
         self._messages: list[Message] = list(request.messages)
         self._shown: list[Message] = list(request.messages)  # with results cut that left no room
         self._said: list[str] = []  # the text of each finished reply
         self._writing = ""  # the reply being written …
         self._partial = ""  # … as far as it may be shown
+        self._thinking = ""  # what was thought on the way to it
+        self._thought_tokens = 0  # by the whole turn
         self._meter = meter or Meter()
         self._context_tokens = 0
         self._model = ""
@@ -226,7 +235,8 @@ class Turn:
             may_call=may_call,
             deadline=self._deadline,
             on_usage=self._meter.hear,
-            on_asked=self._meter.asks,
+            on_asked=self._asks,
+            on_thought=self._think,
         )
         self._meter.asks(asked.model_name)
         reply: Reply | None = None
@@ -238,12 +248,13 @@ class Turn:
                     else:
                         reply = event
         except BaseException as error:
-            written = round(asked.count(self._writing) * asked.factor)
-            self._meter.broke_off(error, sent=self._used, written=written)
+            self._broke_off(error)
             raise
         if reply is None:
             raise ModelBadReply
         self._meter.replied(reply)
+        self._thought_tokens += self._tokens(self._thinking)
+        self._forget_thoughts()
         message = storable(reply.message)
         if not may_call:  # whatever it calls now is not run
             words = tuple(b for b in message.blocks if not isinstance(b, ToolUse))
@@ -259,8 +270,31 @@ class Turn:
         self._used = self._context_tokens or self._used
         return replace(reply, message=message)
 
+    def _asks(self, model: str) -> None:
+        """The request goes out, perhaps once more: what was thought for nothing is paid for too."""
+        if self._thinking:
+            self._broke_off(ModelBadReply())
+        self._meter.asks(model)
+
+    def _broke_off(self, error: BaseException) -> None:
+        written = self._tokens(self._thinking) + self._tokens(self._writing)
+        self._meter.broke_off(error, sent=self._used, written=written)
+        self._forget_thoughts()
+
+    def _think(self, words: str) -> None:
+        self._thinking += words
+        if self._on_thought is not None:
+            self._on_thought(self._thinking)
+
+    def _forget_thoughts(self) -> None:
+        if self._thinking and self._on_thought is not None:
+            self._on_thought("")
+        self._thinking = ""
+
     def _write(self, words: str) -> None:
         """More words came: show them, unless all of them may still become silence."""
+        if self._thinking and not self._writing and self._on_thought is not None:
+            self._on_thought("")
         self._writing += words
         if not self._partial and may_become_silent(self._writing):
             return
@@ -272,6 +306,9 @@ class Turn:
         self._messages.append(message)
         self._shown.append(message)
         self._used += self._weight((message,))
+
+    def _tokens(self, words: str) -> int:
+        return round(self._request.count(words) * self._request.factor)
 
     def _weight(self, messages: Sequence[Message]) -> int:
         asked = self._request
@@ -313,7 +350,7 @@ class Turn:
             stop=stop,
             usage=self._meter.usage,
             used=self._meter.used,
-            context_tokens=self._context_tokens,
+            context_tokens=max(0, self._context_tokens - self._thought_tokens),
             stopped=stopped,
             silent=self._silent and not reply,
             exhausted=self._exhausted,

@@ -247,13 +247,15 @@ class Activity:
     """Something the engine does for a conversation beside its replies, as it begins and as it ends.
 
     The `id` is the same for both. `where` is what was saved where, when it ended and no message
-    tells of it.
+    tells of it. `text` is what a model thinks on its way to a reply, its end as far as it has come:
+    it is for whoever watches now and is kept nowhere.
     """
 
     id: str
-    kind: Literal["saving", "summarising"]
+    kind: Literal["saving", "summarising", "thinking"]
     state: Literal["begun", "done", "failed"]
     where: str = ""
+    text: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

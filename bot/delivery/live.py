@@ -85,7 +85,7 @@ class LiveSigns:
             raise TypeError("a channel declares activities and shows none")
         if self._is_here(channel, address):
             await channel.activity(address, activity)
-        else:
+        elif not activity.text:  # on its way to another node it would be stored
             await self._tell(address, {"activity": asdict(activity)})
 
     def _is_here(self, channel: Channel, address: Address) -> bool:

@@ -15,7 +15,7 @@ from bot.agent.prefix import name_of
 from bot.agent.prefix import save as save_prefixes
 from bot.agent.replies import spoken
 from bot.agent.tools import ToolContext, provenance
-from bot.agent.transcript import new_entry
+from bot.agent.transcript import new_entry, without_thoughts
 from bot.agent.turn import TurnResult
 from bot.channel import Channel
 from bot.clock import Clock
@@ -109,16 +109,16 @@ class TurnRecorder:
         """
         now = self._clock()
         cached, limits, inbound = prepared.active.cached, prepared.active.limits, rows[-1].inbound
-        usage = result.usage
-        spoken = provenance.spoken_by_bot(result.messages, prepared.request.context.memory)
+        kept = without_thoughts(result.messages)
+        spoken = provenance.spoken_by_bot(kept, prepared.request.context.memory)
         # What was reported counts only for what the next request will carry too.
         is_same = prepared.version == cached.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
         used = self._used(prepared, spoken, reported, by=result.model)
         counted = store.Counted(
-            input_tokens=usage.input_tokens + usage.cache_write_tokens,
-            cached_tokens=usage.cache_read_tokens,
-            output_tokens=usage.output_tokens,
+            input_tokens=result.usage.input_tokens + result.usage.cache_write_tokens,
+            cached_tokens=result.usage.cache_read_tokens,
+            output_tokens=result.usage.output_tokens,
             context_tokens=used,
             turns=1,
         )
@@ -137,7 +137,7 @@ class TurnRecorder:
         bill = self._prices.bill(result.used)
         usd = None if bill.unpriced else bill.usd
         near = self._near(prepared, result.used)
-        below = footer(language, usage, used, limits, usd) if cached.session.usage else ""
+        below = footer(language, result.usage, used, limits, usd) if cached.session.usage else ""
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
             is_whole = self._upkeep.sessions.cache.is_up_to_date(unit.tx, cached)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from bot.agent.meter import Meter
 from bot.agent.replies import without_confirmations
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
-from bot.channel import Address, Channel, Drafts, Typing
+from bot.channel import Activity, Address, Channel, Drafts, Typing
 from bot.delivery.live import LiveSigns
 from bot.errors import ModelTooLarge
 from bot.gateway.approvals import Approvals
@@ -27,6 +27,8 @@ from bot.sessions.inbox import QueuedMessage
 
 TYPING_DELAY = 0.4  # seconds; a reply that is faster needs no sign of life
 TYPING_EVERY = 4.5  # seconds; platforms show it for five
+THOUGHT_EVERY = 0.25  # seconds between two states of what a model thinks
+THOUGHT_CHARS = 4_000  # of it are shown, its end
 
 
 class TurnRunner:
@@ -69,6 +71,7 @@ class TurnRunner:
             conversation.address,
             str(rows[0].id),
             streams=conversation.settings.streaming,
+            is_direct=conversation.is_direct,
         )
         async with self._notes.watching(conversation.view) as watch:
             async with preview:
@@ -126,13 +129,18 @@ class TurnRunner:
     async def _turn(
         self, key: str, request: TurnRequest, preview: ReplyPreview, meter: Meter
     ) -> TurnResult:
-        turn = Turn(request, self._toolbox, preview.show if preview.shows_text else None, meter)
+        show = preview.show if preview.shows_text else None
+        think = preview.think if preview.shows_thoughts else None
+        turn = Turn(request, self._toolbox, show, meter, think)
         with self._running.running(key, turn):
             return await turn.run()
 
 
 class ReplyPreview:
-    """Shows life for the length of an `async with`. Failures stay inside the channel."""
+    """Shows life for the length of an `async with`. Failures stay inside the channel.
+
+    What the model thinks is shown to whoever watches a direct chat, while it is thought.
+    """
 
     def __init__(
         self,
@@ -142,17 +150,24 @@ class ReplyPreview:
         draft_id: str,
         *,
         streams: bool = True,
+        is_direct: bool = True,
     ) -> None:
         able = channel.capabilities if channel is not None else None
         self._typing = live if able is not None and able.typing else None
         self._drafts = live if streams and able is not None and able.drafts else None
+        watched = is_direct and streams and live.shows_activities(address)
+        self._watchers = live if watched else None
         self._address = address
         self._draft_id = draft_id
         self._timer: asyncio.TimerHandle | None = None
         self._typing_task: asyncio.Task[None] | None = None
         self._draft_task: asyncio.Task[None] | None = None
+        self._thought_task: asyncio.Task[None] | None = None
         self._text = ""
         self._shown = ""
+        self._thought = ""
+        self._thought_shown = ""
+        self._is_thinking = False  # as far as was shown
 
     async def __aenter__(self) -> Self:
         if self._typing is not None:
@@ -168,7 +183,8 @@ class ReplyPreview:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [task for task in (self._typing_task, self._draft_task) if task is not None]
+        live = (self._typing_task, self._draft_task, self._thought_task)
+        tasks = [task for task in live if task is not None]
         try:
             if self._draft_task is not None:
                 await asyncio.sleep(0)  # what a fast model has said is shown as well
@@ -176,6 +192,8 @@ class ReplyPreview:
             for task in tasks:
                 task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._is_thinking and self._watchers is not None:
+            await self._watchers.activity(self._address, self._activity("done"))
         if kind is not None and issubclass(kind, Exception):
             await self.clear()  # no reply will come of this try
 
@@ -183,6 +201,11 @@ class ReplyPreview:
     def shows_text(self) -> bool:
         """Whether the channel shows a reply while it is being written."""
         return self._drafts is not None
+
+    @property
+    def shows_thoughts(self) -> bool:
+        """True when somebody may watch what the model thinks."""
+        return self._watchers is not None
 
     @property
     def draft(self) -> str:
@@ -194,6 +217,13 @@ class ReplyPreview:
         self._text = text
         if self._drafts is not None and (self._draft_task is None or self._draft_task.done()):
             self._draft_task = asyncio.create_task(self._show_drafts(self._drafts))
+
+    def think(self, text: str) -> None:
+        """Show what the model thinks so far; an empty text says that it thinks no more."""
+        self._thought = text[-THOUGHT_CHARS:]
+        idle = self._thought_task is None or self._thought_task.done()
+        if self._watchers is not None and idle:
+            self._thought_task = asyncio.create_task(self._show_thoughts(self._watchers))
 
     async def clear(self) -> None:
         """Take the text so far away, also that of an earlier run: no reply will replace it."""
@@ -214,3 +244,19 @@ class ReplyPreview:
             self._shown = self._text
             # A ✓ is the engine's to give, and only when the reply is finished.
             await live.draft(self._address, self._draft_id, without_confirmations(self._shown))
+
+    async def _show_thoughts(self, live: LiveSigns) -> None:
+        while self._thought_shown != self._thought:
+            thought = self._thought_shown = self._thought
+            if thought and not self._is_thinking:
+                self._is_thinking = True
+                await live.activity(self._address, self._activity("begun"))
+            if thought:
+                await live.activity(self._address, self._activity("begun", thought))
+                await asyncio.sleep(THOUGHT_EVERY)
+            else:
+                await live.activity(self._address, self._activity("done"))
+                self._is_thinking = False
+
+    def _activity(self, state: Literal["begun", "done"], text: str = "") -> Activity:
+        return Activity(f"{self._draft_id}.thinking", "thinking", state, text=text)

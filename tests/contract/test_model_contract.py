@@ -19,7 +19,7 @@ from bot.agent.models.offline import OfflineModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import configured
 from bot.config import ModelsConfig, ServiceConfig
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, calls, says
 from tests.fakes import aimock, written_model
 from tests.fakes.text_store import TextStoreInMemory
@@ -29,6 +29,7 @@ SEARCH = ToolSpec(
     "Search.",
     {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
 )
+THOUGHT = "First this, then that."
 CHINESE = "你好，很高兴见到你！🎉 家人👨‍👩‍👧 和 𠮷野家。"
 
 
@@ -36,13 +37,14 @@ CHINESE = "你好，很高兴见到你！🎉 家人👨‍👩‍👧 和 𠮷�
 class Subject:
     """A model, and what to say to it to get a plain answer, a Chinese one, and a tool call.
 
-    One that calls no tool has nothing to be said for that.
+    One that calls no tool, or does not think aloud, has nothing to be said for that.
     """
 
     model: Model
     plain: str
     chinese: str
     tool: str
+    thinking: str = ""
 
 
 def _script(request: Request) -> str | Reply:
@@ -56,7 +58,8 @@ def _script(request: Request) -> str | Reply:
 
 @asynccontextmanager
 async def _scripted() -> AsyncGenerator[Subject]:
-    yield Subject(ScriptedModel(_script), "plain", "chinese", "use the tool")
+    thinks = ScriptedModel(_script, thinks=THOUGHT)
+    yield Subject(thinks, "plain", "chinese", "use the tool", "plain")
 
 
 @asynccontextmanager
@@ -69,7 +72,7 @@ async def _anthropic() -> AsyncGenerator[Subject]:
     async with aimock.running() as mock:
         config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr("test"))
         model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
-        yield Subject(model, "plain", "chinese", "use the tool")
+        yield Subject(model, "plain", "chinese", "use the tool", "think first")
         await model.close()
 
 
@@ -78,7 +81,7 @@ async def _openai() -> AsyncGenerator[Subject]:
     async with aimock.running() as mock:
         config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr("test"))
         model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
-        yield Subject(model, "plain", "chinese", "use the tool")
+        yield Subject(model, "plain", "chinese", "use the tool", "think first")
         await model.close()
 
 
@@ -158,6 +161,21 @@ async def test_a_tool_call_and_its_result_lead_to_an_answer(subject: Subject):
     _, answer = await run(subject.model, following)
     assert answer.stop == "end"
     assert answer.message.text
+
+
+async def test_what_is_thought_is_told_as_it_comes_and_is_no_part_of_the_reply(subject: Subject):
+    if not subject.thinking:
+        return  # it does not think aloud
+    told: list[str] = []
+    request = replace(asking(subject.thinking), on_thought=told.append)
+    deltas, reply = await run(subject.model, request)
+    assert "".join(told).strip() == THOUGHT
+    assert THOUGHT not in "".join(deltas)
+    assert THOUGHT not in reply.message.text
+    words = [block for block in reply.message.blocks if isinstance(block, (Text, Opaque))]
+    assert all(isinstance(block, Text) or block.is_thought for block in words)
+    # Whoever does not ask for it has the same reply.
+    assert await run(subject.model, asking(subject.thinking)) == (deltas, reply)
 
 
 async def test_a_failed_tool_is_answered_too(subject: Subject):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -559,6 +560,35 @@ async def test_the_page_quietly_says_that_memory_is_saved_and_then_what(page: Pa
     await web.activity(ADDRESS, Activity("a.summarising", "summarising", "done"))
     await expect(activity).to_be_hidden()
     await expect(lines(page, "bot")).to_have_count(1)
+
+
+async def test_what_the_model_thinks_can_be_unfolded_and_is_gone_when_it_has_thought(
+    page: Page, service: Any
+) -> None:
+    web, thinking = service.engine.web, Activity("7.thinking", "thinking", "begun")
+    summary, thought = page.locator("#thinking summary"), page.locator("#thought")
+    await expect(summary).to_be_hidden()
+    await web.activity(ADDRESS, thinking)
+    await expect(summary).to_have_text("Thinking…")
+    await web.activity(ADDRESS, replace(thinking, text="First <b>this</b>.\n" * 40 + "Then that."))
+    await expect(thought).to_be_hidden()  # until somebody wants to see it
+    await summary.focus()
+    await page.keyboard.press("Enter")
+    await expect(thought).to_be_visible()
+    await expect(thought).to_contain_text("First <b>this</b>.")
+    assert await thought.evaluate("(n) => n.scrollTop + n.clientHeight >= n.scrollHeight - 2")
+    assert await no_sideways_scroll(page)
+    await page.keyboard.press("Tab")
+    await expect(thought).to_be_focused()  # so the keyboard can scroll it
+    await web.activity(ADDRESS, replace(thinking, state="done"))
+    await expect(summary).to_be_hidden()
+    await expect(thought).to_have_text("")
+    await service.engine.say("The answer.", "m1")
+    await expect(lines(page, "bot")).to_have_text(["The answer."])
+    await web.activity(ADDRESS, replace(thinking, text="Next."))
+    await expect(thought).to_be_visible()  # as it was left
+    await service.stop()
+    await expect(summary).to_be_hidden()
 
 
 @pytest.mark.parametrize("context_options", [{"locale": "zh-CN"}])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -121,6 +123,20 @@ async def test_a_page_opened_on_another_node_sees_what_is_being_written_and_done
         assert (await there.until("activity"))["state"] == "begun"
         await one.web.activity(ADDRESS, Activity("s.saving", "saving", "done", "MEMORY.md"))
         assert (await there.until("activity"))["where"] == "MEMORY.md"
+
+
+async def test_other_nodes_hear_that_a_model_thinks_and_not_what(chats):
+    one, two = chats
+    thinking = Activity("7.thinking", "thinking", "begun")
+    async with one.page() as here, two.page() as there:
+        await one.web.activity(ADDRESS, thinking)
+        await one.web.activity(ADDRESS, replace(thinking, text="One and two"))
+        assert (await there.until("activity"))["text"] == ""
+        while (await here.until("activity"))["text"] != "One and two":
+            pass
+        await one.web.activity(ADDRESS, replace(thinking, state="done"))
+        assert (await there.until("activity"))["state"] == "done"
+        assert "One and two" not in json.dumps(there.frames)
 
 
 async def test_a_node_that_missed_a_reply_shows_it_to_whoever_comes_back(chats):

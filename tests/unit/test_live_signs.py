@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,16 @@ async def test_a_draft_is_told_at_a_calm_pace_and_no_longer_than_it_can_show(
     assert len(turn.node.told[0].body) < 4_200
     drafting.cancel()
     await asyncio.gather(drafting, return_exceptions=True)
+
+
+async def test_what_a_model_thinks_is_told_to_no_other_node(
+    sides: tuple[Side, Side],
+):
+    turn, owner = sides
+    begun = Activity("7.thinking", "thinking", "begun")
+    await turn.live.activity(ADA, begun)
+    await turn.live.activity(ADA, replace(begun, text="One and two"))
+    done = replace(begun, state="done")
+    await turn.live.activity(ADA, done)
+    await until(lambda: len(owner.channel.activities) == 2)
+    assert owner.channel.activities == [begun, done]

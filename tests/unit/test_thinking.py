@@ -21,6 +21,22 @@ def test_how_it_is_cut_changes_nothing(pieces: list[str]):
     assert shown(pieces) == shown(["".join(pieces)]) == shown(list("".join(pieces)))
 
 
+@given(st.lists(st.sampled_from([OPEN, CLOSE, "<", "th", "ink>", "</", " ", "\n", "a", "b"])))
+def test_what_was_thought_comes_as_it_came_however_it_is_cut(pieces: list[str]):
+    thinking, thought = ThinkingFilter(), ""
+    for piece in pieces:
+        thinking.feed(piece)
+        thought += thinking.thought()
+    whole = "".join(pieces).lstrip()
+    held = len(CLOSE) - 1  # of a thought that never ends: they might have been its end
+    if not whole.startswith(OPEN):
+        assert thought == ""
+    elif CLOSE in whole:
+        assert thought == whole[len(OPEN) :].partition(CLOSE)[0]
+    else:
+        assert thought == whole[len(OPEN) :][:-held]
+
+
 @given(texts, texts)
 def test_a_reply_after_a_thought_comes_whole(thought: str, reply: str):
     thought = thought.replace(CLOSE, "")

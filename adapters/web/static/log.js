@@ -20,6 +20,8 @@ export class Log extends EventTarget {
   #tail = document.getElementById("tail");
   #typing = document.getElementById("typing");
   #activity = document.getElementById("activity");
+  #thinking = document.getElementById("thinking");
+  #thought = document.getElementById("thought");
   #newer = document.getElementById("newer");
   #empty = document.getElementById("empty");
   #byId = new Map();
@@ -119,7 +121,11 @@ export class Log extends EventTarget {
   }
 
   /** Says quietly what goes on beside the replies, and for a while what was saved. */
-  activity({ id, what, state, where }) {
+  activity({ id, what, state, where, text }) {
+    if (what === "thinking") {
+      this.#think(state === "begun", text);
+      return;
+    }
     clearTimeout(this.#activityTimer);
     if (state === "begun") this.#doing.set(id, t(`activity.${what}`));
     else this.#doing.delete(id);
@@ -131,7 +137,17 @@ export class Log extends EventTarget {
     }
   }
 
+  /** What the model thinks stands there, folded, until it thinks no more; nothing keeps it. */
+  #think(on, text = "") {
+    this.#thinking.hidden = !on;
+    this.#thought.hidden = !text;
+    this.#thought.textContent = text;
+    this.#thought.scrollTop = this.#thought.scrollHeight;
+    if (on && this.#atEnd) this.toEnd();
+  }
+
   clearActivities() {
+    this.#think(false);
     this.#doing.clear();
     clearTimeout(this.#activityTimer);
     this.#tellActivity("");

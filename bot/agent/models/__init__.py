@@ -78,7 +78,8 @@ class Request:
     be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
     the running loop's clock. `on_usage` hears what the service says of its tokens before the reply
     is whole: should it end before that, this is what counts. `on_asked` hears the full name of each
-    model that is asked, where others may stand in for the first.
+    model that is asked, where others may stand in for the first; empty when one is asked once more.
+    `on_thought` hears what the model thinks on its way, in pieces: it is no part of the reply.
     """
 
     model: str
@@ -96,6 +97,7 @@ class Request:
     deadline: float | None = None
     on_usage: Callable[[Usage], None] | None = field(default=None, repr=False, compare=False)
     on_asked: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
+    on_thought: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from bot.agent.models import Request, Window
 from bot.agent.models.anthropic_wire import Accumulator, body_of
-from bot.agent.models.service import CATALOG_TIMEOUT, CONNECT_TIMEOUT, NO_KEY, ServiceModel
+from bot.agent.models.catalog import TextStore
+from bot.agent.models.service import (
+    CATALOG_TIMEOUT,
+    CONNECT_TIMEOUT,
+    MAX_RETRIES,
+    NO_KEY,
+    ServiceModel,
+)
 from bot.agent.models.sse import events
-from bot.errors import ModelError
+from bot.clock import Clock, system_clock
+from bot.config import ServiceConfig
+from bot.errors import ModelError, ModelRejected
 
 if TYPE_CHECKING:  # loading it takes a second: `warm_up` does, in a thread
     from anthropic import AsyncAnthropic
@@ -27,6 +36,18 @@ class AnthropicModel(ServiceModel["AsyncAnthropic"]):
     name = "anthropic"
     default_url = "https://api.anthropic.com"
     known_names = KNOWN_NAMES
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        *,
+        window_store: TextStore,
+        max_retries: int = MAX_RETRIES,
+        clock: Clock = system_clock,
+    ) -> None:
+        super().__init__(config, window_store=window_store, max_retries=max_retries, clock=clock)
+        # These think whether asked to or not, and tell what only when asked.
+        self._thinkers = set[str]() if self.has_own_endpoint else set(KNOWN_NAMES)
 
     def build(self) -> AsyncAnthropic:
         """The SDK's client, with all that is imported late."""
@@ -66,7 +87,7 @@ class AnthropicModel(ServiceModel["AsyncAnthropic"]):
         stream = await client.post(
             "/v1/messages",
             cast_to=object,
-            content=body_of(request, self.longest(request)),
+            content=body_of(request, self.longest(request), tells_thoughts=self._tells(request)),
             # The SDK would sit out whatever it is told to, and knows nothing of the stream.
             options={"headers": STREAM_HEADERS, "max_retries": 0},
             stream=True,
@@ -74,6 +95,19 @@ class AnthropicModel(ServiceModel["AsyncAnthropic"]):
         )
         async with stream:
             yield events(stream.response.aiter_bytes())
+
+    def _tells(self, request: Request) -> bool:
+        return request.on_thought is not None and request.model in self._thinkers
+
+    def adapts(self, request: Request, failure: Exception) -> bool:
+        """True when the model was asked to tell its thoughts and the service takes no such wish."""
+        error = self.as_error(failure)
+        if not (isinstance(error, ModelRejected) and self._tells(request)):
+            return False
+        if "thinking" not in str(getattr(failure, "body", "")):
+            return False
+        self._thinkers.discard(request.model)
+        return True
 
     def reader(self) -> Accumulator:
         """What puts the events together."""

@@ -39,8 +39,10 @@ STOPS: Final[Mapping[str, StopReason]] = {
 # --- to the service ------------------------------------------------------------------------------
 
 
-def body_of(request: Request, max_tokens: int) -> bytes:
+def body_of(request: Request, max_tokens: int, *, tells_thoughts: bool = False) -> bytes:
     """The JSON of a request, with prompt-cache breakpoints on its prefix and its last message.
+
+    With `tells_thoughts` a model that thinks by itself is asked to tell what.
 
     Raises:
         ModelRejected: there is nothing to answer.
@@ -58,6 +60,8 @@ def body_of(request: Request, max_tokens: int) -> bytes:
         "messages": messages,
         "stream": True,
     }
+    if tells_thoughts:
+        body["thinking"] = {"type": "adaptive", "display": "summarized"}
     tools = [
         {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
         for spec in request.tools
@@ -122,7 +126,16 @@ def _block_to_json(block: Block) -> Json | None:
 class Accumulator:
     """Puts the events of one streamed reply together. See `ReplyReader`."""
 
-    __slots__ = ("_arguments", "_blocks", "_stop", "_usage", "_words", "done", "unknown_stop")
+    __slots__ = (
+        "_arguments",
+        "_blocks",
+        "_stop",
+        "_thought",
+        "_usage",
+        "_words",
+        "done",
+        "unknown_stop",
+    )
 
     def __init__(self) -> None:
         self._blocks: dict[int, Json] = {}
@@ -130,6 +143,7 @@ class Accumulator:
         self._usage: dict[str, int] = {}
         self._stop: str | None = None
         self._words = Words()
+        self._thought: list[str] = []  # and not told yet
         self.done = False
         self.unknown_stop = ""
 
@@ -176,11 +190,17 @@ class Accumulator:
                 self._arguments.setdefault(index, []).append(delta["partial_json"])
             case "thinking_delta":
                 block["thinking"] = block.get("thinking", "") + delta["thinking"]
+                self._thought.append(self._words.feed(delta["thinking"]))
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case _:
                 pass
         return ""
+
+    def thought(self) -> str:
+        """What the model thought since this was asked last."""
+        thought, self._thought = "".join(self._thought), []
+        return thought
 
     def end(self) -> str:
         """Nothing is held back."""

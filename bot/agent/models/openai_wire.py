@@ -40,7 +40,7 @@ STOPS: Final[Mapping[str, StopReason]] = {
     "model_length": "context_full",
 }
 REASONING = ("reasoning_content", "reasoning")  # where servers put what a model thinks
-THOUGHT = "thought"  # the kind of our blocks that hold it
+THOUGHT = "thought"  # the kind of our blocks that hold it, one of `THOUGHTS`
 CALL = "call"  # … and of those that hold what a server wants back with a tool call
 
 LimitField = Literal["max_tokens", "max_completion_tokens"]
@@ -238,6 +238,8 @@ class CompletionReader:
         "_stop",
         "_thinking",
         "_thought",
+        "_thoughts",
+        "_untold",
         "_usage",
         "_words",
         "done",
@@ -249,6 +251,8 @@ class CompletionReader:
         self._thinking = ThinkingFilter()
         self._said: list[str] = []
         self._thought: dict[str, list[str]] = {}  # by the field it came in
+        self._thoughts = Words()
+        self._untold: list[str] = []  # of what was thought
         self._calls: list[_Call] = []
         self._places: dict[object, int] = {}  # of calls, by the server's number for them
         self._usage: Mapping[str, Any] = {}
@@ -277,9 +281,11 @@ class CompletionReader:
             delta: Json = choice.get("delta") or choice.get("message") or {}
             for call in delta.get("tool_calls") or ():
                 self._call(call)
-            for name in REASONING:
-                if isinstance(thought := delta.get(name), str) and thought:
-                    self._thought.setdefault(name, []).append(thought)
+            thought = [(name, piece) for name in REASONING if (piece := delta.get(name))]
+            for name, piece in thought:
+                self._thought.setdefault(name, []).append(piece)
+            for _, piece in thought[:1]:  # some send the same in both
+                self._untold.append(self._thoughts.feed(piece))
             content = delta.get("content")
             return self._say(_text_of(content) if content else "")
         except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
@@ -287,6 +293,7 @@ class CompletionReader:
 
     def _say(self, piece: str) -> str:
         words = self._thinking.feed(self._words.feed(piece)) if piece else ""
+        self._untold.append(self._thinking.thought())
         if words:
             self._said.append(words)
         return words
@@ -310,6 +317,11 @@ class CompletionReader:
             )
         if isinstance(extra := delta.get("extra_content"), dict):
             known.extra["extra_content"] = extra
+
+    def thought(self) -> str:
+        """What the model thought since this was asked last."""
+        thought, self._untold = "".join(self._untold), []
+        return thought
 
     def end(self) -> str:
         """The words that were held back until the last."""

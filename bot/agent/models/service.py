@@ -145,8 +145,7 @@ class ServiceModel(ABC, Generic[Client]):
                 async with self.opened(client, request) as events:
                     async for data in events:
                         words = _words(reply, data)
-                        if request.on_usage is not None and not has_begun:
-                            request.on_usage(reply.usage)
+                        _tell(request, reply, has_begun=has_begun)
                         if words:
                             has_begun = True
                             yield TextDelta(words)
@@ -162,6 +161,8 @@ class ServiceModel(ABC, Generic[Client]):
                 return
             number += pause > 0
             await asyncio.sleep(pause)
+            if request.on_asked is not None:
+                request.on_asked("")
 
     def _pause(
         self, failure: Exception, request: Request, number: int, *, has_begun: bool
@@ -240,6 +241,14 @@ def _words(reply: ReplyReader, data: bytes) -> str:
         reply.done = True
         return ""
     return reply.feed(load(data))
+
+
+def _tell(request: Request, reply: ReplyReader, *, has_begun: bool) -> None:
+    """Tell what the service says of its tokens, before the first word, and what is thought."""
+    if request.on_usage is not None and not has_begun:
+        request.on_usage(reply.usage)
+    if request.on_thought is not None and (thought := reply.thought()):
+        request.on_thought(thought)
 
 
 def _pause(error: ModelError, number: int, deadline: float | None) -> float | None:

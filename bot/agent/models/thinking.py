@@ -8,13 +8,14 @@ OPEN, CLOSE = "<think>", "</think>"
 class ThinkingFilter:
     """Takes a reply in pieces and gives it without the <think> … </think> it begins with.
 
-    Only there: a reply may well speak of such a tag.
+    Only there: a reply may well speak of such a tag. What was between is its `thought`.
     """
 
-    __slots__ = ("_held", "_state")
+    __slots__ = ("_held", "_state", "_thought")
 
     def __init__(self) -> None:
         self._held = ""
+        self._thought = ""
         self._state = "before"  # before, thinking, after (the blank lines behind it), said
 
     def feed(self, piece: str) -> str:
@@ -30,13 +31,21 @@ class ThinkingFilter:
                 return self._rest()
             self._held, self._state = begun[len(OPEN) :], "thinking"
         if self._state == "thinking":
-            _, found, after = self._held.partition(CLOSE)
+            thought, found, after = self._held.partition(CLOSE)
             if not found:
-                self._held = self._held[-(len(CLOSE) - 1) :]  # it may hold the tag's beginning
+                kept = len(CLOSE) - 1  # they may be the tag's beginning
+                self._thought += self._held[:-kept]
+                self._held = self._held[-kept:]
                 return ""
+            self._thought += thought
             self._held, self._state = after, "after"
         self._held = self._held.lstrip()
         return self._rest() if self._held else ""
+
+    def thought(self) -> str:
+        """What was thought since this was asked last."""
+        thought, self._thought = self._thought, ""
+        return thought
 
     def end(self) -> str:
         """What was held back and turned out to be the reply."""

@@ -41,6 +41,10 @@ class ReplyReader(Protocol):
         """
         ...
 
+    def thought(self) -> str:
+        """What the model thought since this was asked last, mostly nothing."""
+        ...
+
     def end(self) -> str:
         """The words that were held back until the stream had ended, mostly none."""
         ...

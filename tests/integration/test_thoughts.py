@@ -1,0 +1,241 @@
+"""What a model thinks on its way to a reply: seen by whoever watches, kept nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from pydantic import SecretStr
+from structlog.testing import capture_logs
+
+from bot.agent.models import Request
+from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.openai import OpenAIModel
+from bot.channel import Activity
+from bot.config import ServiceConfig
+from bot.errors import ModelOverloaded
+from bot.messages import Message, Text
+from bot.testing import ScriptedModel
+from tests.fakes import completions_api, messages_api
+from tests.fakes.brain import query, settled
+from tests.fakes.messages_api import Answer
+from tests.fakes.text_store import TextStoreInMemory
+from tests.support import Engine, running, until
+
+SECRET = "zqwhalesong"
+LOOK = json.dumps({"query": "boats"})
+
+
+class Thinker:
+    """A server of one kind: it thinks, calls a tool, thinks again, and answers.
+
+    The first reply waits for `goes_on` in the midst of its thoughts.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.goes_on = asyncio.Event()
+        self.bodies: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def model(self) -> AsyncGenerator[Any]:
+        fake, adapter = (
+            (messages_api, AnthropicModel)
+            if self.kind == "thinking"
+            else (completions_api, OpenAIModel)
+        )
+        async with fake.running() as server:
+            server.bodies = self.bodies
+            server.answers = [self._first(), self._second(), fake.says("All right.")]
+            config = ServiceConfig(base_url=server.base_url, api_key=SecretStr("k"))
+            made = adapter(config, window_store=TextStoreInMemory(), max_retries=0)
+            yield made
+            await made.close()
+
+    def _first(self) -> Answer:
+        if self.kind == "thinking":
+            begun, rest = _anthropic_thought(0)
+            use = {"type": "tool_use", "id": "toolu_1", "name": "transcript_search", "input": {}}
+            looks = {"type": "input_json_delta", "partial_json": LOOK}
+            events = (*rest, *messages_api.block(1, use, looks), *messages_api.end("tool_use"))
+            return self._paused([messages_api.start(input_tokens=9), *begun], events)
+        call = completions_api.call(0, "transcript_search", LOOK, "call_1")
+        calls = completions_api.chunk("tool_calls", tool_calls=[call])
+        begun, rest = self._completion_thought()
+        return self._paused(begun, [*rest, calls, completions_api.DONE])
+
+    def _second(self) -> Answer:
+        if self.kind == "thinking":
+            begun, rest = _anthropic_thought(0)
+            said = messages_api.text(1, "Here they are.")
+            ended = messages_api.end(output_tokens=5)
+            return messages_api.streams(messages_api.start(), *begun, *rest, *said, *ended)
+        begun, rest = self._completion_thought()
+        said = completions_api.chunk("stop", content="Here they are.")
+        return completions_api.streams(*begun, *rest, said, completions_api.DONE)
+
+    def _completion_thought(self) -> tuple[list[Any], list[Any]]:
+        chunk = completions_api.chunk
+        if self.kind == "<think>":
+            begun = [chunk(content="<think>Hm, "), chunk(content=f"{SECRET} it is, I think")]
+            return begun, [chunk(content=".</think>\n")]
+        return [chunk(**{self.kind: "Hm, "}), chunk(**{self.kind: SECRET})], []
+
+    def _paused(self, begun: Sequence[Any], rest: Sequence[Any]) -> Answer:
+        sse = messages_api.sse if self.kind == "thinking" else completions_api.sse
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            for event in (*begun, None, *rest):
+                if event is None:
+                    await self.goes_on.wait()
+                else:
+                    await response.write(event if isinstance(event, bytes) else sse(event))
+            await response.write_eof()
+            return response
+
+        return answer
+
+
+def _anthropic_thought(index: int) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    start = {"type": "thinking", "thinking": "", "signature": ""}
+    deltas = ({"type": "thinking_delta", "thinking": piece} for piece in ("Hm, ", SECRET))
+    signed = {"type": "signature_delta", "signature": "c2ln"}
+    opening, *middle, closing = messages_api.block(index, start, *deltas, signed)
+    return [opening, *middle[:-1]], [middle[-1], closing]
+
+
+def thoughts(engine: Engine) -> list[Activity]:
+    return [each for each in engine.channel.activities if each.kind == "thinking"]
+
+
+@pytest.mark.parametrize("kind", ["thinking", "reasoning_content", "reasoning", "<think>"])
+async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG)
+    thinker = Thinker(kind)
+    context = {"enable_memory_flush": True}
+    with capture_logs() as logs:
+        async with (
+            thinker.model() as model,
+            running(tmp_path, model=model, agent={"model": "one"}, context=context) as engine,
+        ):
+            await engine.say("what did I say of boats?")
+            await until(lambda: any(SECRET in each.text for each in thoughts(engine)))
+            assert not engine.channel.drafts
+            thinker.goes_on.set()
+            await engine.channel.wait_sent(1)
+            assert engine.sent_to("ada") == ["Here they are."]
+            assert thoughts(engine)[-1] == replace(thoughts(engine)[-1], state="done", text="")
+            # The service has its thoughts back with what its tool answered …
+            during = json.dumps(thinker.bodies[1])
+            assert (SECRET in during) is (kind != "<think>")
+            # … and never again: in no later request, of whomever, and in no summary or saving.
+            await engine.ask("and now?")
+            await engine.ask("who are you?", sender="bob")
+            await engine.ask("/new")
+            await settled()
+            await engine.ask("and then?")
+            for body in thinker.bodies[2:]:
+                assert SECRET not in json.dumps(body)
+            assert len(thinker.bodies) >= 6
+            assert SECRET not in "".join([*engine.channel.drafts, *engine.sent_to("ada")])
+    files = [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert any(each.name == "confidant.db" for each in files)
+    for each in files:
+        assert SECRET.encode() not in each.read_bytes(), each
+    assert logs
+    assert SECRET not in f"{logs}{caplog.text}"
+
+
+async def test_claude_is_asked_to_tell_what_it_thinks_where_it_thinks_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    refuses = messages_api.fails(400, "invalid_request_error", "thinking.display: not permitted")
+    async with messages_api.running(
+        messages_api.says("Hi"), refuses, messages_api.says("Hi")
+    ) as to:
+        monkeypatch.setattr(AnthropicModel, "default_url", to.base_url)
+        config = ServiceConfig(api_key=SecretStr("k"))
+        model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+        asked = Request("claude-opus-5-5", "", (Message("user", (Text("hello"),)),))
+        watched = replace(asked, on_thought=lambda _: None)
+        older = replace(watched, model="claude-opus-4-6")
+        for request in (watched, watched, watched, asked, older):
+            assert [event async for event in model.stream(request)]
+        await model.close()
+    wish = {"type": "adaptive", "display": "summarized"}
+    # It was refused once: from then on it is not asked for any more.
+    assert [body.get("thinking") for body in to.bodies] == [wish, wish, *[None] * 4]
+
+
+async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(tmp_path: Path):
+    model = ScriptedModel(thinks="One and two", thought_gate=asyncio.Event(), gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("hello")
+        await until(lambda: bool(thoughts(engine)) and bool(thoughts(engine)[-1].text))
+        begun, thought = thoughts(engine)
+        assert (begun.state, begun.text) == ("begun", "")
+        assert (thought.state, thought.text) == ("begun", "One and two ")
+        assert model.thought_gate is not None
+        assert model.gate is not None
+        model.thought_gate.set()
+        await until(lambda: thoughts(engine)[-1].state == "done")
+        assert not engine.sent_to("ada")
+        model.gate.set()
+        await engine.channel.wait_sent(1)
+        assert len({each.id for each in thoughts(engine)}) == 1
+
+
+async def test_of_a_long_thought_the_end_is_shown(tmp_path: Path):
+    model = ScriptedModel(thinks="a " * 9_000 + "end", thought_gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("hello")
+        await until(lambda: bool(thoughts(engine)) and bool(thoughts(engine)[-1].text))
+        shown = thoughts(engine)[-1].text
+        assert shown.endswith("end ")
+        assert len(shown) == 4_000
+        await engine.ask("/stop")
+        await until(lambda: thoughts(engine)[-1].state == "done")
+
+
+async def test_in_a_room_nobody_sees_it_nor_where_replies_are_not_shown_as_they_grow(
+    tmp_path: Path,
+):
+    model = ScriptedModel(thinks="One and two")
+    room = {"chat": "den", "chat_type": "group", "mentions_bot": True}
+    rooms = {"memory": {"group_policy": "open", "streaming": False}}
+    async with running(tmp_path, model=model, channels=rooms) as engine:
+        await engine.say("hello", **room)
+        await engine.channel.wait_sent(1)
+        await engine.ask("hello")
+        assert not thoughts(engine)
+
+
+async def test_it_is_paid_for_also_when_it_leads_to_nothing(tmp_path: Path):
+    class Breaking(ScriptedModel):
+        """Thinks, and is down before its first word."""
+
+        async def stream(self, request: Any) -> Any:
+            if request.on_thought is not None:
+                request.on_thought("One and two and three and four")
+            if request.model == "one":
+                raise ModelOverloaded
+            async for event in super().stream(request):
+                yield event
+
+    agent = {"model": "one", "fallback": ("two",)}
+    async with running(tmp_path, model=Breaking(), agent=agent) as engine:
+        assert (await engine.ask("hello")).startswith("You said: hello")
+    rows = dict(query(tmp_path, "SELECT model, output_tokens FROM usage_counts"))
+    assert rows["anthropic/one"] > 0
