@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote as escaped
 
 import aiohttp
@@ -30,13 +30,13 @@ from pydantic import BaseModel, Field
 from structlog._config import BoundLoggerLazyProxy
 
 from bot import app as composition
-from bot.agent.models import Request
+from bot.agent.models import Request, ToolSpec
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, Inbound
 from bot.memory import disk, vectors
 from bot.memory.row_notes import RowNotes, space_of
 from bot.memory.transcripts import TranscriptFeed
-from bot.messages import Text, ToolResult, ToolUse
+from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls, says
 from tests.fakes.brain import settled
@@ -48,6 +48,7 @@ FAST = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF")
 TOKEN = re.compile(r"zq[0-9]{9}z", re.IGNORECASE)
 STEP = re.compile(r"#(\d+)#")
 CHANNELS = ("memory", "other", "nct")
+T = TypeVar("T")
 TOPICS = (
     "the code of the garage door",
     "my sister's illness and her doctor",
@@ -67,6 +68,19 @@ QUESTIONS = (
 
 class Leak(AssertionError):
     """Somebody was shown what was not theirs."""
+
+
+def remembered(judge: Callable[[Setting, Who], T]) -> Callable[[Setting, Who], T]:
+    """An answer of the oracle, worked out once for each setting: it is asked thousands of times."""
+
+    @wraps(judge)
+    def once(setting: Setting, who: Who) -> T:
+        key = judge.__name__, who
+        if key not in setting.known:
+            setting.known[key] = judge(setting, who)
+        return setting.known[key]
+
+    return once
 
 
 @dataclass(frozen=True)
@@ -175,6 +189,9 @@ class Setting:
     account_scopes: tuple[tuple[str, Rules], ...] = ()  # of the channel "memory"
     embedder: str = "none"
     joined: tuple[tuple[str, str], ...] = ()  # with /link: whom an account counts as
+    known: dict[tuple[str, Who], Any] = field(
+        default_factory=dict[tuple[str, "Who"], Any], init=False, repr=False, compare=False
+    )
 
     # --- the oracle -------------------------------------------------------------------------------
 
@@ -190,24 +207,29 @@ class Setting:
     def _link(self, id_: str) -> str:
         return next((name for name, places in self.links if id_ in places), "")
 
+    @remembered
     def link(self, who: Who) -> str:
         return self._link(self.as_whom(who).id)
 
+    @remembered
     def is_owner(self, who: Who) -> bool:
         joined = dict(self.links).get(self.link(who), ())
         return self.as_whom(who).id in self.owner or any(place in self.owner for place in joined)
 
+    @remembered
     def person(self, who: Who) -> str:
         if self.is_owner(who):
             return "the owner"
         return f"@{self.link(who)}" if self.link(who) else self.as_whom(who).id
 
-    def persons(self, who: Who) -> set[str]:
+    @remembered
+    def persons(self, who: Who) -> frozenset[str]:
         """Everybody somebody is: also the accounts that were joined, from before they were."""
         own = self.person(who)
         seats = {Who(*id_.split(":", 1)) for pair in self.joined for id_ in pair}
-        return {own, *(seat.id for seat in seats if self.person(seat) == own)}
+        return frozenset({own, *(seat.id for seat in seats if self.person(seat) == own)})
 
+    @remembered
     def space(self, who: Who) -> str:
         if who.room:
             account = "-" if who.account == "default" else f"/{who.account}/"
@@ -218,6 +240,7 @@ class Setting:
         link = "@main" if self.link(who) == "main" else self.link(who)
         return f"people/{folder_of(link or self.as_whom(who).id)}"
 
+    @remembered
     def conversation(self, who: Who) -> tuple[str, ...]:
         """Who shares whose prompt, by the table in docs/architecture.md."""
         if who.room:
@@ -238,6 +261,7 @@ class Setting:
                 found = (who.channel, who.account, peer or f"={who.sender}")
         return (*found, who.thread)
 
+    @remembered
     def sees_memory(self, who: Who) -> bool:
         """Own rules of the account, else of the channel; then those of [scope]; first match."""
         own = dict(self.channel_scopes).get(who.channel, Rules("", ()))
@@ -378,6 +402,9 @@ class Canary:
     persons: set[str] = field(default_factory=set)
 
 
+May = Callable[[Canary], bool]
+
+
 @dataclass
 class Plan:
     """What the model does in one turn."""
@@ -410,9 +437,12 @@ class World:
         self._stack = AsyncExitStack()
         self._replies: Counter[Address] = Counter()
         # where, what, and what may be in it, which prompts decide that are not looked at yet
-        self._answers: list[tuple[str, str, Callable[[], set[str]]]] = []
+        self._answers: list[tuple[str, str, May]] = []
         self._reads: list[str] = []
         self._held: dict[Who, set[tuple[str, ...]]] = {}
+        # The canaries in what was shown, by its identity, with it so that this stays its own:
+        # prompts have most in common.
+        self._scanned: dict[int, tuple[object, frozenset[str]]] = {}
         self._always: set[tuple[str, ...]] = set()  # rooms where all that is said is answered
 
     # --- its life ---------------------------------------------------------------------------------
@@ -463,7 +493,7 @@ class World:
 
     async def stop(self) -> None:
         for page in ("healthz", "metrics"):  # its figures only grow, so the last ones say it all
-            await self._get(page, set)
+            await self._get(page, nothing)
         await self._stack.aclose()
         self.scan()
 
@@ -585,7 +615,8 @@ class World:
     # --- what people and the model do -------------------------------------------------------------
 
     async def say(self, who: Who, text: str, plan: Plan | None = None, **changes: Any) -> None:
-        """Say something and wait for the answer."""
+        """Say something and wait for the answer; what came out before is scanned first."""
+        self.scan()
         await self._push(who, text, plan or Plan(who), **changes)
         await self._answered(who, 2 if text.startswith("/new ") else 1)
         self.counts["steps"] += 1
@@ -600,6 +631,7 @@ class World:
 
     async def elsewhere(self, who: Who, kind: str, text: str) -> None:
         """Something said where nobody is answered: no file opened for it, and no word but one."""
+        self.scan()
         # What ended before is being saved still, and what was written then is being indexed.
         await settled()
         await self._index()
@@ -627,6 +659,7 @@ class World:
             await self._answered(who)
         else:
             await settled()
+            self.scan()
             before = len(self.model.requests), self._outputs()
             await self._push(who, text, Plan(None), mentions_bot=False)
             if before != (len(self.model.requests), self._outputs()):
@@ -684,10 +717,8 @@ class World:
 
     async def answer(self, who: Who, text: str) -> str:
         """Give a command and read what it says."""
-        channel = self.channels[who.channel]
-        before = len(channel.sent)
         await self.say(who, text)
-        found = [out for out in channel.sent[before:] if out.address == who.address]
+        found = [out for out in self.channels[who.channel].sent if out.address == who.address]
         return next(out.text for out in found if out.kind == "reply")
 
     async def _push(self, who: Who, text: str, plan: Plan, **changes: Any) -> None:
@@ -735,7 +766,7 @@ class World:
             if message.role == "user" and message.text:
                 break
             done += any(isinstance(block, ToolResult) for block in message.blocks)
-        seen = sorted(set(TOKEN.findall(shown(request))))
+        seen = sorted(self._shown_in(request))
         if request.purpose == "flush":  # it is only done where there is a memory to save to
             return "NO_REPLY" if done else self._keeps(seen, plan.who)
         if done < len(plan.tools):
@@ -774,14 +805,14 @@ class World:
 
     async def probe(self) -> None:
         """The page that tells how things are, and nothing else."""
-        await self._get("readyz", set)
+        await self._get("readyz", nothing)
 
     async def ask_the_page(self, topic: int, spaces: Iterable[str]) -> None:
         """Search over HTTP: the owner's memory is what there is to see."""
         query = escaped(QUESTIONS[topic % len(QUESTIONS)])
         for space in spaces:
             url = f"api/memory/search?space={escaped(space)}&q={query}&k=50"
-            status = await self._get(url, partial(self._owner_may, space))
+            status = await self._get(url, partial(self._is_owners, space))
             if status != (200 if space in {"", "main", "shared"} else 404):
                 raise Leak(f"the space {space!r} was answered with {status}")
 
@@ -793,33 +824,20 @@ class World:
         # With every link that is made or ended, a chat goes on with another conversation.
         held = {self.setting.conversation(who), *self._held.get(who, ())}
         words = " ".join(item.text for item in items)
-        self._answers.append((f"the history of {who}", words, lambda: self._said_in(held)))
+        may: May = lambda canary: bool(held & canary.said)  # noqa: E731
+        self._answers.append((f"the history of {who}", words, may))
 
-    def _said_in(self, conversations: set[tuple[str, ...]]) -> set[str]:
-        return {token for token, each in self.canaries.items() if conversations & each.said}
-
-    async def _get(self, url: str, may: Callable[[], set[str]]) -> int:
+    async def _get(self, url: str, may: May) -> int:
         assert self.app.address is not None
         async with self.client.get(self.app.address.url + url) as answer:
             text = f"{await answer.text()} {dict(answer.headers)}"
             self._answers.append((f"GET /{url}", text, may))
             return answer.status
 
-    def _owner_may(self, space: str) -> set[str]:
-        everybody = self.setting.dm_scope == "main"
-        return {
-            token
-            for token, canary in self.canaries.items()
-            if "shared" in canary.spaces
-            or (
-                space in {"", "main"}
-                and (
-                    "main" in canary.spaces
-                    or "the owner" in canary.persons
-                    or (everybody and _is_direct(canary))
-                )
-            )
-        }
+    def _is_owners(self, space: str, canary: Canary) -> bool:
+        everybody = self.setting.dm_scope == "main" and _is_direct(canary)
+        is_own = "main" in canary.spaces or "the owner" in canary.persons or everybody
+        return "shared" in canary.spaces or (space in {"", "main"} and is_own)
 
     # --- the scanner ------------------------------------------------------------------------------
 
@@ -845,11 +863,11 @@ class World:
             channel.sent.clear()
             channel.drafted.clear()
         for line in self.tap.lines:
-            self._judge("a log line", line, set())
+            self._judge("a log line", tokens_in(line), nothing)
         self.counts["log lines"] += len(self.tap.lines)
         self.tap.lines.clear()
         for where, text, may in self._answers:
-            self._judge(where, text, may())
+            self._judge(where, tokens_in(text), may)
         self.counts["answers"] += len(self._answers)
         self._answers.clear()
 
@@ -863,19 +881,19 @@ class World:
         who = plan.who
         sees = self.setting.sees_memory(who)
         own = {self.setting.space(who)} if sees else set[str]()
-        system = {token for token, canary in self.canaries.items() if canary.spaces & own}
-        self._judge(f"the system prompt of {who}", f"{request.system} {request.tools}", system)
+        system = self._tokens_of(request.system) | self._tokens_of(request.tools)
+        self._judge(f"the system prompt of {who}", system, lambda each: bool(each.spaces & own))
         # A conversation is saved with the rights of whoever of those in it was the last to do
         # anything there, which may have been a command.
-        those = self._those_in(who) if request.purpose == "flush" else [who]
-        may = {token for each in those for token in self._may(each)}
-        found = self._judge(f"a prompt of {who}", shown(request), may)
+        may = self._may(*(self._those_in(who) if request.purpose == "flush" else [who]))
+        found = self._judge(f"a prompt of {who}", self._shown_in(request), may)
         self._now_said(found, who)
 
     def _scan_forgotten(self, request: Request) -> None:
         """Saving a conversation that was all forgotten: somebody must be allowed all the rest."""
-        found = {token.lower() for token in TOKEN.findall(shown(request))}
-        if not any(found <= self._may(who) for who in (*EVERYONE, *MEMBERS)):
+        found = {token.lower() for token in self._shown_in(request)}
+        each = [self.canaries[token] for token in found]
+        if not any(all(map(self._may(who), each)) for who in (*EVERYONE, *MEMBERS)):
             raise Leak(f"{sorted(found)} are shown together, and nobody may see them all")
 
     def _scan_output(self, address: Address, text: str) -> None:
@@ -884,8 +902,8 @@ class World:
             return
         if not there:
             raise Leak(f"something was sent to {address}")
-        may = {token for who in there for token in self._may(who)}
-        self._now_said(self._judge(f"sent to {there[0]}", text, may), there[0])
+        found = self._judge(f"sent to {there[0]}", tokens_in(text), self._may(*there))
+        self._now_said(found, there[0])
 
     def _now_said(self, tokens: Iterable[str], who: Who) -> None:
         for token in tokens:
@@ -896,28 +914,55 @@ class World:
         mine = self.setting.conversation(who)
         return [each for each in (*EVERYONE, *MEMBERS) if self.setting.conversation(each) == mine]
 
-    def _may(self, who: Who) -> set[str]:
-        """What may be shown to somebody: what is in their conversation, and what is theirs."""
+    def _may(self, *whos: Who) -> May:
+        """What may be shown to one of some: what is in their conversation, and what is theirs."""
+        each = [self._may_one(who) for who in whos]
+        return each[0] if len(each) == 1 else lambda canary: any(may(canary) for may in each)
+
+    def _may_one(self, who: Who) -> May:
         setting = self.setting
         mine = setting.conversation(who)
-        persons = set[str]() if who.room else setting.persons(who)
+        persons = frozenset[str]() if who.room else setting.persons(who)
         sees = setting.sees_memory(who)
         spaces = {setting.space(who), "shared"} if sees else set[str]()
         everybody = setting.dm_scope == "main" and not who.room
-        return {
-            token
-            for token, canary in self.canaries.items()
-            if mine in canary.said
-            or canary.spaces & spaces
-            or (sees and (canary.persons & persons or (everybody and _is_direct(canary))))
-        }
 
-    def _judge(self, where: str, text: str, may: set[str]) -> set[str]:
-        found = {token.lower() for token in TOKEN.findall(text)}
-        if wrong := found - may:
+        def may(canary: Canary) -> bool:
+            return bool(
+                mine in canary.said
+                or canary.spaces & spaces
+                or (sees and (canary.persons & persons or (everybody and _is_direct(canary))))
+            )
+
+        return may
+
+    def _shown_in(self, request: Request) -> frozenset[str]:
+        """The canaries in all that a model is given."""
+        parts = (request.system, request.tools, *request.messages)
+        return frozenset[str]().union(*map(self._tokens_of, parts))
+
+    def _tokens_of(self, part: str | Message | tuple[ToolSpec, ...]) -> frozenset[str]:
+        if id(part) not in self._scanned:
+            words = shown(part) if isinstance(part, Message) else str(part)
+            self._scanned[id(part)] = part, tokens_in(words)
+        return self._scanned[id(part)][1]
+
+    def _judge(self, where: str, tokens: Iterable[str], may: May) -> set[str]:
+        found = {token.lower() for token in tokens}
+        if wrong := [token for token in found if not may(self.canaries[token])]:
             raise Leak(f"{sorted(wrong)} in {where}")
         self.counts["rightly seen"] += len(found)
         return found
+
+
+def nothing(_canary: Canary) -> bool:
+    """No canary may show."""
+    return False
+
+
+def tokens_in(text: str) -> frozenset[str]:
+    """The canaries in a text, as they stand there."""
+    return frozenset(TOKEN.findall(text))
 
 
 def _is_direct(canary: Canary) -> bool:
@@ -925,18 +970,17 @@ def _is_direct(canary: Canary) -> bool:
     return any(conversation[0] != "room" for conversation in canary.said)
 
 
-def shown(request: Request) -> str:
-    """Everything a model is given."""
-    parts = [request.system, repr(request.tools)]
-    for message in request.messages:
-        for block in message.blocks:
-            match block:
-                case Text() | ToolResult():
-                    parts.append(block.text)
-                case ToolUse():
-                    parts.append(repr(block.input))
-                case _:
-                    parts.append(repr(block))
+def shown(message: Message) -> str:
+    """Everything in a message that a model is given."""
+    parts = list[str]()
+    for block in message.blocks:
+        match block:
+            case Text() | ToolResult():
+                parts.append(block.text)
+            case ToolUse():
+                parts.append(repr(block.input))
+            case _:
+                parts.append(repr(block))
     return "\n".join(parts)
 
 

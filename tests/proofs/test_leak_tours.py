@@ -1,0 +1,318 @@
+"""Whatever people do, done once in each setting; and of leaks made on purpose, each is seen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bot.identity import ConversationResolver, access
+from bot.identity.view import MemoryView
+from bot.memory.layout import Target
+from tests.proofs.canaries import Leak, Rules, Setting
+from tests.proofs.tour import take_the_tour
+
+DM_SCOPES = ("main", "per-peer", "per-channel-peer", "per-account-channel-peer")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dm_scope", DM_SCOPES)
+async def test_every_scope_of_direct_chats_takes_the_tour(tmp_path: Path, dm_scope: str):
+    counts = await take_the_tour(
+        tmp_path, Setting(dm_scope, owner=("memory:boss",), embedder="hash")
+    )
+    assert counts["rightly seen"] > 500
+
+
+@pytest.mark.slow
+async def test_rooms_that_have_a_memory_take_the_tour(tmp_path: Path):
+    setting = Setting(owner=("memory:boss",), scope=Rules("allow", ()), embedder="hash")
+    counts = await take_the_tour(tmp_path, setting)
+    assert counts["rightly seen"] > 500
+    assert counts["links"] >= 2
+    assert counts["codes void"] == 2
+
+
+@pytest.mark.slow
+async def test_with_the_local_embedder_and_everybody_linked_somehow(tmp_path: Path):
+    links = (("ada", ("memory:ada", "nct:bob")), ("main", ("memory:bob", "other:eve")))
+    setting = Setting(owner=("memory:boss",), links=links, embedder="local")
+    counts = await take_the_tour(tmp_path, setting)
+    assert counts["rightly seen"] > 500
+
+
+@pytest.mark.slow
+async def test_a_memory_of_rows_takes_the_tour(tmp_path: Path, postgres_url: str):
+    setting = Setting(owner=("memory:boss",), scope=Rules("allow", ()), embedder="hash")
+    counts = await take_the_tour(tmp_path, setting, postgres_url)
+    assert counts["rightly seen"] > 500
+    assert not list(tmp_path.rglob("*.md"))
+
+
+# --- the scanner can fail -------------------------------------------------------------------------
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def everybody_is_ada(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import conversation
+
+    view_for = conversation.view_for
+
+    def leaky(config: Any, subject: Any, **known: Any) -> MemoryView:
+        known["people"] = ("memory:ada",)
+        return view_for(config, subject, **known)
+
+    patch.setattr(conversation, "view_for", leaky)
+
+
+def groups_count_as_direct(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(access, "decide", lambda *_args, **_kwargs: access.AccessDecision.ALLOW)
+
+
+def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:
+    from bot.memory import files
+
+    whole = files.SpaceFiles._whole
+    root = Target("MEMORY.md", (), "MEMORY.md")
+    patch.setattr(files.SpaceFiles, "_whole", lambda self, _target: whole(self, root))
+
+
+def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent import recall
+    from bot.agent.tools import search
+    from bot.memory.index.queries import FileReader
+
+    def everything(self: FileReader, _partitions: Any) -> Any:
+        names = [str(row[0]) for row in self._run("SELECT name FROM partitions@")]
+        return scope(self, names)
+
+    scope = FileReader.scope
+    patch.setattr(FileReader, "scope", everything)
+    for module in (recall, search):
+        patch.setattr(module, "may_see", lambda _view, _hit: True)
+
+
+def rows_are_searched_everywhere(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent import recall
+    from bot.agent.tools import search
+    from bot.memory.index.row_reader import RowReader
+
+    def everything(self: RowReader, tx: Any, _partitions: Any) -> Any:
+        names = [str(row[0]) for row in tx.execute("SELECT name FROM memory_partitions")]
+        return scope(self, tx, names)
+
+    scope = RowReader._scope
+    patch.setattr(RowReader, "_scope", everything)
+    for module in (recall, search):
+        patch.setattr(module, "may_see", lambda _view, _hit: True)
+
+
+def names_lead_anywhere(patch: pytest.MonkeyPatch) -> None:
+    from bot.memory import layout
+
+    def leaky(_view: MemoryView, path: str, **_known: object) -> Target:
+        *folders, name = [part for part in path.split("/") if part not in {"", ".", ".."}]
+        return Target(path, tuple(folders), name)
+
+    patch.setattr(layout, "resolve", leaky)
+
+
+def links_are_followed(patch: pytest.MonkeyPatch) -> None:
+    import os
+
+    from bot.memory import disk
+
+    for name in ("_FOLDER_FLAGS", "_READ_FLAGS"):
+        patch.setattr(disk, name, getattr(disk, name) & ~os.O_NOFOLLOW)
+
+
+def transcripts_are_searched_as_a_whole(patch: pytest.MonkeyPatch) -> None:
+    from bot.storage.sqlite import SqliteTransaction
+
+    search = SqliteTransaction.search_text
+
+    def leaky(self: SqliteTransaction, query: str, limit: int, *_: object) -> Any:
+        keys = [str(row[0]) for row in self.execute("SELECT DISTINCT key FROM sessions")]
+        return search(self, query, limit, keys)
+
+    patch.setattr(SqliteTransaction, "search_text", leaky)
+
+
+def everybody_shares_one_conversation(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import routing
+
+    patch.setattr(routing, "session_key", lambda *_args: "agent:main:main")
+
+
+def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent import prefix
+
+    patch.setattr(prefix, "name_of", lambda _view: "")
+
+
+def histories_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
+    from bot.sessions import inbox
+
+    patch.setattr(inbox, "_HERE", "(? || ? || ? || ?) IS NOT NULL")
+
+
+def a_log_quotes(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent.tools.toolbox import Toolbox
+
+    run = Toolbox.run
+
+    async def leaky(self: Toolbox, use: Any, context: Any, **more: Any) -> Any:
+        logging.getLogger("aiohttp.client").debug("asked %s with %s", use.name, use.input)
+        return await run(self, use, context, **more)
+
+    patch.setattr(Toolbox, "run", leaky)
+
+
+def a_page_tells_more(patch: pytest.MonkeyPatch) -> None:
+    from bot.dashboard.api import MemoryPages
+
+    async def leaky(self: MemoryPages, request: web.Request) -> web.Response:
+        found = await self._memory.index.search(
+            request.query["q"], ("people/ada", *_people(self)), 50
+        )
+        return web.json_response([hit.snippet for hit in found.hits])
+
+    def _people(self: MemoryPages) -> Iterator[str]:
+        workspace = self._memory.store.root  # type: ignore[attr-defined]
+        return (f"people/{path.name}" for path in (workspace / "people").iterdir())
+
+    patch.setattr(MemoryPages, "_search", leaky)
+
+
+def rooms_overhear_each_other(patch: pytest.MonkeyPatch) -> None:
+    from bot.gateway.admission import Overheard
+
+    hear, take = Overheard.hear, Overheard.take
+    patch.setattr(Overheard, "hear", lambda self, _key, inbound: hear(self, "", inbound))
+    patch.setattr(Overheard, "take", lambda self, _key: take(self, ""))
+
+
+def topics_are_one_conversation(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import routing
+
+    key = routing.session_key
+    patch.setattr(
+        routing,
+        "session_key",
+        lambda config, inbound, *seat: key(config, replace(inbound, thread=""), *seat),
+    )
+
+
+def servers_share_their_rooms(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import view
+
+    patch.setattr(view, "room_name", lambda channel, _account, chat: f"{channel}-{chat}")
+
+
+def people_bring_their_memory_into_rooms(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import conversation
+
+    view_for = conversation.view_for
+
+    def leaky(config: Any, subject: Any, **known: Any) -> MemoryView:
+        return view_for(config, replace(subject, chat_type="direct"), **known)
+
+    patch.setattr(conversation, "view_for", leaky)
+
+
+def bystanders_are_answered(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import conversation
+
+    patch.setattr(conversation, "addressed", lambda *_args, **_kwargs: True)
+
+
+def links_join_everybody(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import conversation
+
+    def leaky(policy: Any, books: Any, version: int = 1) -> conversation.PolicySnapshot:
+        return replace(of(policy, books, version), joined=Everybodys(books.links))
+
+    class Everybodys(dict[str, Any]):
+        def __init__(self, links: Any) -> None:
+            self.links = links
+
+        def get(self, *_: Any) -> Any:
+            return self.links
+
+    of = conversation.PolicySnapshot.of
+    patch.setattr(conversation.PolicySnapshot, "of", leaky)
+
+
+def codes_stay_good_in_rooms(patch: pytest.MonkeyPatch) -> None:
+    from bot import codes
+
+    patch.setattr(codes, "typed_in", lambda _text: frozenset())
+
+
+def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
+
+    linked = ConversationResolver.linked
+    patch.setattr(
+        ConversationResolver,
+        "linked",
+        lambda self, found: linked(self, (*self.now.books.links, *found)),
+    )
+
+
+BREAKS: tuple[Break, ...] = (
+    everybody_is_ada,
+    groups_count_as_direct,
+    private_files_come_without_a_view,
+    searches_look_everywhere,
+    names_lead_anywhere,
+    links_are_followed,
+    transcripts_are_searched_as_a_whole,
+    everybody_shares_one_conversation,
+    one_prefix_for_all_views,
+    histories_are_not_told_apart,
+    a_log_quotes,
+    a_page_tells_more,
+    rooms_overhear_each_other,
+    topics_are_one_conversation,
+    servers_share_their_rooms,
+    people_bring_their_memory_into_rooms,
+    bystanders_are_answered,
+    links_join_everybody,
+    codes_stay_good_in_rooms,
+    what_was_joined_stays_joined,
+)
+# Rooms see nothing by default: for these there must be something to see.
+OPEN_ROOMS = frozenset({servers_share_their_rooms, people_bring_their_memory_into_rooms})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaky", BREAKS, ids=lambda leaky: leaky.__name__)
+async def test_a_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaky: Break):
+    setting = Setting(owner=("memory:boss",), embedder="hash")
+    if leaky is one_prefix_for_all_views:  # conversations several people share
+        setting = replace(setting, dm_scope="main")
+    if leaky in OPEN_ROOMS:
+        setting = replace(setting, scope=Rules("allow", ()))
+    leaky(monkeypatch)
+    with pytest.raises(Leak):
+        await take_the_tour(tmp_path, setting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "leaky", [rows_are_searched_everywhere, names_lead_anywhere], ids=lambda leaky: leaky.__name__
+)
+async def test_a_leak_of_rows_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str, leaky: Break
+):
+    leaky(monkeypatch)
+    with pytest.raises(Leak):
+        await take_the_tour(
+            tmp_path, Setting(owner=("memory:boss",), embedder="hash"), postgres_url
+        )
