@@ -665,6 +665,18 @@ async def test_an_address_the_model_made_up_is_not_opened(
     assert (names.asked, site.asked) == ([], [])
 
 
+@pytest.mark.parametrize("name", ["{url}", "the {url} page", "url: {url}"])
+async def test_an_address_that_a_model_calls_an_argument_is_not_opened(
+    name: str, browser: Browser, site: Site, names: Names
+):
+    box, context, url = Toolbox([WebFetch(browser, Echo())]), asking("read on"), site.url("/a?k=7")
+    wrong = {"url": url, name.format(url=url): 1}
+    assert "unknown argument" in (await box.run(ToolUse("t", "web_fetch", wrong), context)).text
+    found = await box.run(ToolUse("u", "web_fetch", {"url": url}), context)
+    assert "nowhere in this conversation" in found.text
+    assert (names.asked, site.asked) == ([], [])
+
+
 @pytest.mark.parametrize("context", GIVEN)
 async def test_an_address_somebody_else_wrote_is_opened(
     context: ToolContext, browser: Browser, site: Site

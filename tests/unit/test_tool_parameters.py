@@ -120,8 +120,7 @@ def test_the_arguments_are_read():
         ({"text": "a", "from": 10}, "'from' must be a whole number from 1 to 9"),
         ({"text": "a", "from": True}, "'from' must be a whole number from 1 to 9"),
         ({"text": "a", "from": "2"}, "'from' must be a whole number from 1 to 9"),
-        ({"text": "a", "first": 2}, "unknown argument 'first'; known: text, place, from, sure"),
-        ({"text": "a", "x" * 99: 2}, f"unknown argument '{'x' * 50}'; known: text, place,"),
+        ({"text": "a", "first": 2}, "there is an unknown argument; known: text, place, from, sure"),
         ({"text": "a", "sure": "yes"}, "'sure' must be true or false"),
         ({"from": 0, "sure": 1}, "'text' is missing; 'from' must be a whole number from 1 to 9; "),
     ],
@@ -131,6 +130,13 @@ def test_a_mistake_is_told_in_words(arguments: dict[str, Any], told: str):
         Example.of(arguments)
     assert str(caught.value).startswith(told)
     assert len(str(caught.value)) < 200
+
+
+@given(st.dictionaries(st.text(min_size=8), st.just(1), min_size=1, max_size=3))
+def test_a_mistake_tells_nothing_that_was_made_up(arguments: dict[str, Any]):
+    with pytest.raises(ToolError) as caught:
+        Example.of({"text": "a", **arguments})
+    assert str(caught.value) == "there is an unknown argument; known: text, place, from, sure"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from bot.agent.models import ToolSpec
 from bot.errors import ToolError
 
 MOST_TOLD = 3  # mistakes that are told at once
-LONGEST_NAME = 50  # characters of an argument nobody knows
 
 
 def _whole(value: object) -> object:
@@ -94,14 +93,17 @@ class Parameters(BaseModel):
 
     @classmethod
     def _told(cls, error: ErrorDetails) -> str:
-        """A mistake in words for the language model."""
+        """A mistake in words for the language model, none of which it made up.
+
+        What a tool answers counts as shown to it: an address that stood there could be opened.
+        """
         about, given, context = error["loc"], error["input"], error.get("ctx", {})
         if not about:  # of the arguments together
             return str(context["error"])
         name = str(about[0])
         fields = {field.alias or key: field for key, field in cls.model_fields.items()}
         if name not in fields:
-            return f"unknown argument {name[:LONGEST_NAME]!r}; known: {', '.join(fields)}"
+            return f"there is an unknown argument; known: {', '.join(fields)}"
         match error["type"]:
             case "missing":
                 return f"{name!r} is missing"
