@@ -186,6 +186,7 @@ class App:
             self.metrics,
             coordination=backend.coordination,
             on_moved=moved,
+            speaker=SpeechApi(config.speech) if config.speech.reply == "voice" else None,
         )
         backend.coordination.on("books", partial(self._read_books, database))
         backend.coordination.on("outbox", lambda _event: delivery.look())
@@ -347,7 +348,13 @@ class App:
         commits = TurnRecorder(committer, upkeep, self.channels, clock, prices)
         turns = TurnRunner(
             voice=VoiceReader(
-                self.channels, transcriber, database, MetaStore(database, clock), allowance
+                channels=self.channels,
+                transcriber=transcriber,
+                database=database,
+                marks=MetaStore(database, clock),
+                allowance=allowance,
+                metrics=self.metrics,
+                answers_aloud=config.speech.reply == "voice",
             ),
             requests=requests,
             commits=commits,

@@ -606,7 +606,7 @@ class StorageConfig(Section):
 
 
 class SpeechConfig(Section):
-    """`[speech]`: who understands voice messages."""
+    """`[speech]`: who understands voice messages, and who says the answers to them."""
 
     kind: Literal["none", "openai", "local"] = Field(
         default="none",
@@ -631,6 +631,27 @@ class SpeechConfig(Section):
     timeout: float = Field(
         default=60.0, gt=0, le=600, description="Longest wait for the service, in seconds."
     )
+    reply: Literal["text", "voice"] = Field(
+        default="text",
+        description='"voice": whoever asks in a voice message gets the answer as one too, after '
+        "its text, where the channel can; by base_url with /audio/speech.",
+    )
+    reply_model: str = Field(
+        default="tts-1", min_length=1, description="That service's name of the model that speaks."
+    )
+    voice: str = Field(default="alloy", min_length=1, description="Its name of the voice.")
+
+    @model_validator(mode="after")
+    def _reply_needs_a_service(self) -> SpeechConfig:
+        if self.reply == "voice" and self.kind == "none":
+            raise ValueError('reply = "voice" needs a kind: it answers voice messages')
+        if (
+            self.reply == "voice"
+            and self.kind == "local"
+            and "base_url" not in self.model_fields_set
+        ):
+            raise ValueError('reply = "voice" needs base_url: this machine only listens')
+        return self
 
 
 class LogConfig(Section):

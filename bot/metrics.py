@@ -62,6 +62,11 @@ class Metrics:
             "What they cost in US dollars, where the price of the model is known.",
             ("model", "purpose"),
         )
+        self.voice = counter(
+            "confidant_voice",
+            'Voice messages that came ("in") and went ("out"), by what became of them.',
+            ("direction", "result"),
+        )
         self.job_errors = counter(
             "confidant_job_errors", "Scheduled jobs that ended in an error, by job.", ("job",)
         )

@@ -52,13 +52,27 @@ def wav(samples: bytes, rate: int = 16_000) -> bytes:
 
 @dataclass
 class SpeechServer:
-    """`/v1/audio/transcriptions`; it answers with `answer`, once `handle` has returned."""
+    """`/v1/audio/transcriptions`, answered with `answer`, and `/v1/audio/speech` with `sound`.
+
+    Each once `handle` has returned; where `answer` is None with what the recording's bytes say.
+    """
 
     url: str = ""
     answer: object = field(default_factory=lambda: {"text": " Remind me to buy milk. "})
     status: int = 200
     handle: Callable[[], Awaitable[None]] | None = None
     asked: list[dict[str, object]] = field(default_factory=list)
+    sound: bytes = b""  # empty: an Ogg file of the words
+    speaks: int = 200  # the status of answers with sound
+    said: list[dict[str, object]] = field(default_factory=list)
+
+    async def speak(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        self.said.append({**asked, "key": request.headers.get("Authorization", "")})
+        if self.handle is not None:
+            await self.handle()
+        sound = self.sound or b"OggS" + asked["input"].encode()
+        return web.Response(status=self.speaks, body=sound)
 
     async def listen(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
@@ -70,6 +84,8 @@ class SpeechServer:
             self.asked.append({**fields, "name": file.filename, "key": key, "data": opened.read()})
         if self.handle is not None:
             await self.handle()
+        if self.answer is None:
+            return web.json_response({"text": self.asked[-1]["data"].decode()})
         if isinstance(self.answer, bytes):
             return web.Response(status=self.status, body=self.answer)
         return web.json_response(self.answer, status=self.status)
@@ -81,6 +97,7 @@ async def listening(**changes: object) -> AsyncIterator[SpeechServer]:
     server = SpeechServer(**changes)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_post("/v1/audio/transcriptions", server.listen)
+    app.router.add_post("/v1/audio/speech", server.speak)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -38,6 +38,7 @@ class Discord:
         command_menu=True,
         buttons=True,
         attachments=True,
+        voice=True,
         files=True,
         reactions=True,
     )

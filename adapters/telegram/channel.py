@@ -50,6 +50,7 @@ class Telegram:
         command_menu=True,
         buttons=True,
         attachments=True,
+        voice=True,
         drafts=True,
         files=True,
         reactions=True,

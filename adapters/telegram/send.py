@@ -31,6 +31,7 @@ REMEMBERED = 1024  # groups that were written to a moment ago
 
 # A drawing and a format Telegram does not decode go out as files.
 _NO_PHOTO = ("image/svg", "image/tiff", "image/x-icon", "image/vnd")
+_VOICE = "audio/ogg"  # what Telegram shows as a voice message
 # What Telegram says about a part of a message that is not needed; a photo goes out as a file then.
 _CAUSES = (
     ("parse_mode", ("can't parse entities", "too long")),
@@ -201,7 +202,7 @@ def request_of(piece: Piece) -> tuple[str, Json]:
     file = piece.attachments[0]
     upload = InputFile(file.data, filename=_UNSAFE.sub("_", file.name)[-64:])
     upload.mimetype = file.mime or upload.mimetype
-    kind = "photo" if _is_photo(file) else "document"
+    kind = "photo" if _is_photo(file) else "voice" if file.mime == _VOICE else "document"
     return f"send{kind.capitalize()}", parameters | {kind: upload}
 
 

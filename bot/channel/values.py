@@ -162,7 +162,10 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that goes out with a message; `mime` "image/…" is shown as a picture."""
+    """A file that goes out with a message; `mime` "image/…" is shown as a picture.
+
+    "audio/ogg" has Opus in it, and is shown as a voice message where `Capabilities.voice` says so.
+    """
 
     name: str
     mime: str
@@ -269,6 +272,7 @@ class Capabilities:
     command_menu: bool = False
     buttons: bool = False
     attachments: bool = False
+    voice: bool = False  # an attached "audio/ogg" can be listened to where it is shown
     files: bool = False  # what comes in can be fetched
     reactions: bool = False
     activities: bool = False

@@ -17,9 +17,10 @@ from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.cli.doctor_models import model_findings
 from bot.cli.doctor_tools import tool_findings
 from bot.cli.doctor_web import web_findings
-from bot.config import Config
+from bot.config import Config, SpeechConfig
 from bot.context import tokens
 from bot.delivery import outbox
+from bot.delivery.aloud import Unspoken
 from bot.errors import ConfidantError, StorageError, StorageNotMade
 from bot.files.sandbox import Unreadable
 from bot.id_migration import short_folders
@@ -133,24 +134,44 @@ def _span(names: Sequence[str]) -> str:
 
 
 def _speech(config: Config) -> Sequence[Finding]:
-    """Whether voice messages are understood; nothing where nobody asked for it."""
+    """Whether voice messages are understood and made; nothing where nobody asked for it."""
     speech = config.speech
     if speech.kind == "none":
         return []
+    found = [_listening(speech)]
+    return [*found, _speaking(speech)] if speech.reply == "voice" else found
+
+
+def _speaking(speech: SpeechConfig) -> Finding:
+    try:
+        asyncio.run(SpeechApi(speech).say("Hello."))
+    except Unspoken as error:
+        if error.reason == "speaking":
+            fix = "Check [speech] base_url, the connection, and whether the service runs."
+            return Finding("error", f"{speech.base_url} does not speak just now", fix)
+        if error.reason == "format":
+            fix = "Use a service that knows response_format opus, or set [speech] reply to text."
+            return Finding("error", f"{speech.base_url} does not make Ogg Opus", fix)
+        fix = "Check [speech] api_key, reply_model, voice and base_url."
+        return Finding("error", f"{speech.base_url} refuses to speak", fix)
+    return Finding("ok", f"{speech.base_url} says answers aloud")
+
+
+def _listening(speech: SpeechConfig) -> Finding:
     if speech.kind == "local":
         if problem := missing(speech):
-            return [Finding("error", problem, "See docs/voice.md.")]
-        return [Finding("ok", "voice messages are understood on this machine")]
+            return Finding("error", problem, "See docs/voice.md.")
+        return Finding("ok", "voice messages are understood on this machine")
     try:
         asyncio.run(SpeechApi(speech).transcribe("", Audio(_silence(), "silence.wav")))
     except Unreadable as error:
         if error.reason == "listening":
             fix = "Check [speech] base_url, the connection, and whether the service runs."
-            return [Finding("error", f"{speech.base_url} does not listen just now", fix)]
+            return Finding("error", f"{speech.base_url} does not listen just now", fix)
         if error.reason != "silence":
             fix = "Check [speech] api_key, model and base_url, which mostly ends with /v1."
-            return [Finding("error", f"{speech.base_url} refuses to listen", fix)]
-    return [Finding("ok", f"{speech.base_url} listens to voice messages, and takes the key")]
+            return Finding("error", f"{speech.base_url} refuses to listen", fix)
+    return Finding("ok", f"{speech.base_url} listens to voice messages, and takes the key")
 
 
 def _silence() -> bytes:

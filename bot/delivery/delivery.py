@@ -21,6 +21,7 @@ from bot.channel import Address, Channel, Piece
 from bot.clock import Clock
 from bot.coordination import Coordination, account_name
 from bot.delivery import outbox
+from bot.delivery.aloud import Aloud, Speaker, Unspoken
 from bot.delivery.outbox import Queue
 from bot.i18n import text
 from bot.metrics import Metrics
@@ -65,14 +66,19 @@ class Delivery:
         *,
         coordination: Coordination,
         on_moved: Callable[[Address, str], Awaitable[None]] | None = None,
+        speaker: Speaker | None = None,
     ) -> None:
-        """`on_moved` hears of every chat that has another id now, before it is written to."""
+        """`on_moved` hears of every chat that has another id now, before it is written to.
+
+        `speaker` says what is to be said aloud.
+        """
         self._database = database
         self._channels = channels
         self._clock = clock
         self._metrics = metrics
         self._coordination = coordination
         self._on_moved = on_moved
+        self._aloud = Aloud(speaker, metrics)
         self._owners: dict[str, asyncio.Task[None]] = {}  # what waits for accounts, and has them
         self._looking: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
@@ -162,14 +168,19 @@ class Delivery:
                 try:
                     await self._send(channel, letter)
                 except Parked as exc:
+                    if letter.extra.aloud:  # nobody wants it later
+                        await self._unspoken(letter, "late")
+                        continue
                     await self._park(letter, str(exc), again=letter.tries < LAST_TRIES)
+                except Unspoken as exc:
+                    await self._unspoken(letter, exc.reason)
                 except errors.SendRefused as exc:
                     await self._refused(letter, str(exc))
                 except errors.ChatMoved as exc:
                     await self._move(letter, exc.chat, backlog)
 
     async def _send(self, channel: Channel, letter: outbox.Letter) -> None:
-        pieces = await _rendered(channel, letter)
+        pieces = await _rendered(channel, await self._aloud.voiced(letter))
         for index in range(letter.pieces_sent, len(pieces)):
             tries = letter.tries if index == letter.pieces_sent else 0
             await self._try(channel, letter, pieces[index], tries)
@@ -180,6 +191,8 @@ class Delivery:
         seconds = max(0, now - letter.created_at) / 1000
         self._metrics.outbox_seconds.labels(letter.address.channel).observe(seconds)
         await insist(self._database, lambda tx: outbox.sent(tx, letter.id, now))
+        if letter.extra.aloud:
+            self._aloud.said(letter)
         if letter.parked:
             log.info("delivery.parked_sent", channel=channel.name, letter=letter.id)
             await self._count_unsent()
@@ -204,7 +217,7 @@ class Delivery:
             with suppress(errors.StorageError):  # it is tried more often then
                 await self._database.write(lambda tx, n=tries: outbox.tried(tx, letter.id, n))
             held = tries >= PARK_TRIES and not letter.parked
-            if letter.parked or tries >= GIVE_UP_TRIES:
+            if letter.parked or tries >= GIVE_UP_TRIES or (held and letter.extra.aloud):
                 raise Parked(type(error).__name__) from error
             if held and await self._gets_through(channel, letter):
                 raise Parked(type(error).__name__) from error
@@ -268,6 +281,9 @@ class Delivery:
         if letter.entry.startswith(UNSENT):  # it tells of another one, and nobody hears it
             await insist(self._database, lambda tx: outbox.drop(tx, letter.id))
             return
+        if letter.extra.aloud:  # its words stand in the message before it
+            await self._unspoken(letter, "here")
+            return
         now = self._clock()
         words = text(letter.language, "delivery.refused")
 
@@ -288,6 +304,30 @@ class Delivery:
         self._report_parked(letter, "refused")
         self.post([told])
         await self._count_unsent()
+
+    async def _unspoken(self, letter: outbox.Letter, reason: str) -> None:
+        """Do without a voice message whose words were sent already, and say so there, once."""
+        now, tells = self._clock(), self._aloud.unsaid(letter, reason)
+        why = text(letter.language, f"speech.why.{reason}") if tells else ""
+
+        def drop(tx: Transaction) -> list[outbox.Letter]:
+            outbox.drop(tx, letter.id)
+            if not tells:
+                return []
+            words = text(letter.language, "speech.unsaid", why=why)
+            told = outbox.add(
+                tx,
+                letter.address,
+                words,
+                now,
+                kind="notice",
+                reply_to=letter.reply_to,
+                asker=letter.asker,
+                entry=f"{UNSENT}{letter.id}",
+            )
+            return [told]
+
+        self.post(await insist(self._database, drop))
 
     async def _park(self, letter: outbox.Letter, reason: str, *, again: bool) -> None:
         now = self._clock()

@@ -21,11 +21,15 @@ _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What comes with a text, to a channel that takes it; `draft` as in `Outbound`."""
+    """What comes with a text, to a channel that takes it; `draft` as in `Outbound`.
+
+    `aloud` are words to say in a voice message of its own, which has no text.
+    """
 
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     draft: str = ""
+    aloud: str = ""
 
 
 NOTHING = Extra()
@@ -238,6 +242,7 @@ def _to_json(extra: Extra | None) -> str:
     buttons = [(button.label, button.command) for button in extra.buttons]
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
+    found["aloud"] = extra.aloud
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
@@ -249,4 +254,5 @@ def _from_json(text: str) -> Extra:
         tuple(Button(*each) for each in raw.get("buttons", ())),
         tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw.get("attachments", ())),
         raw.get("draft", ""),
+        raw.get("aloud", ""),
     )

@@ -17,13 +17,14 @@ from bot.agent.replies import spoken
 from bot.agent.tools import ToolContext, provenance
 from bot.agent.transcript import new_entry, without_thoughts
 from bot.agent.turn import TurnResult
-from bot.channel import Channel
+from bot.channel import Channel, Inbound
 from bot.clock import Clock
 from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
 from bot.errors import LimitReached, ModelError
 from bot.gateway import approvals
 from bot.gateway.requests import PreparedRequest
+from bot.gateway.voice import NOTHING_HEARD, Understood
 from bot.i18n import catalog, text
 from bot.identity import Conversation
 from bot.identity.routing import OWNER
@@ -38,6 +39,7 @@ from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Session
+from bot.speech.speakable import speakable
 from bot.unit_of_work import Commit, Committer, UnitOfWork
 from bot.upkeep import notices
 from bot.upkeep.active_session import Fill
@@ -55,12 +57,13 @@ class Answer:
     """What a finished turn tells the person.
 
     `stored` confirms, as a part of the reply, what is in memory now; `notice` is noted beside the
-    model's own words.
+    model's own words. `aloud` are the words to say in a voice message after it.
     """
 
     letter: str
     stored: str = ""
     notice: str = ""
+    aloud: str = ""
 
 
 Deliver = Callable[[UnitOfWork, tuple[Message, ...]], None]
@@ -147,15 +150,7 @@ class TurnRecorder:
             if deliver is not None:
                 deliver(unit, spoken)
             elif answer.letter:
-                unit.say(
-                    inbound.address,
-                    answer.letter + below,
-                    language=language,
-                    asker=inbound.asker,
-                    entry=ids[-1],
-                    reply_to=inbound.to_answer,
-                    extra=Extra(draft=shown_as),
-                )
+                _say(unit, inbound, answer, below, shown_as, language=language, entry=ids[-1])
             if result.asked is not None:
                 approvals.put(
                     unit,
@@ -265,7 +260,35 @@ class TurnRecorder:
         return reported
 
 
-def answer_of(result: TurnResult, prepared: PreparedRequest, spoken: Sequence[str] = ()) -> Answer:
+def _say(
+    unit: UnitOfWork,
+    inbound: Inbound,
+    answer: Answer,
+    below: str,
+    shown_as: str,
+    *,
+    language: str,
+    entry: str,
+) -> None:
+    """Answer a message, with `below` the text, and after it aloud if that is to be."""
+    said = [(answer.letter + below, entry, Extra(draft=shown_as))]
+    if answer.aloud:
+        said.append(("", "", Extra(aloud=answer.aloud)))
+    for words, tells, extra in said:
+        unit.say(
+            inbound.address,
+            words,
+            language=language,
+            asker=inbound.asker,
+            entry=tells,
+            reply_to=inbound.to_answer,
+            extra=extra,
+        )
+
+
+def answer_of(
+    result: TurnResult, prepared: PreparedRequest, heard: Understood = NOTHING_HEARD
+) -> Answer:
     """What a turn's result tells, after what was understood of its voice messages."""
     language, model = prepared.request.language, prepared.active.limits.name
     stored = replies.confirmation(language, prepared.request.context.memory.written)
@@ -287,8 +310,10 @@ def answer_of(result: TurnResult, prepared: PreparedRequest, spoken: Sequence[st
     stood_in = _stood_in(language, result, prepared)
     notice = "\n\n".join(part for part in (notice, unseen, stood_in) if part)
     parts = [part for part in (reply, stored, notice) if part]
-    letter = "\n\n".join((*spoken, *parts)) if parts else ""
-    return Answer(letter, stored, notice)
+    letter = "\n\n".join((*heard.told, *parts)) if parts else ""
+    is_whole = result.error is None and not result.stopped
+    aloud = speakable(reply, language) if heard.answers_aloud and is_whole else ""
+    return Answer(letter, stored, notice, aloud)
 
 
 def standing_in(result: TurnResult, prepared: PreparedRequest) -> str | None:

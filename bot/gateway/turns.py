@@ -83,7 +83,7 @@ class TurnRunner:
                     with self._metrics.running.track_inprogress():
                         answered = await self._answered(key, said, prepared, preview, meter)
             prepared, result = answered
-            answer = answer_of(result, prepared, understood.told)
+            answer = answer_of(result, prepared, understood)
             await self._commits.commit(said, prepared, result, answer, preview.draft)
             if not answer.letter:
                 await preview.clear()

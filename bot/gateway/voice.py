@@ -16,6 +16,7 @@ from bot.channel import Channel, Files, Inbound, Media
 from bot.files.sandbox import Unreadable
 from bot.gateway.attempts import is_plain
 from bot.i18n import text
+from bot.metrics import Metrics
 from bot.money.allowance import Allowance
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
@@ -34,10 +35,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """Messages with what was said in them, and what their people are told about that."""
+    """Messages with what was said in them, and what their people are told about that.
+
+    `answers_aloud` when their answer is to be said as well.
+    """
 
     rows: Sequence[QueuedMessage]
     told: Sequence[str] = ()
+    answers_aloud: bool = False
+
+
+NOTHING_HEARD = Understood(())
 
 
 class VoiceReader:
@@ -45,17 +53,23 @@ class VoiceReader:
 
     def __init__(
         self,
+        *,
         channels: Mapping[str, Channel],
         transcriber: Transcriber | None,
         database: Database,
         marks: MetaStore,
         allowance: Allowance,
+        metrics: Metrics,
+        answers_aloud: bool = False,
     ) -> None:
+        """`answers_aloud` when whoever speaks is answered so, in channels that can."""
         self._channels = channels
         self._transcriber = transcriber
         self._database = database
         self._marks = marks
         self._allowance = allowance
+        self._metrics = metrics
+        self._answers_aloud = answers_aloud
 
     async def understand(self, rows: Sequence[QueuedMessage]) -> Understood:
         """The messages of one turn with the words of those that were spoken.
@@ -71,6 +85,7 @@ class VoiceReader:
                 spoken, words = await self._one(row, failed)
             except Unreadable as error:
                 log.info("speech.not_understood", reason=error.reason)
+                self._metrics.voice.labels("in", error.reason).inc()
                 failed = error.reason if error.reason in NOT_WORKING else failed
                 language = row.conversation.language
                 why = text(language, f"media.why.{error.reason}")
@@ -78,7 +93,13 @@ class VoiceReader:
             found.append(spoken)
             if words:
                 told[words] = None
-        return Understood(found, tuple(told))
+        return Understood(found, tuple(told), self._is_said(found[-1].inbound))
+
+    def _is_said(self, inbound: Inbound) -> bool:
+        """True when the answer to a message is said aloud."""
+        channel = self._channels.get(inbound.channel)
+        is_able = channel is not None and channel.capabilities.voice
+        return self._answers_aloud and is_able and bool(inbound.spoken)
 
     async def _one(self, row: QueuedMessage, failed: str) -> tuple[QueuedMessage, str]:
         """A message with its words, and what is told of them.
@@ -102,6 +123,7 @@ class VoiceReader:
         if failed:
             raise Unreadable(failed)
         transcript = await self._transcript(self._transcriber, row, media)
+        self._metrics.voice.labels("in", "understood").inc()
         said = "\n".join(part for part in (inbound.text, transcript.text) if part)
         heard = replace(inbound, text=said, spoken=transcript.text)
         await self._database.write(lambda tx: inbox.heard(tx, row.id, heard))

@@ -1,19 +1,23 @@
-"""Speech understood by a service: any that has `/audio/transcriptions` as OpenAI's has it."""
+"""Speech by a service: any that has `/audio/transcriptions` and `/audio/speech` as OpenAI's has."""
 
 from __future__ import annotations
 
 import json
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import aiohttp
 import structlog
 
 from bot.config import SpeechConfig
+from bot.delivery.aloud import Unspoken
 from bot.files.sandbox import Unreadable
 from bot.speech.transcriber import Audio, Transcript
 
 MOST_ANSWER = 1_000_000  # bytes
+MOST_SOUND = 10_000_000  # bytes; two minutes take one
 CONNECT_TIMEOUT = 10.0  # seconds
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _ENDINGS = {
     "audio/ogg": "ogg",
     "audio/mpeg": "mp3",
@@ -36,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class SpeechApi:
-    """Asks a service for the words of each voice message."""
+    """Asks a service for the words of voice messages, and to say others."""
 
     def __init__(self, config: SpeechConfig) -> None:
         self._config = config
@@ -48,8 +52,8 @@ class SpeechApi:
             Unreadable: the service fails, refuses it, or hears nothing in it.
         """
         try:
-            status, body = await self._post(audio)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            status, body = await self._post("transcriptions", self._form(audio), MOST_ANSWER)
+        except _FAILURES as error:
             log.warning("speech.unreachable", error=type(error).__name__)
             raise Unreadable("listening") from None
         if status != 200:
@@ -63,10 +67,36 @@ class SpeechApi:
             raise Unreadable("silence")
         return Transcript(words)
 
+    async def say(self, words: str) -> bytes:
+        """An Ogg file with Opus in it, in which this is said.
+
+        Raises:
+            Unspoken: the service fails, refuses, or makes another kind of file.
+        """
+        config = self._config
+        asked = {
+            "model": config.reply_model,
+            "voice": config.voice,
+            "input": words,
+            "response_format": "opus",
+        }
+        try:
+            status, body = await self._post("speech", asked, MOST_SOUND)
+        except _FAILURES as error:
+            log.warning("speech.unreachable", error=type(error).__name__)
+            raise Unspoken("speaking") from None
+        if status != 200:
+            log.warning("speech.refused", status=status)
+            is_asked_wrongly = _REASONS.get(status) in {"refused", "unsuited"}
+            raise Unspoken("refused" if is_asked_wrongly else "speaking")
+        if not body.startswith(b"OggS"):
+            raise Unspoken("format")
+        return body
+
     async def close(self) -> None:
         """Nothing is kept open."""
 
-    async def _post(self, audio: Audio) -> tuple[int, bytes]:
+    def _form(self, audio: Audio) -> aiohttp.FormData:
         config = self._config
         form = aiohttp.FormData()
         form.add_field("model", config.model)
@@ -76,19 +106,33 @@ class SpeechApi:
         # Services go by the ending of a name.
         ending = _ENDINGS.get(audio.mime.partition(";")[0].lower(), "ogg")
         form.add_field("file", audio.data, filename=audio.name or f"voice.{ending}")
+        return form
+
+    async def _post(
+        self, what: str, asked: aiohttp.FormData | Mapping[str, str], most: int
+    ) -> tuple[int, bytes]:
+        """The status and body of an answer of at most `most` bytes.
+
+        Raises:
+            aiohttp.ClientError: there was none, or it was longer.
+            TimeoutError: it took too long.
+            OSError: there is no connection.
+        """
+        config = self._config
         headers: dict[str, str] = {}
         if config.api_key is not None:
             headers["Authorization"] = f"Bearer {config.api_key.get_secret_value()}"
         timeout = aiohttp.ClientTimeout(total=config.timeout, sock_connect=CONNECT_TIMEOUT)
-        address = f"{config.base_url.rstrip('/')}/audio/transcriptions"
+        address = f"{config.base_url.rstrip('/')}/audio/{what}"
+        content: dict[str, Any] = {"json" if isinstance(asked, Mapping) else "data": asked}
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.post(address, data=form, headers=headers, allow_redirects=False) as answer,
+            session.post(address, **content, headers=headers, allow_redirects=False) as answer,
         ):
             body = bytearray()
             async for block in answer.content.iter_chunked(1 << 16):
                 body += block
-                if len(body) > MOST_ANSWER:
+                if len(body) > most:
                     raise aiohttp.ClientPayloadError("the answer is too long")
             return answer.status, bytes(body)
 

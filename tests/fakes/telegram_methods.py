@@ -53,6 +53,7 @@ class Chats:
             "sendmessage": self._send_message,
             "sendphoto": self._send_photo,
             "senddocument": self._send_document,
+            "sendvoice": self._send_voice,
             "editmessagetext": self._edit_message_text,
             "editmessagereplymarkup": self._edit_message_reply_markup,
             "answercallbackquery": self._answer_callback_query,
@@ -82,6 +83,9 @@ class Chats:
     def _send_document(self, bot: BotState, params: Json) -> Json:
         return self._send_file(bot, params, "document")
 
+    def _send_voice(self, bot: BotState, params: Json) -> Json:
+        return self._send_file(bot, params, "voice")
+
     def _send_file(self, bot: BotState, params: Json, kind: str) -> Json:
         chat = self._chat(params)
         name, mime, data = upload_of(params, kind)
@@ -96,6 +100,8 @@ class Chats:
         size["file_size"] = len(data)
         if kind == "photo":
             return result | {"caption": text, "photo": [size | {"width": 1, "height": 1}]}
+        if kind == "voice":
+            return result | {"caption": text, "voice": size | {"duration": 1}}
         return result | {"caption": text, "document": size | {"file_name": name}}
 
     def _post(

@@ -70,7 +70,9 @@ class Sent:
     thread_id: int | None
     reply_to: int | None
     buttons: list[list[tuple[str, str]]] = field(default_factory=list)  # labels and data, by row
-    kind: str = ""  # "photo" or "document", with the name, type and bytes of what was uploaded
+    kind: str = (
+        ""  # "photo", "voice" or "document", with the name, type and bytes of what was uploaded
+    )
     file: str = ""
     mime: str = ""
     size: int = 0
@@ -144,6 +146,8 @@ def upload_of(params: Json, kind: str) -> tuple[str, str, bytes]:
         raise ApiError(400, "Bad Request: file is too big for a photo")
     if kind == "photo" and not data.startswith(PICTURES):
         raise ApiError(400, "Bad Request: IMAGE_PROCESS_FAILED")
+    if kind == "voice" and not data.startswith(b"OggS"):
+        raise ApiError(400, "Bad Request: wrong voice message")
     return upload.filename, upload.content_type, data
 
 

@@ -6,23 +6,25 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
+from pydantic import ValidationError
 
 from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
 from bot.cli import doctor
 from bot.config import SpeechConfig
 from bot.context import prompt
-from bot.errors import ConfigError, SendRefused, StorageFull
+from bot.errors import ConfigError, ModelNotFound, SendRefused, StorageFull
 from bot.gateway.attempts import PLAIN_DEATHS
 from bot.gateway.voice import VoiceReader
 from bot.messages import Text
+from bot.metrics import Metrics
 from bot.money.allowance import UNLIMITED
 from bot.sessions.inbox import QueuedMessage
 from bot.speech.api import SpeechApi
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.integration.test_usage import replying
 from tests.speech import MODEL, listening, spoken
-from tests.support import PATIENCE, make_config, running
+from tests.support import PATIENCE, make_config, running, until
 
 VOICE = Media("voice", "", "audio/ogg", 1000, "ref-1")
 
@@ -51,7 +53,16 @@ class NoLimits:
         return UNLIMITED
 
 
-NO_LIMITS = NoLimits()
+def reader_of(engine, config):
+    """What listens, with nothing stored."""
+    return VoiceReader(
+        channels=engine.app.channels,
+        transcriber=SpeechApi(config),
+        database=None,
+        marks=None,
+        allowance=NoLimits(),
+        metrics=Metrics(),
+    )
 
 
 def speech(server, **changes):
@@ -81,8 +92,8 @@ async def test_a_voice_message_is_answered_by_its_words(tmp_path):
         assert blocks[-1] == Text("Remind me to buy milk.", origin="person")
         assert any("spoken" in b.text and b.origin == "program" for b in blocks)
         assert reply.startswith("> 🎙 Remind me to buy milk.\n\n")
-        line = next((tmp_path / "sessions").glob("*.jsonl")).read_text()
-        assert "Remind me to buy milk." in line
+        mirror = next((tmp_path / "sessions").glob("*.jsonl"))
+        await until(lambda: "Remind me to buy milk." in mirror.read_text())
 
 
 async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
@@ -130,6 +141,145 @@ async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_p
         assert blocks[-1] == Text("listen", origin="person")
 
 
+def aloud(server, **changes):
+    return speech(server, reply="voice", **changes)
+
+
+class Speaking(VoiceChannel):
+    """A channel that takes voice messages too."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            capabilities=Capabilities(max_length=4000, files=True, attachments=True, voice=True)
+        )
+
+
+async def test_whoever_speaks_is_answered_in_words_and_then_aloud(tmp_path):
+    async with (
+        listening() as server,
+        running(
+            tmp_path,
+            channel=Speaking(),
+            **aloud(server, api_key="sk-1", reply_model="tts-9", voice="nova"),
+        ) as engine,
+    ):
+        engine.model.script = lambda _: "**Done.** See [the list](https://example.org)."
+        _, reply = await said(engine)
+        assert (
+            reply == "> 🎙 Remind me to buy milk.\n\n**Done.** See [the list](https://example.org)."
+        )
+        _, voice = await engine.channel.wait_sent(2)
+        (sound,) = voice.attachments
+        assert (voice.text, sound.mime, sound.data) == ("", "audio/ogg", b"OggSDone. See the list.")
+        assert server.said == [
+            {
+                "model": "tts-9",
+                "voice": "nova",
+                "input": "Done. See the list.",
+                "response_format": "opus",
+                "key": "Bearer sk-1",
+            }
+        ]
+        engine.model.script = lambda _: "Fine."
+        assert await engine.ask("and in writing?") == "Fine."
+        await said(engine, foreign=(Foreign("forwarded", "", "Bo"),))  # nor what others said
+        await said(engine)
+        await engine.channel.wait_sent(6)
+        assert [asked["input"] for asked in server.said] == ["Done. See the list.", "Fine."]
+
+
+@pytest.mark.parametrize("model", ["silent", "failing", "code only"])
+async def test_what_is_no_answer_is_not_said(tmp_path, model):
+    script = {
+        "silent": lambda _: "NO_REPLY",
+        "failing": lambda _: ModelNotFound(),
+        "code only": lambda _: "![](https://example.org/a.png)",
+    }[model]
+    async with (
+        listening() as server,
+        running(
+            tmp_path, channel=Speaking(), model=ScriptedModel(script=script), **aloud(server)
+        ) as engine,
+    ):
+        await engine.channel.push(replace(engine.message(""), media=(VOICE,)))
+        assert await engine.ask("/help")
+        await engine.app.__aexit__(None, None, None)
+        assert server.said == []
+
+
+async def test_a_channel_that_cannot_gets_the_words(tmp_path):
+    channel = VoiceChannel()
+    async with (
+        listening() as server,
+        running(tmp_path, channel=channel, **aloud(server)) as engine,
+    ):
+        await said(engine)
+        await said(engine)
+        assert len(channel.sent) == 2
+        assert server.said == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"speaks": 500}, "does not work just now"),
+        ({"speaks": 401}, "refuses me"),
+        ({"speaks": 404}, "refuses me"),
+        ({"sound": b"RIFF"}, "does not make Ogg Opus"),
+        ({"sound": b"OggS" + bytes(11_000_000)}, "does not work just now"),
+    ],
+)
+async def test_what_cannot_be_said_is_told_once_and_the_words_come_all_the_same(
+    tmp_path, changes, why
+):
+    async with (
+        listening(**changes) as server,
+        running(tmp_path, channel=Speaking(), **aloud(server)) as engine,
+    ):
+        texts = [piece.text for piece in await _asked(engine, 1, 2)]
+        assert "You said" in texts[0]
+        assert texts[1].startswith("I could not say this aloud (what I speak with")
+        assert why in texts[1]
+        texts = [piece.text for piece in await _asked(engine, 2, 3)]
+        await until(lambda: len(server.said) == 2)
+        assert all("aloud" not in text for text in texts[2:])
+        server.speaks, server.sound = 200, b""
+        assert (await _asked(engine, 3, 5))[-1].attachments
+
+
+async def _asked(engine, number, sent):
+    """What was sent once the message was answered, and said aloud if it can be."""
+    await engine.channel.push(replace(engine.message(f"{number}"), media=(VOICE,)))
+    return await engine.channel.wait_sent(sent)
+
+
+async def test_what_is_not_said_at_a_restart_is_said_then(tmp_path):
+    never = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def hang():
+        if server.said:
+            begun.set()
+            await never.wait()
+
+    async with listening(handle=hang) as server:
+        async with running(tmp_path, channel=Speaking(), **aloud(server)) as engine:
+            await said(engine)
+            async with asyncio.timeout(PATIENCE):
+                await begun.wait()
+        server.handle = None
+        async with running(tmp_path, channel=Speaking(), **aloud(server)) as engine:
+            (voice,) = await engine.channel.wait_sent(1)
+            assert voice.attachments
+    never.set()
+
+
+async def test_it_is_seen_at_the_start_that_nobody_could_speak(tmp_path):
+    for section in ({}, {"kind": "local", "model": str(MODEL)}):
+        with pytest.raises(ValidationError, match='reply = "voice" needs'):
+            make_config(tmp_path, speech={"reply": "voice", **section})
+
+
 @pytest.mark.parametrize("error", [SendRefused("gone"), RuntimeError("a fault of the channel")])
 async def test_a_recording_that_cannot_be_fetched_is_said(tmp_path, error):
     async with (
@@ -174,9 +324,7 @@ async def test_a_service_that_is_down_is_asked_once_for_all_messages_of_a_turn(t
             message = replace(engine.message(""), media=(VOICE,))
             conversation = engine.app.resolver.resolve(message)
             rows.append(QueuedMessage(number, "key", "session", message, conversation))
-        reader = VoiceReader(
-            engine.app.channels, SpeechApi(SpeechConfig(base_url=server.url)), None, None, NO_LIMITS
-        )
+        reader = reader_of(engine, SpeechConfig(base_url=server.url))
         understood = await reader.understand(rows)
         assert understood.rows == rows
         assert len(understood.told) == 1
@@ -310,7 +458,7 @@ async def test_what_ended_the_program_twice_is_not_listened_to_again(tmp_path):
         message = replace(engine.message(""), media=(VOICE,))
         conversation = engine.app.resolver.resolve(message)
         row = QueuedMessage(1, "key", "session", message, conversation, deaths=PLAIN_DEATHS)
-        reader = VoiceReader(engine.app.channels, SpeechApi(SpeechConfig()), None, None, NO_LIMITS)
+        reader = reader_of(engine, SpeechConfig())
         understood = await reader.understand([row])
         assert understood.rows == [row]
         assert "not try again" in understood.told[0]
@@ -347,3 +495,10 @@ async def test_doctor_says_whether_voice_messages_are_understood(tmp_path):
         server.status = 401
         (refused,) = await found(kind="openai", base_url=server.url)
         assert (refused.level, "api_key" in refused.fix) == ("error", True)
+        server.status = 200
+        heard, spoke = await found(kind="openai", base_url=server.url, reply="voice")
+        assert (heard.level, spoke.level) == ("ok", "ok")
+        for changes in ({"speaks": 404}, {"speaks": 500}, {"speaks": 200, "sound": b"RIFF"}):
+            vars(server).update(changes)
+            _, spoke = await found(kind="openai", base_url=server.url, reply="voice")
+            assert (spoke.level, bool(spoke.fix)) == ("error", True)

@@ -13,6 +13,7 @@ from bot.channel.kit.pieces import numbered
 from bot.coordination import Alone
 from bot.delivery import delivery as module
 from bot.delivery import outbox
+from bot.delivery.aloud import Speaker
 from bot.delivery.delivery import Delivery
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, StorageFull
 from bot.metrics import Metrics
@@ -26,8 +27,9 @@ ADA = Address("memory", "default", "ada")
 class Post:
     """An outbox and its delivery; `restart` begins again with what the table says."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, speaker: Speaker | None = None) -> None:
         self.database = database
+        self.speaker = speaker
         self.clock = FakeClock()
         self.channel = InMemoryChannel(capabilities=Capabilities(max_length=64))
         self.metrics = Metrics()
@@ -40,6 +42,7 @@ class Post:
             self.clock,
             self.metrics,
             coordination=Alone(self.database),
+            speaker=self.speaker,
         )
         self.delivery.open()
 
