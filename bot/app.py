@@ -32,6 +32,7 @@ from bot.backend import Backend, open_backend
 from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
 from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.approvals import ApprovalCommands
+from bot.commands.choices import ModelChoices
 from bot.commands.commander import Commander, handlers
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
@@ -308,8 +309,9 @@ class App:
             resolver=resolver,
             connections=connections.all,
         )
+        choices = ModelChoices(models, resolver, database, config.agent.choices)
         known = handlers(
-            conversation=ConversationCommands(stops, models, config.agent.choices),
+            conversation=ConversationCommands(stops, models, choices),
             context=context,
             usage=UsageCommands(database, resolver, allowance),
             info=info,
@@ -408,6 +410,7 @@ class App:
             database=database,
             committer=committer,
             clock=clock,
+            choices=choices,
         )
         return gateway, lanes
 

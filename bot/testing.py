@@ -27,6 +27,7 @@ from bot.channel import (
     Health,
     HistoryItem,
     Inbound,
+    ModelChoice,
     Outbound,
     Piece,
 )
@@ -35,6 +36,8 @@ from bot.errors import EmbedderError, StorageError
 from bot.memory.vectors import Vectors, normalised
 from bot.messages import Message, Text, ToolUse
 from bot.storage import fulltext
+
+TWO_MODELS = ModelChoice("scripted/one", offered=("scripted/one", "scripted/two"))
 
 
 @dataclass
@@ -57,6 +60,7 @@ class RecordingEngine:
     owned: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
     free: asyncio.Event = field(default_factory=asyncio.Event)
     shown: list[tuple[str, str]] = field(default_factory=list)
+    choice: ModelChoice = TWO_MODELS
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def __post_init__(self) -> None:
@@ -112,6 +116,10 @@ class RecordingEngine:
     async def kept(self, channel: str, account: str) -> Mapping[str, str]:
         """What is kept, by name."""
         return {n: text for (c, a, n), text in self.notes.items() if (c, a) == (channel, account)}
+
+    async def models(self, address: Address, sender: str) -> ModelChoice:
+        """The choice set on this double."""
+        return self.choice
 
     def commands(self, locale: str) -> Sequence[Command]:
         """Two commands, enough to fill a menu."""

@@ -15,7 +15,7 @@ from cachetools import LRUCache, TTLCache
 from adapters.web import assets, extras, nodes, protocol
 from adapters.web.markdown import render
 from adapters.web.nodes import OtherNodes, ToldDrafts
-from adapters.web.protocol import BadFrame, Send
+from adapters.web.protocol import AskModels, BadFrame, Send
 from adapters.web.socket import Socket
 from bot.channel import (
     DEFAULT_ACCOUNT,
@@ -297,11 +297,14 @@ class Web(TakesMarkdown):
                 break
             await pace.wait()
             try:
-                frame = protocol.parse_send(_text_of(message))
+                frame = protocol.parse_frame(_text_of(message))
             except BadFrame as bad:
                 socket.put(protocol.error(bad.key, socket.locale, bad.id))
             else:
-                await self._receive(frame, socket, engine)
+                if isinstance(frame, AskModels):
+                    await _tell_models(socket, engine)
+                else:
+                    await self._receive(frame, socket, engine)
 
     async def _receive(self, frame: Send, socket: Socket, engine: Engine) -> None:
         at = _now()
@@ -437,6 +440,15 @@ def _draft_frame(draft_id: str, text: str, html: str, *, as_html: bool) -> str:
     if as_html:
         return protocol.encode("draft", id=draft_id, html=html)
     return protocol.encode("draft", id=draft_id, text=text)
+
+
+async def _tell_models(socket: Socket, engine: Engine) -> None:
+    try:
+        found = await engine.models(ADDRESS, OWNER)
+    except StorageError:
+        log.warning("web.models.failed")
+        return
+    socket.put(protocol.encode("models", **asdict(found)), draft="models")
 
 
 def _activity_frame(activity: Activity) -> str:

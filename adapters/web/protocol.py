@@ -1,11 +1,11 @@
 """What the page and the server say to each other: JSON text frames over one WebSocket.
 
-From the page: `hello` first (`version`, `locale`, `format`), then `send` (`id`, `text`, `locale`).
-To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`,
-`activity`, `error`. The page keeps a
-message until its `ack`, and sends it again under the same id after a reconnect. A press on a button
-below the message X is a `send` with the id `press-X`, so that one message takes one press, whatever
-the number of pages and tries.
+From the page: `hello` first (`version`, `locale`, `format`), then `send` (`id`, `text`, `locale`)
+and `models`, which asks for the frame of that name. To the page: `commands`, `history`, `ack`,
+`message`, `draft`, `typing`, `activity`, `models`, `error`. The page keeps a message until its
+`ack`, and sends it again under the same id after a reconnect. A press on a button below the message
+X is a `send` with the id `press-X`, so that one message takes one press, whatever the number of
+pages and tries.
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ class Send:
     locale: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AskModels:
+    """The page asks which model answers, and which ones there are."""
+
+
 def parse_hello(raw: str) -> Hello:
     """The first frame of a client.
 
@@ -66,13 +71,15 @@ def parse_hello(raw: str) -> Hello:
     return Hello(_locale(frame), "text" if frame.get("format") == "text" else "html")
 
 
-def parse_send(raw: str) -> Send:
-    """A message of a client.
+def parse_frame(raw: str) -> Send | AskModels:
+    """A message of a client, or what else it wants.
 
     Raises:
         BadFrame: it is something else, or holds something that cannot be taken.
     """
-    frame = _frame(raw, "send")
+    frame = _frame(raw, "send", "models")
+    if frame["type"] == "models":
+        return AskModels()
     message_id = frame.get("id")
     text = frame.get("text")
     if not isinstance(message_id, str) or not _ID.fullmatch(message_id):
@@ -88,13 +95,13 @@ def parse_send(raw: str) -> Send:
     return Send(message_id, text, _locale(frame))
 
 
-def _frame(raw: str, kind: str) -> Mapping[str, object]:
+def _frame(raw: str, *kinds: str) -> Mapping[str, object]:
     try:
         value: object = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise BadFrame("malformed") from error
     frame = cast("dict[str, object]", value) if isinstance(value, dict) else {}
-    if frame.get("type") != kind:
+    if frame.get("type") not in kinds:
         raise BadFrame("malformed")
     return frame
 

@@ -18,6 +18,7 @@ from bot.channel.values import (
     HistoryItem,
     Inbound,
     Media,
+    ModelChoice,
     Outbound,
     Piece,
 )
@@ -68,6 +69,14 @@ class Engine(Protocol):
 
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""
+        ...
+
+    async def models(self, address: Address, sender: str) -> ModelChoice:
+        """Which model answers a person in a direct chat, and which ones `/model` would take there.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
         ...
 
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:

@@ -301,6 +301,20 @@ class HistoryItem:
     at: int  # ms since the epoch
 
 
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The model that was chosen for a conversation, and those its person may change it for.
+
+    `stand_in` is the one that answers in its place for now, or empty. Of many `offered` the first
+    are named, and `more` is how many others there are.
+    """
+
+    chosen: str
+    stand_in: str = ""
+    offered: tuple[str, ...] = ()
+    more: int = 0
+
+
 class Health(StrEnum):
     """How a channel is doing, for /readyz and `/status`."""
 

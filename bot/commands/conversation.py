@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
 
 from bot.agent.models.registry import Models
 from bot.agent.stopping import TurnStops
 from bot.channel import Button
 from bot.commands.base import Answer, Apply, Call, saying
+from bot.commands.choices import MOST_NAMED, ModelChoices
 from bot.config import ANTHROPIC
 from bot.delivery.outbox import Extra
 from bot.i18n import text
@@ -17,7 +17,6 @@ from bot.sessions import compactions, store
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
-MOST_NAMED = 40  # models in one answer; services may have hundreds
 MOST_BUTTONS = 8
 LONGEST_COMMAND = 64  # bytes that every platform takes behind a button
 
@@ -27,8 +26,7 @@ _WORDS = re.compile(r"[-/:.]")
 class ConversationCommands:
     """`/new`, `/reset`, `/undo`, `/stop`, `/model`."""
 
-    def __init__(self, stops: TurnStops, models: Models, choices: Sequence[str] = ()) -> None:
-        """`choices` are patterns of the models that people may choose; empty for all."""
+    def __init__(self, stops: TurnStops, models: Models, choices: ModelChoices) -> None:
         self._stops = stops
         self._models = models
         self._choices = choices
@@ -40,7 +38,7 @@ class ConversationCommands:
         Where nothing was said yet, there is nothing to begin: so a second press changes nothing.
         """
         first, _, rest = call.rest.partition(" ")
-        chosen = _match(first, await self._offered(call)) if first else ""
+        chosen = _match(first, await self._choices.offered(call.conversation)) if first else ""
         message = rest.strip() if chosen else call.rest
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
@@ -77,8 +75,9 @@ class ConversationCommands:
 
     async def model(self, call: Call) -> Apply:
         """Show the model, or choose another for this conversation."""
-        offered = await self._offered(call)
-        is_unlisted = self._may(call, call.rest) and self._models.is_unlisted(call.rest, offered)
+        offered = await self._choices.offered(call.conversation)
+        may = self._choices.may(call.conversation, call.rest)
+        is_unlisted = may and self._models.is_unlisted(call.rest, offered)
         chosen = _match(call.rest, offered) or (call.rest if is_unlisted else "")
         default = self._models.default
         names = ", ".join(f"`{name}`" for name in offered[:MOST_NAMED])
@@ -97,16 +96,6 @@ class ConversationCommands:
             return Answer(text(call.language, "command.model.done", model=chosen or default))
 
         return apply
-
-    async def _offered(self, call: Call) -> tuple[str, ...]:
-        """The models that may be chosen there."""
-        return tuple(name for name in await self._models.names() if self._may(call, name))
-
-    def _may(self, call: Call, name: str) -> bool:
-        if not self._choices or (call.conversation.is_owner and call.is_direct):
-            return True
-        patterns = (self._models.default, *self._choices)
-        return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _buttons(names: Iterable[str]) -> Extra | None:

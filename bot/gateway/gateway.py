@@ -15,8 +15,18 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 
 from bot import codes, fencing
-from bot.channel import Address, Broadcasts, Channel, Command, Health, HistoryItem, Inbound
+from bot.channel import (
+    Address,
+    Broadcasts,
+    Channel,
+    Command,
+    Health,
+    HistoryItem,
+    Inbound,
+    ModelChoice,
+)
 from bot.clock import Clock
+from bot.commands.choices import ModelChoices
 from bot.commands.commander import Commander
 from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
@@ -124,6 +134,7 @@ class Gateway:
         database: Database,
         committer: Committer,
         clock: Clock,
+        choices: ModelChoices,
     ) -> None:
         self._admission = admission
         self._commander = commander
@@ -133,6 +144,7 @@ class Gateway:
         self._database = database
         self._committer = committer
         self._clock = clock
+        self._choices = choices
         self._kept = MetaStore(database, clock)
 
     async def receive(self, inbound: Inbound) -> None:
@@ -237,6 +249,10 @@ class Gateway:
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""
         return menu(locale)
+
+    async def models(self, address: Address, sender: str) -> ModelChoice:
+        """Which model answers a person in a direct chat, and which others they may choose."""
+        return await self._choices.at(address, sender)
 
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
         """Say how a connection is doing."""

@@ -16,10 +16,11 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
-from bot.channel import Command, Health, HistoryItem, Inbound, Outbound
+from bot.channel import Command, Health, HistoryItem, Inbound, ModelChoice, Outbound
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.errors import StorageError
+from bot.testing import TWO_MODELS
 from tests.support import post
 
 COMMANDS = {
@@ -53,6 +54,7 @@ class EchoEngine:
     failures: int = 0
     gate: asyncio.Event | None = None  # holds replies back in the middle of their draft
     hold: asyncio.Event | None = None  # holds `receive` back before it stores
+    choice: ModelChoice = TWO_MODELS
     web: Web | None = None
     _turns: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -92,6 +94,9 @@ class EchoEngine:
 
     async def history(self, _address: object, limit: int) -> Sequence[HistoryItem]:
         return self.lines[-limit:]
+
+    async def models(self, _address: object, _sender: str) -> ModelChoice:
+        return self.choice
 
     def commands(self, locale: str) -> Sequence[Command]:
         return COMMANDS["zh" if locale.startswith("zh") else "en"]

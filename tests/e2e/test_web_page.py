@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import BrowserContext, Page, Route, expect
 
 from adapters.web.channel import ADDRESS
-from bot.channel import Activity, HistoryItem
+from bot.channel import Activity, HistoryItem, ModelChoice
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -297,9 +297,10 @@ async def test_a_click_completes_too(page: Page, service: Any) -> None:
 
 
 async def test_everything_is_reached_by_tab_in_order(page: Page, service: Any) -> None:
+    await expect(page.locator("#model")).to_be_visible()
     await page.locator(".skip").focus()
     reached: list[str] = []
-    for _ in range(7):
+    for _ in range(8):
         await page.keyboard.press("Tab")
         reached.append(
             await page.evaluate(
@@ -307,8 +308,8 @@ async def test_everything_is_reached_by_tab_in_order(page: Page, service: Any) -
                 " || document.activeElement.textContent"
             )
         )
-    assert reached[:3] == ["fresh", "scroll", "What can you do?"]
-    assert reached[6] == "message"
+    assert reached[:4] == ["model", "fresh", "scroll", "What can you do?"]
+    assert reached[7] == "message"
     await page.locator(".skip").focus()
     await expect(page.locator(".skip")).to_be_in_viewport()
     await page.keyboard.press("Enter")
@@ -597,3 +598,93 @@ async def test_the_page_says_so_in_chinese(page: Page, service: Any):
     await expect(page.locator("#activity")).to_have_text("正在保存重要的内容…")
     await service.stop()  # whoever cannot see its end does not see it for ever
     await expect(page.locator("#activity")).to_be_hidden()
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+async def test_the_model_that_answers_stands_there_and_is_changed_by_the_keyboard(
+    page: Page, service: Any
+) -> None:
+    button = page.get_by_role("button", name="Model: scripted/one")
+    await expect(button).to_have_text("one")
+    await expect(button).to_have_attribute("aria-expanded", "false")
+    await button.focus()
+    await page.keyboard.press("ArrowDown")
+    menu = page.get_by_role("menu", name="Models")
+    await expect(menu).to_be_visible()
+    await expect(page.get_by_role("menuitemradio", name="scripted/one")).to_be_focused()
+    await expect(page.get_by_role("menuitemradio", checked=True)).to_have_text("scripted/one")
+    costs = page.get_by_role("menuitem", name="What it costs")
+    await expect(costs).to_have_attribute("href", "/usage")
+    await page.keyboard.press("End")
+    await expect(costs).to_be_focused()
+    await page.keyboard.press("ArrowDown")  # round to the first
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("menuitemradio", name="scripted/two")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(menu).to_be_hidden()
+    await expect(button).to_be_focused()
+    service.engine.choice = replace(service.engine.choice, chosen="scripted/two")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("ArrowUp")
+    await page.keyboard.press("Enter")
+    await expect(lines(page, "user")).to_have_text(["/model scripted/two"])
+    await expect(page.get_by_role("button", name="Model: scripted/two")).to_have_text("two")
+
+
+async def test_the_menu_of_models_closes_by_itself_and_an_own_choice_says_nothing(
+    page: Page, service: Any
+) -> None:
+    button, menu = page.locator("#model"), page.locator("#models")
+    await button.click()
+    await page.keyboard.press("Tab")
+    await expect(menu).to_be_hidden()
+    await button.click()
+    await page.locator("#message").click()
+    await expect(menu).to_be_hidden()
+    await button.click()
+    await page.get_by_role("menuitemradio", name="scripted/one").click()
+    await expect(menu).to_be_hidden()
+    await expect(lines(page, "user")).to_have_count(0)
+
+
+async def test_of_many_models_some_are_offered_and_the_others_named_by_the_command(
+    page: Page, service: Any
+) -> None:
+    many = tuple(f"router/maker/model-{number}" for number in range(40))
+    service.engine.choice = ModelChoice("local/x", "router/maker/model-3", many, 12)
+    await say(page, "hello")
+    button = page.locator("#model")
+    await expect(button).to_have_text("maker/model-3")  # it stands in, and answers
+    await button.click()
+    # What was chosen is there, though the service does not name it.
+    await expect(page.get_by_role("menuitemradio", checked=True)).to_have_text("local/x")
+    await expect(page.get_by_role("menuitemradio")).to_have_count(41)
+    await page.get_by_role("menuitem", name="12 more, by /model").click()
+    await expect(page.locator("#message")).to_be_focused()
+    await expect(page.locator("#message")).to_have_value("/model ")
+
+
+@pytest.mark.parametrize(
+    "context_options",
+    [{"viewport": {"width": 320, "height": 640}}, {"locale": "zh-CN", "color_scheme": "dark"}],
+)
+async def test_the_menu_of_models_fits_a_phone(page: Page, service: Any) -> None:
+    service.engine.choice = ModelChoice(
+        "anthropic/claude-sonnet-5-5",
+        offered=(
+            "anthropic/claude-sonnet-5-5",
+            "router/a-maker-with-a-long-name/a-model-with-a-name-that-is-even-longer-than-that",
+        ),
+    )
+    await say(page, "hello")
+    await expect(page.locator("#model-name")).to_have_text("claude-sonnet-5-5")
+    await page.locator("#model").click()
+    await expect(page.locator("#models")).to_be_visible()
+    assert await no_sideways_scroll(page)
+    box, size = await page.locator("#models").bounding_box(), page.viewport_size
+    assert box is not None
+    assert size is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= size["width"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bot.agent.models import Request
+from bot.channel import Address, ModelChoice
+from bot.errors import ModelOverloaded
 from bot.testing import ScriptedModel
-from tests.support import running
+from tests.support import Engine, running
 
 
 @dataclass
@@ -60,3 +63,39 @@ async def test_a_service_that_lists_nothing_is_asked_for_any(tmp_path: Path):
         assert "uses `anthropic/other`" in await engine.ask("/model anthropic/other")
         assert "I don't know that model" in await engine.ask("/model nobody/other")
         assert "I don't know that model" in await engine.ask("/model other")
+
+
+async def choice(engine: Engine, sender: str = "ada") -> ModelChoice:
+    receiving = engine.channel.engine
+    assert receiving is not None
+    return await receiving.models(Address("memory", "default", sender), sender)
+
+
+async def test_the_page_offers_what_the_command_does(tmp_path: Path):
+    agent = {"model": "big", "choices": ("anthropic/s*",)}
+    session = {"owner": ("memory:olga",)}
+    model = Listing(listed=("big", "small", "dear"))
+    async with running(tmp_path, model=model, agent=agent, session=session) as engine:
+        # Before anything was said there is no conversation yet.
+        offered = ("anthropic/big", "anthropic/small")
+        assert await choice(engine) == ModelChoice("anthropic/big", offered=offered)
+        await engine.ask("/model small")
+        assert (await choice(engine)).chosen == "anthropic/small"
+        owners = await choice(engine, "olga")
+        assert owners.chosen == "anthropic/big"
+        assert owners.offered[2:] == ("anthropic/dear", "offline")
+    hundreds = Listing(listed=tuple(f"m{number}" for number in range(300)))
+    async with running(tmp_path, model=hundreds, agent={"model": "m0"}) as engine:
+        found = await choice(engine)
+        assert (len(found.offered), found.more) == (40, 261)
+
+
+async def test_the_page_is_told_who_stands_in(tmp_path: Path):
+    def script(request: Request) -> str | Exception:
+        return ModelOverloaded() if request.model == "big" else "Hello."
+
+    agent = {"model": "big", "fallback": ("small",)}
+    async with running(tmp_path, model=Listing(script), agent=agent) as engine:
+        await engine.ask("hello")
+        found = await choice(engine)
+        assert (found.chosen, found.stand_in) == ("anthropic/big", "anthropic/small")

@@ -568,3 +568,28 @@ async def test_what_goes_on_is_shown_on_every_page_and_on_one_that_opens_meanwhi
             await chat.web.typing(ADDRESS)
             await third.until("typing")
             assert "activity" not in [each["type"] for each in third.frames]
+
+
+async def test_a_page_is_told_which_model_answers_and_which_there_are(chat):
+    async with chat.page() as page:
+        assert "models" not in {frame["type"] for frame in page.frames}  # only who asks
+        await page.say(type="models")
+        assert await page.until("models") == {
+            "type": "models",
+            "chosen": "scripted/one",
+            "stand_in": "",
+            "offered": ["scripted/one", "scripted/two"],
+            "more": 0,
+        }
+
+
+async def test_models_that_cannot_be_read_leave_the_page_as_it_is(chat, monkeypatch):
+    async def fails(*_: object) -> None:
+        raise StorageError
+
+    monkeypatch.setattr(chat.engine, "models", fails)
+    async with chat.page() as page:
+        await page.say(type="models")
+        await page.say(type="send", id="m1", text="hello")
+        await page.until("ack")
+        assert "models" not in {frame["type"] for frame in page.frames}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.web import protocol
-from adapters.web.protocol import BadFrame, Hello, Send, parse_hello, parse_send
+from adapters.web.protocol import AskModels, BadFrame, Hello, Send, parse_frame, parse_hello
 
 
 def test_hello_tells_language_and_format() -> None:
@@ -22,7 +22,7 @@ def test_hello_of_another_version_is_told_apart() -> None:
 
 
 def test_send_carries_id_and_text() -> None:
-    assert parse_send('{"type":"send","id":"a1","text":"hi","locale":"de"}') == Send(
+    assert parse_frame('{"type":"send","id":"a1","text":"hi","locale":"de"}') == Send(
         "a1", "hi", "de"
     )
 
@@ -45,23 +45,23 @@ def test_send_carries_id_and_text() -> None:
 )
 def test_unusable_frames_say_why(frame: str, key: str, message_id: str) -> None:
     with pytest.raises(BadFrame) as caught:
-        parse_send(frame)
+        parse_frame(frame)
     assert (caught.value.key, caught.value.id) == (key, message_id)
 
 
 def test_the_longest_message_is_taken() -> None:
     text = "x" * protocol.MAX_TEXT
-    assert parse_send(json.dumps({"type": "send", "id": "a", "text": text})).text == text
+    assert parse_frame(json.dumps({"type": "send", "id": "a", "text": text})).text == text
 
 
 def test_text_a_database_cannot_hold_is_mended() -> None:
-    frame = parse_send('{"type":"send","id":"a","text":"a\\u0000b\\ud800c \\ud83d\\ude00"}')
+    frame = parse_frame('{"type":"send","id":"a","text":"a\\u0000b\\ud800c \\ud83d\\ude00"}')
     assert frame.text == "ab?c 😀"
 
 
 @given(st.text())
 def test_any_text_either_parses_or_is_refused(raw: str) -> None:
-    for parse in (parse_hello, parse_send):
+    for parse in (parse_hello, parse_frame):
         with pytest.raises(BadFrame):
             parse(raw)
 
@@ -69,7 +69,7 @@ def test_any_text_either_parses_or_is_refused(raw: str) -> None:
 @given(st.text(), st.text(max_size=5))
 def test_any_message_survives_the_way(text: str, extra: str) -> None:
     raw = json.dumps({"type": "send", "id": "a", "text": "x" + text + extra})
-    sent = parse_send(raw)
+    sent = parse_frame(raw)
     assert json.loads(protocol.encode("message", text=sent.text))["text"] == sent.text
     sent.text.encode()
 
@@ -87,3 +87,7 @@ def test_both_catalogs_have_every_key_and_every_placeholder() -> None:
         assert english[key].count("{") == chinese[key].count("{"), key
         assert english[key].strip()
         assert chinese[key].strip()
+
+
+def test_a_page_may_ask_for_the_models() -> None:
+    assert parse_frame('{"type":"models","id":7}') == AskModels()

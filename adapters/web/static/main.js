@@ -4,6 +4,7 @@ import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { pressId } from "./extras.js";
 import { Log } from "./log.js";
+import { ModelMenu } from "./models.js";
 import { Outbox } from "./outbox.js";
 import { language, locale, t, translate } from "./strings.js";
 
@@ -16,6 +17,7 @@ translate(document);
 
 const log = new Log();
 const composer = new Composer();
+const models = new ModelMenu();
 const connection = new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 let unread = 0;
@@ -40,11 +42,15 @@ const frames = {
     }
     log.updateEmpty();
     outbox.restart();
+    askForModels();
   },
 
   message(item) {
     log.replace(item.replaces);
-    if (item.role === "bot") log.typing(false);
+    if (item.role === "bot") {
+      log.typing(false);
+      askForModels(); // it may be the answer to /model, or say that another one stands in
+    }
     const isNew = log.add(item);
     if (item.role === "user") {
       log.mark(item.id, "");
@@ -70,6 +76,10 @@ const frames = {
 
   activity(what) {
     log.activity(what);
+  },
+
+  models(found) {
+    models.show(found);
   },
 
   error({ key, id }) {
@@ -115,6 +125,12 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
   outbox.pump();
 });
 
+models.addEventListener("choose", ({ detail: name }) => {
+  composer.dispatchEvent(new CustomEvent("send", { detail: `/model ${name}` }));
+});
+
+models.addEventListener("more", () => composer.set("/model "));
+
 composer.addEventListener("page", ({ detail }) => log.page(detail));
 
 document.getElementById("fresh").addEventListener("click", () => {
@@ -133,6 +149,10 @@ document.getElementById("starters").append(
     return item;
   }),
 );
+
+function askForModels() {
+  connection.send({ type: "models" });
+}
 
 function showMine(id, text, at) {
   log.add({ id, role: "user", text, at, mine: true });
