@@ -1,9 +1,12 @@
 """What tokens cost, in US dollars for a million of them. Pure.
 
-The list has what the services publish for the models this program knows, looked up on `LOOKED_UP`
-at `SOURCE`: standard rates, with a cache that is kept for five minutes, as the program asks for.
-`[prices.models]` says what others cost, and comes before the list. A model that neither names has
-no price: nobody's is guessed.
+The list has what Anthropic and OpenAI publish, looked up on `LOOKED_UP`: standard rates, with the
+cache that the program asks for (five minutes) or gets (thirty). `[prices.models]` says what others
+cost, and comes before the list. A model that neither names has no price: nobody's is guessed.
+
+Large prompts cost more: those of Haiku beyond 100 000 tokens five times as much, those of OpenAI's
+models beyond 272 000 twice, and their replies half as much again. What is counted are sums, which
+do not tell; as configured, conversations are summarised before that (docs/usage.md).
 """
 
 from __future__ import annotations
@@ -14,10 +17,9 @@ from datetime import date
 from typing import Final
 
 from bot.agent.models import Usage
-from bot.config import ANTHROPIC, OFFLINE, Config, PriceConfig
+from bot.config import ANTHROPIC, OFFLINE, OPENAI, Config, PriceConfig
 
 LOOKED_UP: Final = date(2026, 11, 22)
-SOURCE: Final = "https://platform.claude.com/docs/en/about-claude/pricing"
 
 _MILLION: Final = 1_000_000
 
@@ -54,14 +56,22 @@ class Price:
 
 FREE: Final = Price(0, 0, 0, 0)
 
-# By Anthropic's own names. Prompts of more than 100 000 tokens cost five times as much with Haiku;
-# as configured, conversations are summarised before that.
-LISTED: Final[Mapping[str, Price]] = {
-    "claude-fable-5-2": Price(8, 40, 0.2, 10),
-    "claude-haiku-5-5": Price(0.1, 0.5, 0.01, 0.125),
-    "claude-opus-5-5": Price(4, 20, 0.2, 5),
-    "claude-sonnet-5-5": Price(2, 10, 0.1, 2.5),
+# By the kind of the service and its own names for them.
+LISTED: Final[Mapping[str, Mapping[str, Price]]] = {
+    ANTHROPIC: {
+        "claude-fable-5-2": Price(8, 40, 0.2, 10),
+        "claude-haiku-5-5": Price(0.1, 0.5, 0.01, 0.125),
+        "claude-opus-5-5": Price(4, 20, 0.2, 5),
+        "claude-sonnet-5-5": Price(2, 10, 0.1, 2.5),
+    },
+    OPENAI: {
+        "gpt-6.2-sol": Price(2, 10, 0.1, 2.5),
+        "gpt-6.1-sol": Price(2, 10, 0.1, 2.5),
+        "gpt-6.1-terra": Price(1, 5, 0.05, 1.25),
+        "gpt-6-luna": Price(0.1, 0.5, 0.01, 0.125),
+    },
 }
+_EVERY: Final = tuple(price for models in LISTED.values() for price in models.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +99,8 @@ class Prices:
         listed = {
             f"{service}/{name}": price
             for service, settings in models.services.items()
-            if models.kind_of(service) == ANTHROPIC and not settings.base_url.strip()
-            for name, price in LISTED.items()
+            if not settings.base_url.strip()
+            for name, price in LISTED.get(models.kind_of(service), {}).items()
         }
         own = {
             "/".join(models.locate(name)): Price.of(each)
@@ -111,7 +121,7 @@ class Prices:
         known = self._known.get(model)
         if known is not None:
             return known.cost(usage)
-        return max(price.cost(usage) for price in (*self._known.values(), *LISTED.values()))
+        return max(price.cost(usage) for price in (*self._known.values(), *_EVERY))
 
     def is_known(self, model: str) -> bool:
         """True when a model has a price."""

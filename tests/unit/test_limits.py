@@ -94,7 +94,9 @@ def test_without_a_price_a_model_counts_as_the_dearest_and_says_so():
     in_tokens = standing(Limit("person", "day", "tokens", 100), {"new": Usage(7, 1, 1, 1)})
     assert (in_tokens.used, in_tokens.guessed) == (10, ())
     nothing_known = limits.amount("usd", {"new": Usage(10**6)}, Prices({}))
-    assert nothing_known == max(price.input for price in LISTED.values())
+    assert nothing_known == max(
+        each.input for models in LISTED.values() for each in models.values()
+    )
 
 
 @pytest.mark.parametrize("option", ["day_usd", "day_tokens", "month_usd", "month_tokens"])
