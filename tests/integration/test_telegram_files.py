@@ -180,3 +180,13 @@ async def test_failures_say_the_same_as_those_of_words(fake, channel, fault, err
     assert fake.sent == []
     await post(channel, out("Look.", PICTURE))
     assert kinds(fake) == [("photo", "Look.")]
+
+
+async def test_sound_is_a_voice_message_unless_the_person_wants_none(fake, channel):
+    sound = Attachment("voice.ogg", "audio/ogg", b"OggS")
+    await post(channel, out("", sound))
+    assert [(sent.kind, sent.mime, sent.text) for sent in fake.sent] == [("voice", "audio/ogg", "")]
+    fake.fail_next("sendVoice", Fault(400, "Bad Request: VOICE_MESSAGES_FORBIDDEN"))
+    with pytest.raises(SendRefused, match=r"(?i)voice_messages_forbidden"):
+        await post(channel, out("", sound))
+    assert len(fake.sent) == 1

@@ -168,7 +168,10 @@ async def test_whoever_speaks_is_answered_in_words_and_then_aloud(tmp_path):
         assert (
             reply == "> 🎙 Remind me to buy milk.\n\n**Done.** See [the list](https://example.org)."
         )
-        _, voice = await engine.channel.wait_sent(2)
+        spoke = asyncio.create_task(engine.channel.wait_sent(2))
+        await asyncio.wait({spoke}, timeout=30)
+        assert spoke.done()
+        _, voice = spoke.result()
         (sound,) = voice.attachments
         assert (voice.text, sound.mime, sound.data) == ("", "audio/ogg", b"OggSDone. See the list.")
         assert server.said == [
