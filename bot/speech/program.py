@@ -23,6 +23,11 @@ from bot.files.sandbox import Head, Unreadable
 RATE = 16_000  # samples a second, as the models want them
 MOST_SECONDS = 1_800
 THREADS = 2
+# What recordings come in; never what names other files or addresses, which would be opened.
+_OPTIONS = {
+    "format_whitelist": "aac,aiff,amr,asf,caf,flac,m4a,matroska,mov,mp3,mp4,ogg,wav,webm",
+    "protocol_whitelist": "none",
+}
 
 
 def answer(head: Head, data: bytes) -> tuple[Head, bytes]:
@@ -51,7 +56,8 @@ def decoded(data: bytes, most: int = MOST_SECONDS) -> tuple[np.ndarray[Any, Any]
     blocks: list[np.ndarray[Any, Any]] = []
     count = 0
     try:
-        with av.open(io.BytesIO(data), mode="r", metadata_errors="ignore") as container:
+        source = av.open(io.BytesIO(data), mode="r", metadata_errors="ignore", options=_OPTIONS)
+        with source as container:
             for frame in container.decode(audio=0):
                 for part in resampler.resample(frame):
                     blocks.append(part.to_ndarray().reshape(-1))

@@ -6,7 +6,6 @@ import random
 import sys
 from subprocess import run
 
-import av
 import pytest
 
 from bot.config import SpeechConfig
@@ -15,7 +14,7 @@ from bot.files.sandbox import Unreadable
 from bot.speech import program
 from bot.speech.local import LocalSpeech, missing
 from bot.speech.transcriber import Audio
-from tests.speech import MODEL, spoken, wav
+from tests.speech import MODEL, encoded, spoken, wav
 from tests.support import FakeClock
 
 WORDS = "Good morning. Please remind me to buy some milk tomorrow."
@@ -70,6 +69,39 @@ async def test_a_recording_that_takes_too_long_ends_its_process(speech):
         await speech(limits=Limits(megabytes=6_000, wall=0)).transcribe("ada", Audio(spoken(WORDS)))
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        b"ffconcat version 1.0\nfile other.wav\n",
+        b"#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5.0,\nother.wav\n#EXT-X-ENDLIST\n",
+        b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n",
+    ],
+)
+def test_a_recording_that_names_other_files_or_addresses_opens_none(tmp_path, monkeypatch, names):
+    (tmp_path / "other.wav").write_bytes(spoken(WORDS))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Unreadable, match="damaged"):
+        program.decoded(names)
+
+
+@pytest.mark.parametrize(
+    ("format_", "codec"),
+    [
+        ("ogg", "libopus"),
+        ("mp3", "libmp3lame"),
+        ("mp4", "aac"),
+        ("adts", "aac"),
+        ("webm", "libopus"),
+        ("flac", "flac"),
+    ],
+)
+def test_what_people_record_in_is_decoded(format_, codec):
+    seconds = len(program.decoded(spoken(WORDS))[0]) / program.RATE
+    samples, is_cut = program.decoded(encoded(spoken(WORDS), format_, codec))
+    assert len(samples) / program.RATE == pytest.approx(seconds, abs=0.2)
+    assert not is_cut
+
+
 @pytest.mark.slow
 def test_of_four_hours_the_beginning_is_decoded():
     hours = wav(bytes(2 * 1_000 * 4 * 3600), rate=1_000)
@@ -102,10 +134,6 @@ def test_a_folder_without_a_model_is_said(tmp_path):
     assert head == {"reason": "listening"}
     assert "model.bin" in missing(SpeechConfig(kind="local", model=str(tmp_path)))
     assert missing(LOCAL) == ""
-
-
-def test_other_formats_than_wav_are_decoded():
-    assert {"ogg", "mp3", "mov"} <= {name.split(",")[0] for name in av.formats_available}
 
 
 def test_nothing_that_understands_speech_is_loaded_by_the_bot():
