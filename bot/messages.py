@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from bot.tool_results import ToolValue
@@ -150,3 +150,13 @@ def mixture(origins: Iterable[Whose]) -> Whose:
     """
     strange = frozenset(origins) - CLEAN
     return ("carried" if strange <= _CARRYING else "mixed") if strange else ""
+
+
+def without_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages without what the model thought; one that holds nothing else goes as well."""
+    found: list[Message] = []
+    for message in messages:
+        kept = tuple(b for b in message.blocks if not (isinstance(b, Opaque) and b.is_thought))
+        if kept or not message.blocks:
+            found.append(replace(message, blocks=kept))
+    return tuple(found)

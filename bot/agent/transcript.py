@@ -157,19 +157,6 @@ def storable(message: Message) -> Message:
     return message
 
 
-def without_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages as they are kept: what the model thought goes with its turn.
-
-    A message that holds nothing else goes as well.
-    """
-    found: list[Message] = []
-    for message in messages:
-        kept = tuple(b for b in message.blocks if not (isinstance(b, Opaque) and b.is_thought))
-        if kept or not message.blocks:
-            found.append(replace(message, blocks=kept))
-    return tuple(found)
-
-
 def _bounded(digits: str) -> int | float:
     number = int(digits)
     return number if -(2**63) <= number < 2**63 else float(number)

@@ -15,7 +15,7 @@ from bot.agent.prefix import name_of
 from bot.agent.prefix import save as save_prefixes
 from bot.agent.replies import spoken
 from bot.agent.tools import ToolContext, provenance
-from bot.agent.transcript import new_entry, without_thoughts
+from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult
 from bot.channel import Channel, Inbound
 from bot.clock import Clock
@@ -29,7 +29,7 @@ from bot.i18n import catalog, text
 from bot.identity import Conversation
 from bot.identity.routing import OWNER
 from bot.memory import forgettings
-from bot.messages import Message, ToolUse
+from bot.messages import Message, ToolUse, without_thoughts
 from bot.money import allowance
 from bot.money import words as limit_words
 from bot.money.counts import Spent

@@ -21,8 +21,8 @@ from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.channel import Activity
 from bot.config import ServiceConfig
-from bot.errors import ModelOverloaded
-from bot.messages import Message, Text
+from bot.errors import ModelOverloaded, ModelRejected
+from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel
 from tests.fakes import completions_api, messages_api
 from tests.fakes.brain import query, settled
@@ -177,6 +177,34 @@ async def test_claude_is_asked_to_tell_what_it_thinks_where_it_thinks_by_itself(
     wish = {"type": "adaptive", "display": "summarized"}
     # It was refused once: from then on it is not asked for any more.
     assert [body.get("thinking") for body in to.bodies] == [wish, wish, *[None] * 4]
+
+
+async def test_thoughts_that_a_model_does_not_take_back_are_left_out():
+    words = "messages.1.content.0: `thinking` blocks must remain as they were"
+    refuses = messages_api.fails(400, "invalid_request_error", words)
+    thought = Opaque({"type": "thinking", "thinking": "Hm", "signature": "eA=="})
+    asked = Request(
+        "claude-opus-5-5",
+        "",
+        (
+            Message("user", (Text("hello"),)),
+            Message("assistant", (thought, ToolUse("t1", "look", {}))),
+            Message("user", (ToolResult("t1", "seen"),)),
+        ),
+    )
+    async with messages_api.running(refuses, messages_api.says("Hi"), refuses) as server:
+        config = ServiceConfig(base_url=server.base_url, api_key=SecretStr("k"))
+        model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+        assert [event async for event in model.stream(asked)]
+        shown = [body["messages"][1]["content"] for body in server.bodies]
+        assert [[block["type"] for block in each] for each in shown] == [
+            ["thinking", "tool_use"],
+            ["tool_use"],
+        ]
+        with pytest.raises(ModelRejected):  # with nothing left to leave out it is told
+            assert [event async for event in model.stream(asked)]
+        assert len(server.bodies) == 4
+        await model.close()
 
 
 async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(tmp_path: Path):

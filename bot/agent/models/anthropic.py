@@ -6,6 +6,7 @@ import importlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bot.agent.models import Request, Window
@@ -22,6 +23,7 @@ from bot.agent.models.sse import events
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import ModelError, ModelRejected
+from bot.messages import without_thoughts
 
 if TYPE_CHECKING:  # loading it takes a second: `warm_up` does, in a thread
     from anthropic import AsyncAnthropic
@@ -99,15 +101,20 @@ class AnthropicModel(ServiceModel["AsyncAnthropic"]):
     def _tells(self, request: Request) -> bool:
         return request.on_thought is not None and request.model in self._thinkers
 
-    def adapts(self, request: Request, failure: Exception) -> bool:
-        """True when the model was asked to tell its thoughts and the service takes no such wish."""
-        error = self.as_error(failure)
-        if not (isinstance(error, ModelRejected) and self._tells(request)):
-            return False
-        if "thinking" not in str(getattr(failure, "body", "")):
-            return False
-        self._thinkers.discard(request.model)
-        return True
+    def adapted(self, request: Request, failure: Exception) -> Request | None:
+        """What to send when the service refuses thoughts: the wish to hear them, or old ones.
+
+        Newer models take back only what they thought themselves, behind the very same messages. In
+        the middle of a turn another one may have stood in, or a result been cut.
+        """
+        words = str(getattr(failure, "body", ""))
+        if "thinking" not in words or not isinstance(self.as_error(failure), ModelRejected):
+            return None
+        if self._tells(request) and ("thinking." in words or "adaptive" in words):
+            self._thinkers.discard(request.model)
+            return request
+        bare = without_thoughts(request.messages)
+        return replace(request, messages=bare) if bare != request.messages else None
 
     def reader(self) -> Accumulator:
         """What puts the events together."""

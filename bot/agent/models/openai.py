@@ -117,17 +117,17 @@ class OpenAIModel(ServiceModel["AsyncOpenAI"]):
 
         return model_error(failure)
 
-    def adapts(self, request: Request, failure: Exception) -> bool:
-        """True when the server takes no such request, and says what of it it does not know."""
+    def adapted(self, request: Request, failure: Exception) -> Request | None:
+        """The same, written anew, when the server says what of it it does not know."""
         from bot.agent.models.openai_failures import told_in  # noqa: PLC0415 - needs the SDK
 
         if not isinstance(self.as_error(failure), ModelRejected):
-            return False
+            return None
         _, sentence = told_in(getattr(failure, "body", None))
         found = self._dialect(request.model).adapted(sentence)
         if found is not None:
             self._dialects[request.model] = found
-        return found is not None
+        return request if found is not None else None
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the server told them; never raises."""

@@ -117,9 +117,12 @@ class ServiceModel(ABC, Generic[Client]):
             ModelError: it does not tell them.
         """
 
-    def adapts(self, request: Request, failure: Exception) -> bool:
-        """True when the same request is worth sending at once in another form, learned of this."""
-        return False
+    def adapted(self, request: Request, failure: Exception) -> Request | None:
+        """The request to send at once in place of one that failed: what was learned of that.
+
+        It may be the same, when it is written in another way from now on; None for nothing.
+        """
+        return None
 
     # --- a model ----------------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class ServiceModel(ABC, Generic[Client]):
                     yield TextDelta(words)
                 whole = reply.reply()
             except Exception as failure:  # noqa: BLE001 - it is raised, or tried again
-                pause = self._pause(failure, request, number, has_begun=has_begun)
+                request, pause = self._again(failure, request, number, has_begun=has_begun)
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
@@ -164,18 +167,18 @@ class ServiceModel(ABC, Generic[Client]):
             if request.on_asked is not None:
                 request.on_asked("")
 
-    def _pause(
+    def _again(
         self, failure: Exception, request: Request, number: int, *, has_begun: bool
-    ) -> float:
-        """Seconds until it is worth asking again, after so many tries; 0 is at once.
+    ) -> tuple[Request, float]:
+        """What to ask again, and in how many seconds, after so many tries; 0 is at once.
 
         Raises:
             ModelError: it is not.
         """
         error = self.as_error(failure)
-        if not has_begun and self.adapts(request, failure):
+        if not has_begun and (adapted := self.adapted(request, failure)) is not None:
             log.info("model.adapted", model=request.model, error=str(error))
-            return 0
+            return adapted, 0
         pause = _pause(error, number, request.deadline)
         if has_begun or pause is None or number == self.max_retries:
             log.warning("model.failed", model=request.model, error=str(error))
@@ -183,7 +186,7 @@ class ServiceModel(ABC, Generic[Client]):
                 raise error
             raise error from failure
         log.info("model.again", model=request.model, error=str(error), seconds=pause)
-        return pause
+        return request, pause
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
