@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import structlog
 
@@ -372,11 +373,19 @@ def _cut(message: Message) -> Message:
     return Message(message.role, tuple(blocks))
 
 
+class Stoppable(Protocol):
+    """A turn, or a step of it before the model is asked."""
+
+    def stop(self) -> None:
+        """End it soon; what it has come to stays."""
+        ...
+
+
 class RunningTurns:
     """The turns that are running now, by session key, so that `/stop` reaches them."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, Stoppable] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self._turns
@@ -385,7 +394,7 @@ class RunningTurns:
         return len(self._turns)
 
     @contextmanager
-    def running(self, key: str, turn: Turn) -> Generator[None]:
+    def running(self, key: str, turn: Stoppable) -> Generator[None]:
         """The turn can be stopped for the length of a `with`."""
         self._turns[key] = turn
         try:

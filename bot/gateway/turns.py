@@ -20,7 +20,7 @@ from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder, answer_of, display_text
 from bot.gateway.requests import PreparedRequest, Requests
-from bot.gateway.voice import VoiceReader
+from bot.gateway.voice import Listening, Understood, VoiceReader
 from bot.memory.notes import Notes
 from bot.metrics import Metrics
 from bot.sessions.inbox import QueuedMessage
@@ -76,25 +76,32 @@ class TurnRunner:
         async with self._notes.watching(conversation.view) as watch:
             async with preview:
                 async with self._attempts.preparing(rows):
-                    understood = await self._voice.understand(rows)
-                    said = understood.rows
-                    prepared = await self._requests.of(said, watch)
+                    understood = await self._heard(key, rows)
+                    prepared = await self._requests.of(understood.rows, watch)
                 async with self._commits.counting(prepared) as meter:
                     with self._metrics.running.track_inprogress():
-                        answered = await self._answered(key, said, prepared, preview, meter)
+                        answered = await self._answered(key, understood, prepared, preview, meter)
             prepared, result = answered
             answer = answer_of(result, prepared, understood)
-            await self._commits.commit(said, prepared, result, answer, preview.draft)
+            await self._commits.commit(understood.rows, prepared, result, answer, preview.draft)
             if not answer.letter:
                 await preview.clear()
         end = type(result.error).__name__ if result.error else result.stop
         self._metrics.turns.labels("stopped" if result.stopped else end).inc()
         self._metrics.turn_seconds.observe(time.perf_counter() - started)
 
+    async def _heard(self, key: str, rows: Sequence[QueuedMessage]) -> Understood:
+        """The messages with what was said in them, which can be stopped as the rest can."""
+        if all(row.inbound.voice is None for row in rows):
+            return Understood(rows)
+        listening = Listening(self._voice, rows)
+        with self._running.running(key, listening):
+            return await listening.result()
+
     async def _answered(
         self,
         key: str,
-        rows: Sequence[QueuedMessage],
+        understood: Understood,
         prepared: PreparedRequest,
         preview: ReplyPreview,
         meter: Meter,
@@ -103,6 +110,8 @@ class TurnRunner:
 
         When the window overflows, room is made once and it goes on.
         """
+        if understood.stopped:
+            return prepared, TurnResult(prepared.request.messages, "", stopped=True)
         if (refusal := prepared.refusal) is not None:
             return prepared, TurnResult(prepared.request.messages, "", error=refusal)
         if prepared.exceeds_window:
@@ -110,7 +119,7 @@ class TurnRunner:
                 await self._requests.after_compaction(prepared, prepared.request.messages)
                 or prepared
             )
-        decided = await self._approvals.begin(rows)  # from here on never again
+        decided = await self._approvals.begin(understood.rows)  # from here on never again
         result = await self._turn(key, replace(prepared.request, decided=decided), preview, meter)
         if not isinstance(result.error, ModelTooLarge):
             return prepared, result

@@ -37,12 +37,13 @@ log = structlog.get_logger(__name__)
 class Understood:
     """Messages with what was said in them, and what their people are told about that.
 
-    `answers_aloud` when their answer is to be said as well.
+    `answers_aloud` when their answer is to be said as well, `stopped` when somebody ended that.
     """
 
     rows: Sequence[QueuedMessage]
     told: Sequence[str] = ()
     answers_aloud: bool = False
+    stopped: bool = False
 
 
 NOTHING_HEARD = Understood(())
@@ -170,6 +171,31 @@ class VoiceReader:
             return ""
         await self._marks.set(f"{TOLD}{person}", "1")
         return text(language, "speech.off")
+
+
+class Listening:
+    """Voice messages being understood: `result` waits for that, and `stop` ends it."""
+
+    def __init__(self, reader: VoiceReader, rows: Sequence[QueuedMessage]) -> None:
+        self._rows = rows
+        self._task = asyncio.create_task(reader.understand(rows))
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End it; what is not understood yet is not to be answered."""
+        self._stopped = True
+        self._task.cancel()
+
+    async def result(self) -> Understood:
+        """What was understood; see `VoiceReader.understand`."""
+        try:
+            understood = await self._task
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if not self._stopped or (waiting is not None and waiting.cancelling()):
+                raise
+            understood = Understood(self._rows)
+        return replace(understood, stopped=self._stopped)
 
 
 def quoted(language: str, words: str) -> str:

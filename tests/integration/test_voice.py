@@ -317,6 +317,26 @@ async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
         assert "does not work just now" in reply
 
 
+async def test_listening_is_stopped_like_the_rest_of_a_turn(tmp_path):
+    begun = asyncio.Event()
+
+    async def hang():
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with (
+        listening(handle=hang) as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        await engine.channel.push(replace(engine.message(""), media=(VOICE,)))
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
+        assert await engine.ask("/stop") == "Stopped."
+        assert await engine.ask("and on") == "You said: and on"
+        assert engine.sent_to("ada") == ["Stopped.", "You said: and on"]
+        assert len(engine.model.requests) == 1
+
+
 async def test_a_service_that_is_down_is_asked_once_for_all_messages_of_a_turn(tmp_path):
     async with (
         listening(status=503) as server,
