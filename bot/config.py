@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,14 @@ from pydantic import ConfigDict, Field, SecretStr, StringConstraints, model_vali
 
 from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section, ToolRule
 
+
+@dataclass(frozen=True, slots=True)
+class AsWritten:
+    """Marks free names whose case counts: a variable that sets one spells it as it is."""
+
+
 McpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AsWritten()]
 
 SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
 
@@ -507,7 +515,7 @@ class McpConfig(Section):
 
     command: str = Field(default="", description="Program to start, or:")
     args: tuple[str, ...] = Field(default=(), description="Its arguments.")
-    env: Mapping[str, SecretStr] = Field(
+    env: Mapping[VariableName, SecretStr] = Field(
         default_factory=dict[str, SecretStr],
         description="Its environment, beside PATH and the like; nothing else of the bot's goes in.",
     )
@@ -517,6 +525,12 @@ class McpConfig(Section):
     )
     tools: tuple[str, ...] = Field(
         default=("*",), description="Which of its tools are there, by their names at the server."
+    )
+    timeout: float = Field(
+        default=30.0,
+        ge=1,
+        le=3_600,
+        description="Seconds that a call of its tools may take; the person waits as long.",
     )
 
     @model_validator(mode="after")

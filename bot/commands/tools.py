@@ -44,6 +44,7 @@ class ToolCommands:
             missing = _missing(call, refused) if refused else []
             if call.is_direct:
                 missing += [_server(call.language, each) for each in self._servers.states()]
+                missing += _left_out(call.language, self._toolbox.left_out)
             lines += ["", *missing] if missing else []
         return saying("\n".join(lines))
 
@@ -78,6 +79,14 @@ def _server(language: str, server: ServerState) -> str:
     if server.left:
         lines.append(text(language, "tools.server.left", count=server.left))
     return f"- {' '.join(lines)}"
+
+
+def _left_out(language: str, names: Sequence[str]) -> list[str]:
+    """The tools that are not there because another one has their name."""
+    if not names:
+        return []
+    shown = ", ".join(f"`{name}`" for name in names[:MAX_SHOWN])
+    return [f"- {text(language, 'tools.left_out', names=shown)}", *_more(language, names)]
 
 
 def _more(language: str, tools: Sequence[object]) -> list[str]:

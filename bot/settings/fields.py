@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from bot.config import AsWritten
+
 Key = tuple[str | int, ...]  # a place in the configuration: ("channels", "telegram", "token")
 Kind = Literal["table", "map", "list", "choice", "secret", "bool", "int", "float", "text"]
 
@@ -33,7 +35,8 @@ _KINDS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
 class Shape:
     """What kind of value a place takes.
 
-    `model` is set for tables, `item` (an annotation) for maps and lists, `choices` for choices.
+    `model` is set for tables, `item` (an annotation) for maps and lists, `choices` for choices;
+    `as_written` for maps with names whose case counts.
     """
 
     kind: Kind
@@ -41,6 +44,7 @@ class Shape:
     model: type[BaseModel] | None = None
     item: Any = None
     choices: tuple[str, ...] = ()
+    as_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,13 @@ def shape_of(annotation: Any) -> Shape:
         return Shape("text")
     kind: Kind = next(kind for known, kind in _KINDS if issubclass(base, known))
     item = arguments[1 if kind == "map" else 0] if kind in {"map", "list"} else None
-    return Shape(kind, model=base if kind == "table" else None, item=item)
+    names = get_args(arguments[0]) if kind == "map" and arguments else ()
+    return Shape(
+        kind,
+        model=base if kind == "table" else None,
+        item=item,
+        as_written=any(isinstance(each, AsWritten) for each in names),
+    )
 
 
 def child(shape: Shape, name: str | int) -> Shape | None:

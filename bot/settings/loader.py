@@ -166,20 +166,25 @@ class _Reading:
         return (), False
 
     def _option(self, name: str) -> Key:
-        """The place a variable's name spells; ADA is a free name that the file may write as Ada."""
+        """The place a variable's name spells; ADA is a free name that the file may write as Ada.
+
+        A name whose case counts, and that the file does not have, is the one that is spelled.
+        """
         shape: Shape | None = Shape("table", model=self._model)
         key: Key = ()
         if not name.upper().startswith(ENV_PREFIX):
             return key
-        parts = name[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER)
+        spelled = name[len(ENV_PREFIX) :].split(ENV_DELIMITER)
+        parts = [part.lower() for part in spelled]
         if _is_for_rooms(self._model, tuple(parts)):
             return tuple(parts)
-        for part in parts:
+        for part, written in zip(parts, spelled, strict=True):
             if not part or shape is None or shape.kind == "list":
                 return ()
             if shape.kind == "map":
                 known = [str(each[len(key)]) for each in self._below(key) if each != key]
-                part = next((each for each in known if each.lower() == part), part)  # noqa: PLW2901
+                new = written if shape.as_written else part
+                part = next((each for each in known if each.lower() == part), new)  # noqa: PLW2901
             key, shape = (*key, part), child(shape, part)
         return key if shape is not None else ()
 

@@ -1,4 +1,4 @@
-"""MCP servers that misbehave, as programs: `python -m tests.fakes.mcp_servers KIND`.
+"""MCP servers that misbehave, as programs: `python -m tests.fakes.mcp_servers KIND [VERSION]`.
 
 They speak the protocol by hand, as no SDK would let them: see `HANDS`.
 """
@@ -35,11 +35,13 @@ HANDS: dict[str, list[dict[str, Any]]] = {
         tool("huge", {"type": "object", "properties": {"a": {"description": "x" * 20_000}}}),
         tool("needs", {"type": "object", "required": "a"}),
     ],
+    "named": [tool("write"), tool("read"), tool("read it")],  # a name may be another tool's
+    "web": [tool("fetch")],
     "silent": [],  # says nothing at all
 }
 
 
-def by_hand(kind: str) -> None:
+def by_hand(kind: str, version: str) -> None:
     def send(**message: Any) -> None:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         sys.stdout.flush()
@@ -51,7 +53,7 @@ def by_hand(kind: str) -> None:
         match asked["method"]:
             case "initialize":
                 result: dict[str, Any] = {
-                    "protocolVersion": asked["params"]["protocolVersion"],
+                    "protocolVersion": version or asked["params"]["protocolVersion"],
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": kind, "version": "1"},
                 }
@@ -86,4 +88,4 @@ def _misbehave(kind: str, send: Any) -> None:
 
 
 if __name__ == "__main__":
-    by_hand(sys.argv[1])
+    by_hand(sys.argv[1], "".join(sys.argv[2:]))

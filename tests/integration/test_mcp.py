@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
+from bot import settings
 from bot.agent.models import Reply, Request
 from bot.agent.tools import ToolContext
 from bot.agent.tools.mcp import connection, servers
@@ -34,7 +38,7 @@ from bot.testing import ScriptedModel
 from tests.fakes import mcp_servers
 from tests.fakes.npm import NODE, install
 from tests.fakes.ports import free_port
-from tests.support import running, until
+from tests.support import PATIENCE, running, until
 
 EVERYTHING = Path(__file__).resolve().parents[1] / "mcp"
 CONTEXT = ToolContext(
@@ -76,8 +80,8 @@ async def until_state(found: McpServers, state: str) -> ServerState:
     return found.states()[0]
 
 
-async def call(found: McpServers, name: str, within: float = 30.0, **arguments: Any) -> ToolResult:
-    toolbox = Toolbox((), more=found.tools, timeout=within)
+async def call(found: McpServers, name: str, **arguments: Any) -> ToolResult:
+    toolbox = Toolbox((), more=found.tools)
     return await toolbox.run(ToolUse("t", f"kitchen_{name}", arguments), CONTEXT)
 
 
@@ -145,9 +149,9 @@ async def test_one_that_is_killed_in_mid_call_is_told_of_and_comes_back(tmp_path
 
 
 async def test_one_that_ends_by_itself_comes_back_before_it_is_needed(tmp_path: Path):
-    async with serving("sdk") as found:
+    async with serving("sdk", timeout=1) as found:
         mark = tmp_path / "pid"
-        calling = asyncio.create_task(call(found, "die", 0.5, mark=str(mark)))
+        calling = asyncio.create_task(call(found, "die", mark=str(mark)))
         await until(lambda: mark.exists() and mark.read_text() != "")
         await calling
         os.kill(int(mark.read_text()), signal.SIGKILL)
@@ -156,33 +160,42 @@ async def test_one_that_ends_by_itself_comes_back_before_it_is_needed(tmp_path: 
         await until_state(found, "up")
 
 
-async def test_over_http_it_does_the_same_and_comes_back(tmp_path: Path):
-    port = free_port()
-    command = program("sdk")
+async def listening(port: int, *arguments: str) -> asyncio.subprocess.Process:
+    """A program that serves at a port, once it does."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        env={**os.environ, **program("sdk")["env"]},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as http:
+        while process.returncode is None:
+            with suppress(aiohttp.ClientError):
+                async with http.get(f"http://127.0.0.1:{port}/mcp"):
+                    return process
+            await asyncio.sleep(0.02)
+    raise AssertionError(f"it ended: {process.returncode}")
 
-    async def start() -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            command["command"],
-            *command["args"],
-            str(port),
-            env={**os.environ, **command["env"]},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        async with aiohttp.ClientSession() as http:
-            while True:
-                try:
-                    async with http.get(f"http://127.0.0.1:{port}/mcp"):
-                        return process
-                except aiohttp.ClientError:
-                    await asyncio.sleep(0.02)
 
-    process = await start()
-    config = McpConfig(url=f"http://127.0.0.1:{port}/mcp")
-    found = McpServers({"kitchen": config})
+@asynccontextmanager
+async def serving_at(port: int) -> AsyncIterator[McpServers]:
+    """The server at a port, called "kitchen"."""
+    found = McpServers({"kitchen": McpConfig(url=f"http://127.0.0.1:{port}/mcp")})
     task = asyncio.create_task(found.keep())
     try:
         await until_state(found, "up")
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_over_http_it_does_the_same_and_comes_back(tmp_path: Path):
+    port = free_port()
+    kitchen = (*program("sdk")["args"], str(port))
+    process = await listening(port, *kitchen)
+    async with serving_at(port) as found:
         assert (await call(found, "add", a=2, b=3)).text.endswith("the sum is 5")
         mark = tmp_path / "pid"
         calling = asyncio.create_task(call(found, "die", mark=str(mark)))
@@ -192,17 +205,104 @@ async def test_over_http_it_does_the_same_and_comes_back(tmp_path: Path):
         await process.wait()
         assert result.is_error
         assert "is not known" in result.text
-        process = await start()
+        process = await listening(port, *kitchen)
         await until_state(found, "up")
         assert (await call(found, "add", a=2, b=3)).text.endswith("the sum is 5")
+    process.kill()
+    await process.wait()
+
+
+async def test_one_that_knows_the_newest_version_alone_is_asked_what_it_speaks():
+    port = free_port()
+    process = await listening(port, *program("sdk")["args"], str(port), "modern")
+    try:
+        async with serving_at(port) as found:
+            assert (await call(found, "add", a=2, b=3)).text.endswith("the sum is 5")
+            assert (await call(found, "fail")).is_error
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         process.kill()
         await process.wait()
 
 
-async def test_a_server_that_nobody_here_wrote():
+@pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
+async def test_every_version_that_has_a_handshake_is_spoken(version: str):
+    async with serving("mumbles", args=(*program("mumbles")["args"], version)) as found:
+        assert (await call(found, "speak")).text.endswith("\ndone")
+
+
+async def test_a_version_that_nobody_knows_is_not_spoken():
+    unknown = (*program("mumbles")["args"], "1999-12-31")
+    async with serving("mumbles", args=unknown, is_up=False) as found:
+        await until_state(found, "down")
+        assert found.tools() == ()
+
+
+# --- servers that nobody here wrote ---------------------------------------------------------------
+
+CLOCK = 'echo $$ > "$1"; exec "$0" -m mcp_server_time --local-timezone UTC'
+CLOCK_OVER_HTTP = """
+import sys
+from mcp_server_time.server import create_server
+create_server("UTC").run("streamable-http", port=int(sys.argv[1]))
+"""
+
+
+async def test_a_clock_of_the_sdks_makers_is_killed_in_mid_call_and_comes_back(tmp_path: Path):
+    mark = tmp_path / "pid"
+    config = McpConfig(command="sh", args=("-c", CLOCK, sys.executable, str(mark)))
+    found = McpServers({"kitchen": config})
+    task = asyncio.create_task(found.keep())
+    try:
+        await until_state(found, "up")
+        assert {tool.spec.name: tool.spec.changes for tool in found.tools()} == {
+            "kitchen_convert_time": False,
+            "kitchen_get_current_time": False,
+        }
+        noon = {"source_timezone": "Asia/Shanghai", "target_timezone": "UTC", "time": "12:00"}
+        assert "T04:00:00+00:00" in (await call(found, "convert_time", **noon)).text
+        wrong = await call(found, "get_current_time", timezone="Nowhere/At_All")
+        assert wrong.is_error
+        pid = int(mark.read_text())
+        os.kill(pid, signal.SIGSTOP)  # so that it is asked, and does not answer
+        before = written()
+        calling = asyncio.create_task(call(found, "convert_time", **noon))
+        await until(lambda: written() > before)
+        os.kill(pid, signal.SIGKILL)
+        assert "was lost in the middle of this" in (await calling).text
+        await until_state(found, "down")
+        await until_state(found, "up")
+        assert int(mark.read_text()) != pid
+        assert "T04:00:00+00:00" in (await call(found, "convert_time", **noon)).text
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def written() -> int:
+    """How many bytes this process has written, to pipes as well."""
+    return psutil.Process().io_counters().write_chars
+
+
+async def test_the_same_clock_over_http_is_killed_and_comes_back():
+    port = free_port()
+    command = ("-c", CLOCK_OVER_HTTP, str(port))
+    process = await listening(port, *command)
+    async with serving_at(port) as found:
+        for _ in range(2):
+            told = await call(found, "get_current_time", timezone="Asia/Kolkata")
+            assert "+05:30" in told.text
+            process.kill()
+            await process.wait()
+            lost = await call(found, "get_current_time", timezone="Asia/Kolkata")
+            assert lost.is_error
+            await until_state(found, "down")
+            process = await listening(port, *command)
+            await until_state(found, "up")
+    process.kill()
+    await process.wait()
+
+
+async def test_a_server_of_another_sdk():
     await asyncio.to_thread(install, EVERYTHING)
     script = EVERYTHING / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
     config = McpConfig(command=str(NODE), args=(str(script), "stdio"))
@@ -229,10 +329,18 @@ async def test_a_server_that_nobody_here_wrote():
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
-async def test_one_that_hangs_is_given_up_and_goes_on():
-    async with serving("hangs") as found:
-        result = await call(found, "wait", 0.2)
+async def test_one_that_hangs_is_given_up_after_the_time_it_was_given():
+    async with serving("hangs", timeout=1.5) as found:
+        with capture_logs() as logs:
+            result = await call(found, "wait")
         assert "did not answer in time" in result.text
+        assert [log["seconds"] for log in logs if log["event"] == "tool.timeout"] == [1.5]
+
+
+@pytest.mark.parametrize("seconds", [0, 3_601, float("nan"), "soon"])
+def test_a_time_that_is_none_is_refused(seconds: object):
+    with pytest.raises(ValidationError, match="timeout"):
+        McpConfig.model_validate({"command": "a", "timeout": seconds})
 
 
 @pytest.mark.parametrize(("kind", "name"), [("floods", "pour"), ("chatters", "talk")])
@@ -409,6 +517,51 @@ async def test_nothing_of_the_sdk_is_imported_before_a_server_is_configured():
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     assert await process.wait() == 0
+
+
+async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path: Path):
+    servers = {"memory": program("named"), "drawer": program("named")}
+    async with running(tmp_path, session={"owner": ("memory:ada",)}, mcp=servers) as engine:
+        await until(lambda: all(s.state == "up" for s in engine.app.tool_servers.states()))
+        told = await engine.ask("/tools")
+        assert "Left out because other tools have these names: `memory_write`." in told
+        for kept in ("memory_read", "memory_read_it_229b72", "drawer_write", "drawer_read"):
+            assert f"- `{kept}`: (from the tool server " in told
+        assert "- `memory_write`: keeping something in the memory" in told
+        await engine.say("/tools", chat="den", chat_type="group", mentions_bot=True)
+        await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
+        assert "other tools have" not in engine.sent_to("den")[0]
+    config = Config.model_validate({"tools": {"mcp": servers}})
+    found = await asyncio.to_thread(tool_findings, config)
+    warned = [(each.text, each.fix) for each in found if each.level == "warning"]
+    assert warned == [
+        (
+            "memory: left out, as other tools have their names: memory_write",
+            "Call the server or package otherwise.",
+        )
+    ]
+
+
+async def test_a_name_of_the_web_is_taken_only_where_it_is_on():
+    named = program("web")
+    off = Config.model_validate({"tools": {"mcp": {"web": named}}})
+    on = Config.model_validate({"tools": {"mcp": {"web": named}, "web": {"fetch": True}}})
+    found = [await asyncio.to_thread(tool_findings, each) for each in (off, on)]
+    assert [[each.level for each in one] for one in found] == [["ok"], ["ok", "warning"]]
+
+
+async def test_its_secrets_may_stand_in_variables(tmp_path: Path):
+    mark = tmp_path / "mark"
+    arguments = json.dumps(["-c", TELLING, str(mark), "word"])
+    (tmp_path / "confidant.toml").write_text(
+        f"[tools.mcp.kitchen]\ncommand = {json.dumps(sys.executable)}\nargs = {arguments}\n"
+    )
+    (tmp_path / ".env").write_text("CONFIDANT_TOOLS__MCP__KITCHEN__ENV__KITCHEN_KEY=k-2\n")
+    loaded = settings.load(None, {}, tmp_path)
+    with suppress(Exception):  # it ends at once
+        async with connection.Connection("kitchen", loaded.config.tools.mcp["kitchen"]):
+            pass
+    assert json.loads(mark.read_text()) == ["word", "k-2"]
 
 
 # --- through the whole engine ---------------------------------------------------------------------

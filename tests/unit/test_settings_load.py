@@ -160,6 +160,48 @@ def test_booleans_are_written_as_people_do(tmp_path, text, meant):
     assert pigeon(load(tmp_path, environ=environ)).enabled is meant
 
 
+@pytest.mark.parametrize("toml", ["", "[tools.mcp.my-files]\nenv = { Token = 'old' }\n"])
+def test_the_secrets_of_tool_servers_may_stand_in_variables(tmp_path, toml):
+    place = "CONFIDANT_TOOLS__MCP__MY-FILES"
+    (tmp_path / "key").write_text("from-a-file\n")
+    dotenv = (
+        f"{place}__COMMAND=files\n{place}__ENV__API_KEY=k-1\n{place}__ENV__http_proxy=p-1\n"
+        f"{place}__ENV__OTHER=file:key\n{place}__ENV__TOKEN=new\n"
+        "CONFIDANT_TOOLS__MCP__FAR__URL=http://far.example\n"
+        "CONFIDANT_TOOLS__MCP__FAR__HEADERS__X-Api-Key=h-1\n"
+    )
+    loaded = load(tmp_path, toml, dotenv=dotenv)
+    servers = loaded.config.tools.mcp
+    assert {name: reveal(value) for name, value in servers["my-files"].env.items()} == {
+        "API_KEY": "k-1",
+        "http_proxy": "p-1",
+        "OTHER": "from-a-file",
+        "Token" if toml else "TOKEN": "new",  # where the file has it, as the file writes it
+    }
+    assert {name: reveal(value) for name, value in servers["far"].headers.items()} == {
+        "x-api-key": "h-1"  # whose case does not count
+    }
+    assert not any(secret in repr(loaded.config) for secret in ("k-1", "from-a-file", "h-1"))
+
+
+@pytest.mark.parametrize("name", ["", "A B", "1A", "A=B", "A-B"])
+def test_a_variable_of_a_tool_server_is_called_as_one_can_be(tmp_path, name):
+    with pytest.raises(ConfigError, match="env"):
+        load(tmp_path, f'[tools.mcp.a]\ncommand = "a"\nenv = {{ "{name}" = "b" }}\n')
+
+
+def test_the_keys_of_models_may_stand_in_variables(tmp_path):
+    (tmp_path / "key").write_text("k-file\n")
+    toml = "".join(
+        f'[models.{name}]\nkind = "openai"\nbase_url = "http://{name}.example/v1"\n'
+        for name in ("router", "my-llm")
+    )
+    dotenv = "CONFIDANT_MODELS__ROUTER__API_KEY=k-1\nCONFIDANT_MODELS__MY-LLM__API_KEY_FILE=key\n"
+    services = load(tmp_path, toml, dotenv=dotenv).config.models.services
+    assert reveal(services["router"].api_key) == "k-1"
+    assert reveal(services["my-llm"].api_key) == "k-file"
+
+
 def test_empty_variables_count_as_not_set(tmp_path):
     loaded = load(
         tmp_path,

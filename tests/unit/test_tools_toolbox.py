@@ -75,6 +75,18 @@ def test_two_tools_of_one_name_are_a_mistake():
         Toolbox([Doing("a", well), Doing("a", well)])
 
 
+def test_a_name_stays_with_the_tool_that_had_it_first():
+    own, first, second = Doing("a", well), Doing("b", well), Doing("b", well)
+    more: list[Doing] = [Doing("a", well), first, second, Doing("c", well)]
+    toolbox = Toolbox([own], more=lambda: tuple(more))
+    assert toolbox.left_out == ("a", "b")
+    assert [spec.name for spec in toolbox.specs] == ["a", "b", "c"]
+    assert [toolbox._now()[name] for name in ("a", "b")] == [own, first]
+    more[:] = [second]
+    assert toolbox.left_out == ()
+    assert toolbox._now()["b"] is second
+
+
 @pytest.mark.parametrize(
     ("error", "answer"),
     [

@@ -27,7 +27,8 @@ class ToolSpec:
     What a tool answers counts as somebody else's words, unless it `tells_origins`: then it adds
     what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's. A
     `built_in` one everybody may use; any other is for the owner's direct chats, until a rule of the
-    configuration says otherwise. Before one that `changes` something the person is asked.
+    configuration says otherwise. Before one that `changes` something the person is asked. A call
+    may take `timeout` seconds; as long as most tools may, when that is None.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ToolSpec:
     tells_origins: bool = False
     built_in: bool = False
     changes: bool = False
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Toolbox:
 
     What is too long in their answers for a conversation is kept whole in `artifacts`, if given.
     Beside its own it has those of `more`, which may be others from one call to the next; a name
-    that is taken stays whose it is.
+    that is taken stays whose it is, and the tool that would have it too is `left_out`.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Toolbox:
         self._more = more
         self._known: tuple[Tool, ...] = ()  # those of others, as they were last
         self._tools = _by_name(self._own)
+        self._left_out: tuple[str, ...] = ()
         self._artifacts = artifacts
         self._metrics = metrics
         self._timeout = timeout
@@ -81,10 +82,20 @@ class Toolbox:
         """All tools there are now."""
         return tuple(tool.spec for tool in self._now().values())
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names of those that are not there because another tool has the name."""
+        self._now()
+        return self._left_out
+
     def _now(self) -> Mapping[str, Tool]:
         found = self._more()
         if found != self._known:
-            self._known, self._tools = found, _by_name((*found, *self._own))
+            every = (*self._own, *found)
+            self._known, self._tools = found, _by_name(every)
+            self._left_out = tuple(
+                tool.spec.name for tool in every if self._tools[tool.spec.name] is not tool
+            )
             self._lists.clear()
         return self._tools
 
@@ -142,8 +153,9 @@ class Toolbox:
         return await self._ran(tool, use, context)
 
     async def _ran(self, tool: Tool, use: ToolUse, context: ToolContext) -> ToolResult:
+        seconds = self._timeout if tool.spec.timeout is None else tool.spec.timeout
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(seconds):
                 answer = await tool.run(use.input, context)
                 words, kept = str(answer), ""
                 if not tool.spec.tells_origins:
@@ -157,7 +169,7 @@ class Toolbox:
                 context.memory.foreign.append(str(error))
             return _refused(use, str(error), hidden=isinstance(error, NotVisible))
         except TimeoutError:
-            log.warning("tool.timeout", tool=use.name, seconds=self._timeout)
+            log.warning("tool.timeout", tool=use.name, seconds=seconds)
             self._count(use.name, "timeout")
             return _refused(
                 use, "the tool did not answer in time; it may still have done its work."
@@ -194,8 +206,10 @@ class Toolbox:
 
 
 def _by_name(tools: Iterable[Tool]) -> Mapping[str, Tool]:
-    """The tools in order; of two with a name it is the last one's."""
-    named = {tool.spec.name: tool for tool in tools}
+    """The tools in order; of two with a name it is the first one's."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        named.setdefault(tool.spec.name, tool)
     return dict(sorted(named.items()))
 
 

@@ -25,7 +25,8 @@ from bot.config import McpConfig
 from bot.errors import ToolError
 
 CONNECT_TIMEOUT = 30.0  # seconds until a server has answered the first time
-HTTP_TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # seconds
+HTTP_TIMEOUT = 30.0  # seconds for each step but reading …
+SILENCE = 300.0  # … which may take as long as this, or as a call
 MAX_PAGES = 200  # of one list
 MAX_RESULT = 1_000_000  # characters; what is beyond is not kept either
 MAX_SAID = 1_000  # characters of an error that a server tells
@@ -62,7 +63,7 @@ class Connection:
             dispatcher = JSONRPCDispatcher(*await stack.enter_async_context(transport))
             session = ClientSession(dispatcher=dispatcher, message_handler=self._heard)
             await stack.enter_async_context(session)
-            await session.initialize()
+            await _greet(session)
             self._session, self._dispatcher = session, dispatcher
             self._stack = stack.pop_all()
         return self
@@ -146,14 +147,34 @@ class Connection:
             environment = {name: reveal(value) for name, value in config.env.items()}
             return stdio(config.command, config.args, environment, self.ended)
         headers = {name: reveal(value) for name, value in config.headers.items()}
+        timeout = httpx2.Timeout(HTTP_TIMEOUT, read=max(SILENCE, config.timeout))
         http = httpx2.AsyncClient(
-            headers=headers, timeout=HTTP_TIMEOUT, event_hooks={"response": [_bound]}
+            headers=headers, timeout=timeout, event_hooks={"response": [_bound]}
         )
         return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
 
     async def _heard(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self.changed.set()
+
+
+async def _greet(session: ClientSession) -> None:
+    """Agree on a version: by the handshake, after which a server tells of changes by itself.
+
+    One that knows the newest version alone has none, and is asked what it speaks instead.
+
+    Raises:
+        MCPError: it refuses both.
+    """
+    try:
+        await session.initialize()
+    except MCPError as refused:
+        if refused.code == types.CONNECTION_CLOSED:
+            raise
+        try:
+            await session.discover()
+        except (MCPError, ValidationError, RuntimeError):
+            raise refused from None
 
 
 async def _bound(response: httpx2.Response) -> None:

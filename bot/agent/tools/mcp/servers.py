@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -143,7 +143,10 @@ class McpServer:
         )
         if found != self._listing:
             self._listing = found
-            self.tools = tuple(McpTool(self, there, spec) for there, spec in found.tools)
+            seconds = self._config.timeout
+            self.tools = tuple(
+                McpTool(self, there, replace(spec, timeout=seconds)) for there, spec in found.tools
+            )
 
 
 def _end_if_asked() -> None:
