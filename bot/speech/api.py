@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import structlog
 
+from bot.channel.kit.json_access import mapping, parse_json, storable
 from bot.config import SpeechConfig
 from bot.delivery.aloud import Unspoken
 from bot.files.sandbox import Unreadable
@@ -17,7 +17,8 @@ from bot.speech.transcriber import Audio, Transcript
 MOST_ANSWER = 1_000_000  # bytes
 MOST_SOUND = 10_000_000  # bytes; two minutes take one
 CONNECT_TIMEOUT = 10.0  # seconds
-_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+# A key or an address that cannot be sent at all is a ValueError.
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 _ENDINGS = {
     "audio/ogg": "ogg",
     "audio/mpeg": "mp3",
@@ -140,10 +141,7 @@ class SpeechApi:
 def _words(body: bytes) -> str | None:
     """What an answer says was said; None when it is no such answer."""
     try:
-        answer: object = json.loads(body)
+        words = mapping(parse_json(body)).get("text")
     except ValueError:
         return None
-    if not isinstance(answer, dict):
-        return None
-    words = cast("dict[str, object]", answer).get("text")
-    return " ".join(words.split()) if isinstance(words, str) else None
+    return " ".join(storable(words).split()) if isinstance(words, str) else None

@@ -5,9 +5,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+import structlog
+
 from bot.clock import Clock
 from bot.config import SpeechConfig
 from bot.files.opener import Limits, Opener
+from bot.files.sandbox import Unreadable
 from bot.speech.transcriber import Audio, Transcript
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -19,6 +22,8 @@ SECONDS = 60.0  # for one message; then what was understood until there counts
 # Room for a medium model; half a minute more than the program takes by itself, while the time of a
 # processor counts once for each of its threads.
 LIMITS = Limits(megabytes=6_000, seconds=240, wall=90.0, idle=300.0, share=600.0, refill=0.5)
+
+log = structlog.get_logger(__name__)
 
 
 class LocalSpeech:
@@ -33,7 +38,7 @@ class LocalSpeech:
         """The words of a voice message.
 
         Raises:
-            Unreadable: it is damaged or silent, or there is no model.
+            Unreadable: it is damaged or silent, or there is no model or no process.
         """
         asked = {
             "task": "speech",
@@ -41,7 +46,11 @@ class LocalSpeech:
             "language": self._language,
             "seconds": SECONDS,
         }
-        head, body = await self._opener.ask(person, asked, audio.data)
+        try:
+            head, body = await self._opener.ask(person, asked, audio.data)
+        except OSError as error:  # no process could be started
+            log.warning("speech.no_process", error=type(error).__name__)
+            raise Unreadable("listening") from None
         return Transcript(body.decode(), head["is_cut"])
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
@@ -96,6 +97,26 @@ async def test_a_voice_message_is_answered_by_its_words(tmp_path):
         await until(lambda: "Remind me to buy milk." in mirror.read_text())
 
 
+async def test_words_that_no_database_takes_are_understood_all_the_same(tmp_path):
+    async with (
+        listening(answer=b'{"text": "buy\\u0000 \\ud800milk"}') as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
+    ):
+        blocks, reply = await said(engine)
+        assert "milk" in blocks[-1].text
+        assert "milk" in reply
+
+
+async def test_a_key_that_cannot_be_sent_is_told_and_not_logged(tmp_path):
+    async with listening() as server:
+        section = speech(server, api_key="sk-1\nx")
+        with capture_logs() as logs:
+            async with running(tmp_path, channel=VoiceChannel(), **section) as engine:
+                _, reply = await said(engine)
+        assert "what I listen with does not work" in reply
+        assert "sk-1" not in str(logs)
+
+
 async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
     async with listening() as server:
         section = speech(server, api_key="sk-1", model="whisper-9", language="de")
@@ -125,6 +146,7 @@ async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
         ({"status": 413}, "it is too long"),
         ({"answer": b"<html>"}, "what I listen with does not work"),
         ({"answer": [1]}, "what I listen with does not work"),
+        ({"answer": b"[" * 100_000}, "what I listen with does not work"),
         ({"answer": {"text": 7}}, "what I listen with does not work"),
         ({"answer": {"text": "x" * 2_000_000}}, "what I listen with does not work"),
         ({"answer": {"text": "  "}}, "nothing was said"),

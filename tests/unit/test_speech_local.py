@@ -63,6 +63,12 @@ async def test_what_cannot_be_understood_is_refused_with_a_reason(speech, data, 
         await speech().transcribe("ada", Audio(data))
 
 
+async def test_a_process_that_cannot_be_started_is_said(speech, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(Unreadable, match="listening"):
+        await speech().transcribe("ada", Audio(b"RIFF"))
+
+
 @pytest.mark.slow
 async def test_a_recording_that_takes_too_long_ends_its_process(speech):
     with pytest.raises(Unreadable, match="slow"):
