@@ -252,7 +252,7 @@ export class Log extends EventTarget {
 function article(role, extra = "") {
   const line = document.createElement("article");
   line.className = `line ${role} ${extra}`.trim();
-  const who = document.createElement("h3");
+  const who = document.createElement("h2");
   who.className = "unseen";
   who.textContent = t(role === "user" ? "you" : "bot");
   const body = document.createElement("div");
