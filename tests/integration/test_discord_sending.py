@@ -154,6 +154,17 @@ async def test_a_file_too_large_for_the_server_leaves_the_words(fake, channel):
     assert fake.texts("700007") == ["hello"]
 
 
+async def test_an_answer_said_aloud_is_a_file_and_one_too_large_is_left_to_its_words(fake, channel):
+    sound = Attachment("voice.ogg", "audio/ogg", b"OggS")
+    assert channel.capabilities.voice
+    await post(channel, piece("", attachments=(sound,)))
+    assert fake.uploads == [("voice.ogg", "audio/ogg", b"OggS")]
+    fake.fail("POST /channels/700007", status=413, code=40005, message="too large")
+    with pytest.raises(SendRefused):
+        await post(channel, piece("", "another", attachments=(sound,)))
+    assert len(fake.sent) == 1
+
+
 async def test_half_sent_files_go_on_where_they_stopped(fake, channel):
     files = tuple(Attachment(f"{n}.png", "image/png", PNG) for n in range(12))
     fake.fail("POST /channels/700007", status=0)
