@@ -49,7 +49,7 @@ test: $(TEST_READY)
 
 proof: $(TEST_READY)
 	@PROOF_TIMES=$(PROOF_TIMES) $(BIN)/python -m pytest -o timeout=0 -p no:xdist \
-		tests/proofs/test_crash.py tests/proofs/test_crash_journal.py \
+		tests/proofs/test_crash.py tests/proofs/test_crash_journal.py tests/proofs/test_crash_tasks.py \
 		tests/proofs/test_power_loss.py tests/proofs/test_repeats.py \
 		tests/proofs/cluster/test_rounds.py tests/proofs/test_fallback.py $(ARGS)
 

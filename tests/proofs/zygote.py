@@ -4,8 +4,9 @@ A child is the program itself, from the composition root down, with the real cha
 real storage; only the model is scripted, so that every answer names its question; it takes its
 time when the question has the word SLOWLY, and the program dies while it puts together a request
 that has the word POISON. For "bake 7" it wants to use the oven, which notes each call in the file
-that OVEN names. Times between tries are short. Commands on standard input: `start` forks a
-child and prints its process id, `reap PID` waits for it.
+that OVEN names; for "tally" it bakes an order that is called like the day. The file that CLOCK
+names says how far its clock is ahead, in ms. Times between tries are short. Commands on standard
+input: `start` forks a child and prints its process id, `reap PID` waits for it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ import uvloop
 from adapters.discord import channel as discord  # noqa: F401
 from adapters.nextcloud_talk import channel as nextcloud_talk  # noqa: F401
 from adapters.telegram import channel as telegram  # noqa: F401
-from bot import app, logs
+from bot import app, clock, logs
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec
 from bot.agent.tools import ToolContext
 from bot.app import App, Parts
 from bot.channel import Inbound
 from bot.context import prompt
 from bot.delivery import delivery
-from bot.gateway import attempts
+from bot.gateway import attempts, tasks
 from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import Loaded, load
 from bot.testing import ScriptedModel
@@ -66,10 +67,14 @@ def script(request: Request) -> str | Reply:
         use = request.messages[-2].blocks[-1]
         assert isinstance(use, ToolUse)
         return f"Order {use.input['order']}: {result.text}"
-    order = re.fullmatch(r"bake (\d+)", said.text)
-    if order is None:
+    found = re.fullmatch(r"bake (\d+)", said.text)
+    if found is not None:
+        order = int(found[1])
+    elif said.text == "tally" and request.now is not None:
+        order = int(f"{request.now:%Y%m%d}")
+    else:
         return f"You said: {said.text}"
-    use = ToolUse(f"oven-{order[1]}", "oven", {"order": int(order[1])})
+    use = ToolUse(f"oven-{order}", "oven", {"order": order})
     return Reply(Message("assistant", (use,)), "tool_use")
 
 
@@ -98,6 +103,12 @@ def _poisoned() -> None:
     delivery.FIRST_RETRY = delivery.LAST_RETRY = 0.02
     attempts.SETTLED = 0.7
     app.SWEEP_SECONDS = app.PARKED_SECONDS = 0.5
+    tasks.LOOK_SECONDS = 0.1
+
+
+def _clock() -> int:
+    """The time, ahead by what the file says."""
+    return clock.system_clock() + int(Path(os.environ["CLOCK"]).read_text())
 
 
 async def _serve(loaded: Loaded) -> None:
@@ -105,7 +116,10 @@ async def _serve(loaded: Loaded) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     oven = (Oven(),) if "OVEN" in os.environ else ()
     parts = Parts(
-        remote=Model(script), tools=oven, dashboard="CONFIDANT_DASHBOARD__PORT" in os.environ
+        clock=_clock if "CLOCK" in os.environ else clock.system_clock,
+        remote=Model(script),
+        tools=oven,
+        dashboard="CONFIDANT_DASHBOARD__PORT" in os.environ,
     )
     async with App(loaded.config, loaded.plugins, parts):
         await stop.wait()
