@@ -237,16 +237,20 @@ async def test_of_a_long_thought_the_end_is_shown(tmp_path: Path):
         await until(lambda: thoughts(engine)[-1].state == "done")
 
 
+@pytest.mark.parametrize("where", ["room", "direct"])
 async def test_in_a_room_nobody_sees_it_nor_where_replies_are_not_shown_as_they_grow(
-    tmp_path: Path,
+    tmp_path: Path, where: str
 ):
-    model = ScriptedModel(thinks="One and two")
+    model = ScriptedModel(thinks="One and two", thought_gate=asyncio.Event())
     room = {"chat": "den", "chat_type": "group", "mentions_bot": True}
-    rooms = {"memory": {"group_policy": "open", "streaming": False}}
-    async with running(tmp_path, model=model, channels=rooms) as engine:
-        await engine.say("hello", **room)
+    channels = {"memory": {"group_policy": "open", "streaming": where == "room"}}
+    async with running(tmp_path, model=model, channels=channels) as engine:
+        await engine.say("hello", **(room if where == "room" else {}))
+        await until(lambda: bool(engine.channel.typed))  # by then it would be seen
+        assert model.thought_gate is not None
+        model.thought_gate.set()
         await engine.channel.wait_sent(1)
-        await engine.ask("hello")
+        assert bool(engine.channel.drafts) is (where == "room")
         assert not thoughts(engine)
 
 
