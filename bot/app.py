@@ -62,6 +62,7 @@ from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
+from bot.gateway.listener import Listener
 from bot.gateway.media import MediaReader
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
@@ -336,13 +337,15 @@ class App:
         )
         if not backend.coordination.is_shared:  # there, what a node was doing is seen to by others
             await attempts.begin()
-        transcriber = self._transcriber()
+        transcriber, listener = self._transcriber(), None
+        if transcriber is not None:
+            listener = Listener(transcriber, config.speech.model, committer, clock)
         requests = Requests(
             config=config,
             toolbox=toolbox,
             prefixes=prefixes,
             recaller=Recaller(config.memory, memory.files, database, memory.searcher),
-            media=MediaReader(self.channels, artifacts, reader, transcriber),
+            media=MediaReader(self.channels, artifacts, reader, listener),
             upkeep=upkeep,
             allowance=allowance,
             clock=clock,
@@ -351,7 +354,7 @@ class App:
         turns = TurnRunner(
             voice=VoiceReader(
                 channels=self.channels,
-                transcriber=transcriber,
+                listener=listener,
                 database=database,
                 marks=MetaStore(database, clock),
                 allowance=allowance,

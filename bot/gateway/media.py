@@ -20,11 +20,12 @@ from bot.errors import ChannelError, StorageError
 from bot.files.encoding import decoded, is_binary
 from bot.files.reading import Document, FileReader
 from bot.files.sandbox import Unreadable
+from bot.gateway.listener import Listener
 from bot.gateway.voice import MOST_AUDIO
 from bot.i18n import text
 from bot.messages import Picture, Text
 from bot.sessions.artifacts import PICTURE, ArtifactStore
-from bot.speech.transcriber import Audio, Transcriber
+from bot.speech.transcriber import Audio
 
 MOST_FILES = 10  # of one message
 MOST_PICTURE = 20_000_000  # bytes
@@ -89,12 +90,12 @@ class MediaReader:
         channels: Mapping[str, Channel],
         artifacts: ArtifactStore,
         reader: FileReader,
-        transcriber: Transcriber | None,
+        listener: Listener | None,
     ) -> None:
         self._channels = channels
         self._artifacts = artifacts
         self._reader = reader
-        self._transcriber = transcriber
+        self._listener = listener
 
     async def read(
         self,
@@ -139,7 +140,7 @@ class MediaReader:
 
     def _is_wanted(self, media: Media, inbound: Inbound) -> bool:
         if _is_recording(media):  # what the sender said is in their words already
-            return self._transcriber is not None and media is not inbound.voice
+            return self._listener is not None and media is not inbound.voice
         return _is_picture(media) or _is_text(media) or _is_document(media)
 
     async def _one(self, album: _Album, media: Media) -> _Shown | str:
@@ -160,8 +161,8 @@ class MediaReader:
     async def _opened(self, album: _Album, media: Media) -> _Shown:
         if _is_picture(media):
             return _Shown(await self._picture(album, media))
-        if _is_recording(media) and self._transcriber is not None:
-            return await self._recording(album, media, self._transcriber)
+        if _is_recording(media) and self._listener is not None:
+            return await self._recording(album, media, self._listener)
         if _is_document(media):
             return await self._read(album, media, await album.fetch(media, MOST_DOCUMENT))
         return await self._text(album, media)
@@ -183,9 +184,11 @@ class MediaReader:
         document = await self._reader.text(album.person, data, media.mime, media.name)
         return await self._shown(album, media, document)
 
-    async def _recording(self, album: _Album, media: Media, transcriber: Transcriber) -> _Shown:
+    async def _recording(self, album: _Album, media: Media, listener: Listener) -> _Shown:
         data = await album.fetch(media, MOST_AUDIO)
-        heard = await transcriber.transcribe(album.person, Audio(data, media.name, media.mime))
+        heard = await listener.hear(
+            album.person, album.session_id, Audio(data, media.name, media.mime)
+        )
         return await self._shown(album, media, Document(heard.text, is_cut=heard.is_cut))
 
     async def _shown(self, album: _Album, media: Media, document: Document) -> _Shown:

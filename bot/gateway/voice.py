@@ -15,12 +15,13 @@ import structlog
 from bot.channel import Channel, Files, Inbound, Media
 from bot.files.sandbox import Unreadable
 from bot.gateway.attempts import is_plain
+from bot.gateway.listener import Listener
 from bot.i18n import text
 from bot.metrics import Metrics
 from bot.money.allowance import Allowance
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
-from bot.speech.transcriber import Audio, Transcriber, Transcript
+from bot.speech.transcriber import Audio, Transcript
 from bot.storage import Database
 from bot.storage.meta import MetaStore
 
@@ -56,7 +57,7 @@ class VoiceReader:
         self,
         *,
         channels: Mapping[str, Channel],
-        transcriber: Transcriber | None,
+        listener: Listener | None,
         database: Database,
         marks: MetaStore,
         allowance: Allowance,
@@ -65,7 +66,7 @@ class VoiceReader:
     ) -> None:
         """`answers_aloud` when whoever speaks is answered so, in channels that can."""
         self._channels = channels
-        self._transcriber = transcriber
+        self._listener = listener
         self._database = database
         self._marks = marks
         self._allowance = allowance
@@ -117,13 +118,13 @@ class VoiceReader:
             return row, ""
         if inbound.spoken:
             return row, quoted(language, inbound.spoken)
-        if self._transcriber is None:
+        if self._listener is None:
             return row, await self._off(row.conversation.person, language)
         if (await self._allowance.of(row.conversation)).refused is not None:
             raise Unreadable("limit")  # listening costs as well
         if failed:
             raise Unreadable(failed)
-        transcript = await self._transcript(self._transcriber, row, media)
+        transcript = await self._transcript(self._listener, row, media)
         self._metrics.voice.labels("in", "understood").inc()
         said = "\n".join(part for part in (inbound.text, transcript.text) if part)
         heard = replace(inbound, text=said, spoken=transcript.text)
@@ -133,9 +134,7 @@ class VoiceReader:
             words = f"{words}\n{text(language, 'speech.cut')}"
         return replace(row, inbound=heard), words
 
-    async def _transcript(
-        self, transcriber: Transcriber, row: QueuedMessage, media: Media
-    ) -> Transcript:
+    async def _transcript(self, listener: Listener, row: QueuedMessage, media: Media) -> Transcript:
         """What was said in a message.
 
         Raises:
@@ -144,7 +143,7 @@ class VoiceReader:
         if is_plain([row]):  # what ended the program twice is not tried a third time
             raise Unreadable("deadly")
         audio = await self._fetch(row.inbound, media)
-        return await transcriber.transcribe(row.conversation.person, audio)
+        return await listener.hear(row.conversation.person, row.session_id, audio)
 
     async def _fetch(self, inbound: Inbound, media: Media) -> Audio:
         """The recording.

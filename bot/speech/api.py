@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import structlog
 
-from bot.channel.kit.json_access import mapping, parse_json, storable
+from bot.channel.kit.json_access import child, mapping, number, parse_json, storable
 from bot.config import SpeechConfig
 from bot.delivery.aloud import Unspoken
 from bot.files.sandbox import Unreadable
@@ -60,13 +60,13 @@ class SpeechApi:
         if status != 200:
             log.warning("speech.refused", status=status)
             raise Unreadable(_REASONS.get(status, "listening"))
-        words = _words(body)
-        if words is None:
+        transcript = _transcript(body)
+        if transcript is None:
             log.warning("speech.no_answer", status=status)
             raise Unreadable("listening")
-        if not words:
+        if not transcript.text:
             raise Unreadable("silence")
-        return Transcript(words)
+        return transcript
 
     async def say(self, words: str) -> bytes:
         """An Ogg file with Opus in it, in which this is said.
@@ -138,10 +138,17 @@ class SpeechApi:
             return answer.status, bytes(body)
 
 
-def _words(body: bytes) -> str | None:
+def _transcript(body: bytes) -> Transcript | None:
     """What an answer says was said; None when it is no such answer."""
     try:
-        words = mapping(parse_json(body)).get("text")
+        answer = mapping(parse_json(body))
     except ValueError:
         return None
-    return " ".join(storable(words).split()) if isinstance(words, str) else None
+    words, used = answer.get("text"), child(answer, "usage")
+    if not isinstance(words, str):
+        return None
+    return Transcript(
+        " ".join(storable(words).split()),
+        input_tokens=number(used, "input_tokens"),
+        output_tokens=number(used, "output_tokens"),
+    )

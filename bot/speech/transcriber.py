@@ -17,10 +17,15 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was understood. `is_cut` is True when that is only the beginning."""
+    """What was understood. `is_cut` is True when that is only the beginning.
+
+    Tokens are those a service says it used; 0 where it tells none.
+    """
 
     text: str
     is_cut: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class Transcriber(Protocol):

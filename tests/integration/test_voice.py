@@ -16,6 +16,7 @@ from bot.config import SpeechConfig
 from bot.context import prompt
 from bot.errors import ConfigError, ModelNotFound, SendRefused, StorageFull
 from bot.gateway.attempts import PLAIN_DEATHS
+from bot.gateway.listener import Listener
 from bot.gateway.voice import VoiceReader
 from bot.messages import Text
 from bot.metrics import Metrics
@@ -58,7 +59,7 @@ def reader_of(engine, config):
     """What listens, with nothing stored."""
     return VoiceReader(
         channels=engine.app.channels,
-        transcriber=SpeechApi(config),
+        listener=Listener(SpeechApi(config), config.model, None, None),
         database=None,
         marks=None,
         allowance=NoLimits(),
@@ -95,6 +96,45 @@ async def test_a_voice_message_is_answered_by_its_words(tmp_path):
         assert reply.startswith("> 🎙 Remind me to buy milk.\n\n")
         mirror = next((tmp_path / "sessions").glob("*.jsonl"))
         await until(lambda: "Remind me to buy milk." in mirror.read_text())
+
+
+async def test_what_the_service_says_it_used_counts_apart(tmp_path):
+    used = {"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19}
+    async with (
+        listening(answer={"text": "Milk.", "usage": used}) as server,
+        running(tmp_path, channel=VoiceChannel(), **speech(server, model="hears")) as engine,
+    ):
+        await said(engine)
+        await said(engine, replace(VOICE, kind="audio", name="talk.mp3"))
+        server.answer = {"text": "Milk.", "usage": {"type": "duration", "seconds": 3}}
+        await said(engine)
+        server.answer = {"text": "Milk.", "usage": {"input_tokens": -1, "output_tokens": "many"}}
+        await said(engine)
+        counted = {
+            (sample.labels["model"], sample.labels["purpose"], sample.labels["kind"]): sample.value
+            for metric in engine.app.metrics.tokens.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total") and sample.value
+        }
+        assert {key: counted[key] for key in counted if "hears" in key or "speech" in key} == {
+            ("hears", "speech", "input"): 28,
+            ("hears", "speech", "output"): 10,
+        }
+
+
+async def test_what_listening_used_counts_in_limits(tmp_path):
+    async with (
+        listening(answer={"text": "Milk.", "usage": {"input_tokens": 990}}) as server,
+        running(
+            tmp_path,
+            channel=VoiceChannel(),
+            model=ScriptedModel(script=lambda _: replying(Usage(10))),
+            limits={"each": {"day_tokens": 1_000}},
+            **speech(server),
+        ) as engine,
+    ):
+        await said(engine)
+        assert "is used up" in (await engine.channel.wait_sent(2))[-1].text
 
 
 async def test_words_that_no_database_takes_are_understood_all_the_same(tmp_path):

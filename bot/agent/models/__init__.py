@@ -16,7 +16,7 @@ from bot.context.budget import DEFAULT_WINDOW
 from bot.context.quoting import Said
 from bot.messages import Message
 
-Purpose = Literal["chat", "flush", "summary"]
+Purpose = Literal["chat", "flush", "summary", "speech"]
 StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "paused"]
 
 
