@@ -129,6 +129,14 @@ def of_key(tx: Transaction, key: str) -> list[Reminder]:
     return [_reminder(row) for row in rows]
 
 
+def of_everybody(tx: Transaction) -> list[Reminder]:
+    """What waits in all conversations, in order."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM reminders WHERE state = 'waiting' ORDER BY due_at, id"
+    )
+    return [_reminder(row) for row in rows]
+
+
 def mark(
     tx: Transaction, reminder: Reminder, state: Literal["sent", "cancelled"], now: int
 ) -> bool:

@@ -311,6 +311,14 @@ def of_key(tx: Transaction, key: str) -> list[Reminder | Repeat]:
     return sorted(found, key=lambda each: (is_paused(each), each.due_at))
 
 
+def of_everybody(tx: Transaction) -> list[Repeat]:
+    """What waits or is paused in all conversations, in order."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM repeats WHERE state IN ('waiting', 'paused') ORDER BY due_at, id"
+    )
+    return [*map(_repeat, rows)]
+
+
 def is_paused(each: Reminder | Repeat) -> bool:
     """True for a task that failed too often to go on by itself."""
     return isinstance(each, Repeat) and each.state == "paused"
