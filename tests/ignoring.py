@@ -116,10 +116,12 @@ class Ignoring:
         for option in self._options[item.nodeid.partition("[")[0]]:
             if option not in self._noticed:
                 with ignored(self._places[option]):
-                    reports = runtestprotocol(item, nextitem=None, log=False)
+                    reports = runtestprotocol(item, nextitem=nextitem, log=False)
                 if any(report.failed and _is_noticed(report) for report in reports):
                     self._noticed.add(option)
                 item._initrequest()  # a test that runs again needs new fixtures
+        # What all tests share, such as a server, goes on; this one's own ends, had it run or not.
+        item.session._setupstate.teardown_exact(nextitem)
         return True
 
     def pytest_sessionfinish(self) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from hypothesis import is_hypothesis_test
 from tests.ignoring import options
 
 ROOT = Path(__file__).resolve().parents[2]
+AT_ONCE = 3  # processes
 ROWS: dict[str, str] = tomllib.loads((ROOT / "tests/data/options.toml").read_text())
 
 
@@ -51,13 +53,22 @@ def unnoticed(folder: Path, rows: dict[str, str]) -> list[str]:
     plan: dict[str, list[str]] = defaultdict(list)
     for option, test in sorted(rows.items(), key=lambda row: row[1]):
         plan[f"tests/{test}"].append(option)
-    (folder / "plan.json").write_text(json.dumps(plan))
-    environment = {"HOME": str(folder), "IGNORING": str(folder / "plan.json"), "PYTEST_ADDOPTS": ""}
+    # Several at once: some wait long for what does not come.
+    parts = [dict(list(plan.items())[n::AT_ONCE]) for n in range(min(AT_ONCE, len(plan)))]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        found = threads.map(noticed, (folder / f"{n}.json" for n in range(len(parts))), parts)
+        return sorted(rows.keys() - {option for part in found for option in part})
+
+
+def noticed(file: Path, plan: dict[str, list[str]]) -> list[str]:
+    """The options of a plan that its tests notice, run in a process of their own."""
+    file.write_text(json.dumps(plan))
+    environment = {"HOME": str(file.parent), "IGNORING": str(file), "PYTEST_ADDOPTS": ""}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.ignoring", "-p", "no:cacheprovider",
-         "-p", "no:xdist", "--timeout", "90", *plan],
+         "-p", "no:xdist", "--timeout", "90", "--assert", "plain", "--tb", "native", *plan],
         cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    noticed = folder / "plan.noticed"
-    assert noticed.exists(), done.stdout[-2_000:] + done.stderr[-2_000:]
-    return sorted(rows.keys() - set(json.loads(noticed.read_text())))
+    found = file.with_suffix(".noticed")
+    assert found.exists(), done.stdout[-2_000:] + done.stderr[-2_000:]
+    return json.loads(found.read_text())
