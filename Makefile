@@ -2,6 +2,9 @@
 #              make test   sets everything up and runs every test
 # `make help` lists the rest. Another Python: make run PYTHON=python3.12
 
+# The tests start the program hundreds of times: it is compiled once.
+export PYTHONDONTWRITEBYTECODE =
+
 PYTHON ?=  # empty: scripts/python.sh chooses
 ARGS ?=
 PROOF_TIMES ?= 10
