@@ -154,5 +154,11 @@ def test_what_cannot_be_seen_is_written_out(hidden: str):
     assert f"a\\u{ord(hidden):04x}b" in text
 
 
+def test_each_value_has_a_line():
+    assert shown({"to": ["Zoë"], "sure": True}) == (
+        '{\n  "to": [\n    "Zoë"\n  ],\n  "sure": true\n}'
+    )
+
+
 def test_chinese_stays_readable():
     assert "海边" in shown({"where": "海边"})

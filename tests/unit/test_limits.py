@@ -102,7 +102,8 @@ def test_without_a_price_a_model_counts_as_the_dearest_and_says_so():
 @pytest.mark.parametrize("option", ["day_usd", "day_tokens", "month_usd", "month_tokens"])
 def test_each_option_is_a_limit_of_its_own(option: str):
     found = limits.limits_of(CapsConfig.model_validate({option: 7}), "all")
-    assert [(f"{each.span}_{each.unit}", each.most) for each in found] == [(option, 7)]
+    wanted = [("all", option, 7)]
+    assert [(each.whose, f"{each.span}_{each.unit}", each.most) for each in found] == wanted
     assert limits.limits_of(CapsConfig(), "all") == ()
 
 

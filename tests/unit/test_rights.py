@@ -124,6 +124,13 @@ async def test_nobody_uses_what_no_rule_gives_in_the_list_or_by_a_call(
         assert wanted or answer.text == f"Error: {NOT_GIVEN}"
 
 
+@pytest.mark.parametrize("changes", [True, False])
+def test_before_what_changes_something_they_are_asked(*, changes: bool):
+    owners = (ToolRights(is_private=True),)
+    assert permission(owners, "oven", built_in=False, changes=changes).asks is changes
+    assert not permission(owners, "oven", built_in=False).asks
+
+
 @given(RULES, st.lists(MESSAGES, max_size=3), st.sampled_from([*BUILT_IN, *OTHERS]))
 def test_of_several_who_are_answered_together_all_must_have_it(
     rules: list[dict[str, Any]], inbounds: list[Inbound], name: str
