@@ -63,6 +63,16 @@ async def test_every_service_lists_its_models():
     )
 
 
+async def test_a_model_that_is_configured_without_its_tag_is_listed_once():
+    class Ollama(ScriptedModel):
+        async def names(self) -> tuple[str, ...]:
+            return "qwen3:latest", "gemma4:latest", "qwen3:4b"
+
+    found = models("ollama/qwen3", services={"ollama": Ollama()}, **OLLAMA)
+    names = ("ollama/qwen3", "ollama/gemma4:latest", "ollama/qwen3:4b", "offline")
+    assert await found.names() == names
+
+
 async def run(found: Models, request: Request) -> Reply:
     events = [event async for event in found.stream(request)]
     assert isinstance(events[-1], Reply)
