@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.tools import ToolContext
+from bot.agent.tools.asking import DecidedCall
 from bot.channel import Piece
+from bot.gateway.approvals import Approvals
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.sessions import approvals
+from bot.sessions.inbox import QueuedMessage
 from bot.testing import ScriptedModel
 from tests.support import Engine, FakeClock, running, until
 
@@ -164,6 +169,29 @@ async def test_only_whoever_was_asked_can_answer(tmp_path: Path):
         assert oven.calls == []
         await engine.say(command(asked), sender="bob", **DEN)
         await until(lambda: len(oven.calls) == 1)
+
+
+async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_path: Path):
+    async with running(tmp_path, model=baking(), session=OWNER, tools=(Oven(),)) as engine:
+        await engine.ask("bake, please")
+        id_ = command(await question(engine)).removeprefix("/allow ")
+        database, now = engine.app.tasks._database, engine.clock()
+        found = await database.read(lambda tx: approvals.of_id(tx, id_))
+        assert found is not None
+        await database.write(lambda tx: approvals.answer(tx, found, now, is_allowed=True))
+
+        async def begun(session: str, answers: str) -> tuple[DecidedCall, ...]:
+            inbound = replace(engine.message("yes"), answers=answers)
+            conversation = engine.app.resolver.resolve(inbound)
+            row = QueuedMessage(0, conversation.key, session, inbound, conversation)
+            return await Approvals(database, engine.clock).begin([row])
+
+        assert await begun(found.session_id, "0" * 8) == ()
+        assert await begun(found.session_id, "") == ()
+        assert await begun("another", id_) == ()
+        (call,) = await begun(found.session_id, id_)
+        assert (call.use.id, call.use.name) == (f"approved_{id_}", "oven")
+        assert call.verdict == "begun"  # by whoever tried first, and never again
 
 
 async def test_an_answer_comes_too_late_after_an_hour(tmp_path: Path):
