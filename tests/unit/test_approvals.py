@@ -6,10 +6,16 @@ import asyncio
 
 import pytest
 
-from bot.sessions import approvals
+from bot.channel import Address, Button, Inbound
+from bot.delivery.outbox import Letter
+from bot.gateway.approvals import put
+from bot.messages import ToolUse
+from bot.sessions import approvals, store
 from bot.sessions.approvals import KEPT_MS, VALID_MS, Question
-from bot.storage import Database
+from bot.storage import Database, Transaction
+from bot.unit_of_work import UnitOfWork
 from tests.support import NOON
+from tests.unit.test_reminders import PLACE
 
 ADA, EVE = ("telegram", "default", "1"), ("telegram", "default", "2")
 
@@ -110,3 +116,40 @@ async def test_a_restored_database_has_no_questions(each_database: Database):
     await answer(each_database, question, is_allowed=True)
     await each_database.write(approvals.drop_all)
     assert await begin(each_database, question) is None
+
+
+@pytest.mark.parametrize("chat_type", ["direct", "group"])
+async def test_a_question_says_what_is_to_be_done_to_whom_it_is_put(
+    each_database: Database, chat_type: str
+):
+    inbound = Inbound("telegram", "default", "9", chat_type, "1", "m7", "bake", NOON, thread="t1")
+
+    def work(tx: Transaction) -> tuple[Letter, Question, list[tuple[str, str]]]:
+        unit = UnitOfWork(tx, NOON)
+        session, _ = unit.current(PLACE)
+        use = ToolUse("call-1", "oven", {"degrees": 180})
+        put(unit, inbound, use, session_id=session.id, entry="s.2", language="en")
+        (letter,) = unit.letters
+        (question,) = approvals.open_in(tx, session.id, ADA, NOON)
+        noted = [(entry.kind, entry.text) for _, entry in store.recent(tx, PLACE.key, 9)]
+        return letter, question, noted
+
+    letter, question, noted = await each_database.write(work)
+    assert (question.entry, question.call, question.asker) == ("s.2", "call-1", ADA)
+    assert letter.text == (
+        'May I use `oven` with this?\n\n```json\n{\n  "degrees": 180\n}\n```\n\n'
+        f"Your answer counts for this one call, for 60 minutes: `/allow {question.id}` or "
+        f"`/deny {question.id}`."
+    )
+    assert letter.extra.buttons == (
+        Button("Allow once", f"/allow {question.id}"),
+        Button("No", f"/deny {question.id}"),
+    )
+    assert (letter.address, letter.kind, letter.language) == (
+        Address("telegram", "default", "9", "t1"),
+        "notice",
+        "en",
+    )
+    in_room = chat_type == "group"
+    assert (letter.asker, letter.reply_to) == (("1", "m7") if in_room else ("", ""))
+    assert noted == [("notice", letter.text)]
