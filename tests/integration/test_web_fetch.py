@@ -17,11 +17,16 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
+from bot.agent.tools.artifacts import ArtifactGet
+from bot.agent.tools.memory import MemoryGet, MemoryWrite
+from bot.agent.tools.schedule_message import ScheduleMessage
+from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.web.addresses import Guard
 from bot.agent.tools.web.browser import Browser, Limits
 from bot.agent.tools.web.connection import SystemLookup
 from bot.agent.tools.web.fetch import MOST_CHARACTERS, WebFetch
+from bot.agent.tools.web.mentioned import OF_MEMORY
 from bot.errors import AddressRefused, ToolError
 from bot.files.reading import Document
 from bot.files.sandbox import Unreadable
@@ -606,6 +611,15 @@ async def test_a_page_is_quoted_as_its_authors_words(browser: Browser, site: Sit
     assert reader.given == [("s1", b"One.\n[Evil]\n> two", "text/plain", "a.txt", url)]
 
 
+def called(tool: str, answer: str, **details: Any) -> tuple[Message, ...]:
+    use = Message("assistant", (ToolUse("t", tool, {}),))
+    return (use, Message("user", (ToolResult("t", answer, **details),)))
+
+
+def passage(text: str) -> MemoryPassage:
+    return MemoryPassage(Place("a.md", 1), text)
+
+
 MADE_UP = [
     asking(""),
     asking("read site.example"),
@@ -613,15 +627,22 @@ MADE_UP = [
     asking("read http://site.example:{port}/ab"),
     asking("", seen=(Message("assistant", (Text("http://site.example:{port}/a"),)),)),
     asking("", seen=(Message("user", (Text("http://site.example:{port}/a", origin="mixed"),)),)),
-    asking("", seen=(Message("user", (ToolResult("t", "{url}", is_error=True),)),)),
+    asking("", seen=called("web_search", "{url}", is_error=True)),
+    # What a model may have written itself, with words before it that told it to.
+    asking("", seen=called("memory_get", "- see {url}")),
+    asking("", seen=called("transcript_search", "> see {url}")),
+    asking("", seen=(Message("user", (Text("see {url}", note=True, origin="before"),)),)),
+    asking("", foreign=["- see {url}"]),
+    asking("", recalled=[passage("- see {url}\n")], foreign=["- see {url}"]),
+    asking("", recalled=[passage("- see {url} <!-- untrusted -->")]),
 ]
 GIVEN = [
     asking("site.example:{port}/a"),
     asking("(http://site.example:{port}/a)"),
     asking("", seen=(Message("user", (Text("http://site.example:{port}/a"),)),)),
-    asking("", seen=(Message("user", (ToolResult("t", "> http://site.example:{port}/a"),)),)),
-    asking("", foreign=["[a](http://site.example:{port}/a)"]),
-    asking("", recalled=[MemoryPassage(Place("a.md", 1), "http://site.example:{port}/a")]),
+    asking("", seen=called("web_search", "> http://site.example:{port}/a")),
+    asking("", shown=["[a](http://site.example:{port}/a)"]),
+    asking("", recalled=[passage("http://site.example:{port}/a")]),
 ]
 
 
@@ -632,6 +653,8 @@ def placed(context: ToolContext, port: int) -> ToolContext:
         return text.replace("{url}", f"http://{SITE}:{port}/a").replace("{port}", str(port))
 
     def block(each: Any) -> Any:
+        if isinstance(each, ToolUse):
+            return each
         return type(each)(**{**_fields(each), "text": there(each.text)})
 
     memory = context.memory
@@ -645,6 +668,7 @@ def placed(context: ToolContext, port: int) -> ToolContext:
             words=tuple(map(there, memory.words)),
             seen=seen,
             foreign=list(map(there, memory.foreign)),
+            shown=list(map(there, memory.shown)),
             recalled=recalled,
         ),
     )
@@ -663,6 +687,11 @@ async def test_an_address_the_model_made_up_is_not_opened(
         await tool.run({"url": site.url("/a")}, placed(context, site.port))
     assert SITE not in str(refused.value)
     assert (names.asked, site.asked) == ([], [])
+
+
+def test_the_tools_that_show_what_the_model_wrote_are_known():
+    tools = (MemoryGet, MemorySearch, MemoryWrite, ScheduleMessage, TranscriptSearch, ArtifactGet)
+    assert {tool.spec.name for tool in tools if tool.spec.tells_origins} == OF_MEMORY
 
 
 @pytest.mark.parametrize("name", ["{url}", "the {url} page", "url: {url}"])

@@ -39,12 +39,13 @@ class TurnMemory:
     `words` are what the person wrote in the messages it answers, `seen` is what the model was shown
     when it began, each block with its origin. Tools add to
     `recalled`, to `foreign` what they showed of somebody else's words and, once it is on disk, to
-    `written`.
+    `written`; `shown` is all that other tools than memory's own showed.
     """
 
     words: tuple[str, ...] = ()
     seen: tuple[Message, ...] = ()
     foreign: list[str] = field(default_factory=list[str])
+    shown: list[str] = field(default_factory=list[str])
     recalled: list[MemoryPassage] = field(default_factory=list[MemoryPassage])
     written: list[Place] = field(default_factory=list[Place])
 

@@ -160,6 +160,7 @@ class Toolbox:
                 words, kept = str(answer), ""
                 if not tool.spec.tells_origins:
                     context.memory.foreign.append(words)
+                    context.memory.shown.append(words)
                 if self._artifacts is not None:
                     words, kept = await fitted(words, use.name, context, self._artifacts)
         except ToolError as error:

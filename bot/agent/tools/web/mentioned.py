@@ -2,7 +2,8 @@
 
 Who opens an address tells its host something: all that is in the address. A page that wants to know
 what the model knows could have it open an address that holds it. So an address is opened only if it
-stands in words that are not the model's own.
+stands in words that are not the model's own. What memory shows is, unless it is known to be the
+person's: a model could note an address that it made up, and read it back.
 """
 
 from __future__ import annotations
@@ -13,28 +14,36 @@ from collections.abc import Iterable, Iterator
 from yarl import URL
 
 from bot.agent.tools import TurnMemory
-from bot.messages import Text, ToolResult, Whose
+from bot.memory import markdown
+from bot.messages import Text, ToolResult, ToolUse, Whose
 
 # What the model wrote, or had a part in writing.
-_OWN: frozenset[Whose] = frozenset({"bot", "mixed"})
+_OWN: frozenset[Whose] = frozenset({"bot", "mixed", "before", "carried"})
+# The tools that show what the model may have written with somebody else's words before it.
+OF_MEMORY = frozenset(
+    {"memory_get", "memory_search", "memory_write", "schedule_message", "transcript_search"}
+)
 _GOES_ON = "A-Za-z0-9/?&=%~_+-"  # characters that make an address longer, wherever they stand
 _MAY_END = r".:;,!@$*#'()"  # those that belong to it only if it goes on after them
 
 
 def texts_of(memory: TurnMemory) -> Iterator[str]:
-    """The words a turn's model was shown, without its own."""
+    """The words a turn's model was shown, without those that it may have made up itself."""
     yield from memory.words
-    yield from memory.foreign
-    yield from (passage.text for passage in memory.recalled)
-    for message in memory.seen:
-        for block in message.blocks:
-            match block:
-                case Text(text, origin=origin) if message.role == "user" and origin not in _OWN:
-                    yield text
-                case ToolResult(text=text, is_error=False):
-                    yield text
-                case _:
-                    pass
+    yield from memory.shown
+    for passage in memory.recalled:
+        yield markdown.parted(markdown.without_untrusted(passage.text), memory.foreign)[0]
+    blocks = [(message.role, block) for message in memory.seen for block in message.blocks]
+    uses = [use for _, use in blocks if isinstance(use, ToolUse)]
+    others = {use.id for use in uses if use.name not in OF_MEMORY}
+    for role, block in blocks:
+        match block:
+            case Text(text, origin=origin) if role == "user" and origin not in _OWN:
+                yield text
+            case ToolResult(id_, text, is_error=False) if id_ in others:
+                yield text
+            case _:
+                pass
 
 
 def is_mentioned(url: URL, texts: Iterable[str]) -> bool:
