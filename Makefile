@@ -8,7 +8,9 @@ export PYTHONDONTWRITEBYTECODE =
 PYTHON ?=  # empty: scripts/python.sh chooses
 ARGS ?=
 PROOF_TIMES ?= 10
-PYTEST_FLAGS ?= -n auto --dist loadfile
+# One more than processors, as many tests wait for programs; long proofs not at the very end.
+PYTEST_FLAGS ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile \
+	--no-loadscope-reorder
 
 # Relative, so a path with spaces above this folder does no harm.
 BIN := .venv/bin

@@ -70,6 +70,8 @@ async def test_the_files_of_an_earlier_version_are_replaced_and_no_vector_is_ask
     async with index_in(tmp_path, embedder) as index:
         await index.sync("test")
         assert embedder.asked == []
+        # What was said comes from the transcripts: whoever feeds it sees that it is another index.
+        assert index.generation
         status = await index.status()
         assert (status.files, status.vectors, status.degraded) == (3, 3, ())
         for query, partitions, path in (
@@ -80,8 +82,6 @@ async def test_the_files_of_an_earlier_version_are_replaced_and_no_vector_is_ask
             answer = await index.search(query, partitions, 1)
             assert ([hit.path for hit in answer.hits], answer.mode) == ([path], "vector+keyword")
         assert [*(tmp_path / "index").glob("index-*")] == []
-        # What was said comes from the transcripts: whoever feeds it sees that it is another index.
-        assert index.generation
         assert await index.document_ids() == frozenset()
         await index.add_documents([Document("talk:ada", "s1", "a heron was said", 1)])
         assert embedder.asked == [("canary",), ("peanuts",), ("oolong",)]

@@ -131,6 +131,7 @@ class FileRows:  # they share what is known of the file
         """Let searches read what was built."""
         self._opened_file().put_live(store.generation.id)
         self._outdated, self._saved = 0, []
+        self.generation = f"{self._opened}.{store.generation.id}"
 
     def live(self) -> FileStore | None:
         """The rows that searches read; None while there are none that can be written to."""
