@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import wave
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -15,14 +13,13 @@ from bot.backend import NO_EXTRA
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding, reveal
 from bot.cli.common import ConfigOption, harmless, load, local_time, reading
 from bot.cli.doctor_models import model_findings
+from bot.cli.doctor_speech import speech_findings
 from bot.cli.doctor_tools import tool_findings
 from bot.cli.doctor_web import web_findings
-from bot.config import Config, SpeechConfig
+from bot.config import Config
 from bot.context import tokens
 from bot.delivery import outbox
-from bot.delivery.aloud import Unspoken
 from bot.errors import ConfidantError, StorageError, StorageNotMade
-from bot.files.sandbox import Unreadable
 from bot.id_migration import short_folders
 from bot.memory import embed
 from bot.memory.index.row_reader import EXTENSION
@@ -30,9 +27,6 @@ from bot.memory.index.shared_rows import MEND
 from bot.recovery import DATABASE_NAME
 from bot.sessions import inbox
 from bot.settings import Loaded
-from bot.speech.api import SpeechApi
-from bot.speech.local import missing
-from bot.speech.transcriber import Audio
 from bot.storage import months
 from bot.storage.months import Month
 
@@ -64,7 +58,7 @@ def doctor(
         found |= {"database": _database(loaded.config)}
         found |= {"model": model_findings(loaded.config), "memory": _memory(loaded.config)}
         found |= {"tools": tool_findings(loaded.config)}
-        found |= {"speech": _speech(loaded.config)}
+        found |= {"speech": speech_findings(loaded.config)}
         found |= {"tokens": _tokens(loaded.config), "messages": _left_over(loaded.config)}
         found |= {"web tools": web_findings(loaded.config)}
     for name, findings in found.items():
@@ -131,58 +125,6 @@ def _amount(found: Sequence[Month]) -> str:
 
 def _span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-
-
-def _speech(config: Config) -> Sequence[Finding]:
-    """Whether voice messages are understood and made; nothing where nobody asked for it."""
-    speech = config.speech
-    if speech.kind == "none":
-        return []
-    found = [_listening(speech)]
-    return [*found, _speaking(speech)] if speech.reply == "voice" else found
-
-
-def _speaking(speech: SpeechConfig) -> Finding:
-    try:
-        asyncio.run(SpeechApi(speech).say("Hello."))
-    except Unspoken as error:
-        if error.reason == "speaking":
-            fix = "Check [speech] base_url, the connection, and whether the service runs."
-            return Finding("error", f"{speech.base_url} does not speak just now", fix)
-        if error.reason == "format":
-            fix = "Use a service that knows response_format opus, or set [speech] reply to text."
-            return Finding("error", f"{speech.base_url} does not make Ogg Opus", fix)
-        fix = "Check [speech] api_key, reply_model, voice and base_url."
-        return Finding("error", f"{speech.base_url} refuses to speak", fix)
-    return Finding("ok", f"{speech.base_url} says answers aloud")
-
-
-def _listening(speech: SpeechConfig) -> Finding:
-    if speech.kind == "local":
-        if problem := missing(speech):
-            return Finding("error", problem, "See docs/voice.md.")
-        return Finding("ok", "voice messages are understood on this machine")
-    try:
-        asyncio.run(SpeechApi(speech).transcribe("", Audio(_silence(), "silence.wav")))
-    except Unreadable as error:
-        if error.reason == "listening":
-            fix = "Check [speech] base_url, the connection, and whether the service runs."
-            return Finding("error", f"{speech.base_url} does not listen just now", fix)
-        if error.reason != "silence":
-            fix = "Check [speech] api_key, model and base_url, which mostly ends with /v1."
-            return Finding("error", f"{speech.base_url} refuses to listen", fix)
-    return Finding("ok", f"{speech.base_url} listens to voice messages, and takes the key")
-
-
-def _silence() -> bytes:
-    """A second in which nothing is said, as a WAV file."""
-    out = io.BytesIO()
-    with wave.open(out, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(bytes(32_000))
-    return out.getvalue()
 
 
 def _memory(config: Config) -> Sequence[Finding]:

@@ -289,16 +289,7 @@ class Delivery:
 
         def tell(tx: Transaction) -> outbox.Letter:
             outbox.park(tx, letter.id, reason, now, again=False)
-            return outbox.add(
-                tx,
-                letter.address,
-                words,
-                now,
-                kind="notice",
-                reply_to=letter.reply_to,  # so that it is as private as what it is about
-                asker=letter.asker,
-                entry=f"{UNSENT}{letter.id}",
-            )
+            return _told_of(tx, letter, words, now)
 
         told = await insist(self._database, tell)
         self._report_parked(letter, "refused")
@@ -308,24 +299,13 @@ class Delivery:
     async def _unspoken(self, letter: outbox.Letter, reason: str) -> None:
         """Do without a voice message whose words were sent already, and say so there, once."""
         now, tells = self._clock(), self._aloud.unsaid(letter, reason)
-        why = text(letter.language, f"speech.why.{reason}") if tells else ""
 
         def drop(tx: Transaction) -> list[outbox.Letter]:
             outbox.drop(tx, letter.id)
             if not tells:
                 return []
-            words = text(letter.language, "speech.unsaid", why=why)
-            told = outbox.add(
-                tx,
-                letter.address,
-                words,
-                now,
-                kind="notice",
-                reply_to=letter.reply_to,
-                asker=letter.asker,
-                entry=f"{UNSENT}{letter.id}",
-            )
-            return [told]
+            why = text(letter.language, f"speech.why.{reason}")
+            return [_told_of(tx, letter, text(letter.language, "speech.unsaid", why=why), now)]
 
         self.post(await insist(self._database, drop))
 
@@ -363,6 +343,20 @@ class Delivery:
         backlog.rows.clear()
         backlog.more = True
         await self.look()
+
+
+def _told_of(tx: Transaction, letter: outbox.Letter, words: str, now: int) -> outbox.Letter:
+    """A notice about a text that was not sent, where that was to go, and as private."""
+    return outbox.add(
+        tx,
+        letter.address,
+        words,
+        now,
+        kind="notice",
+        reply_to=letter.reply_to,
+        asker=letter.asker,
+        entry=f"{UNSENT}{letter.id}",
+    )
 
 
 def _account(address: Address) -> str:

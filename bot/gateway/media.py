@@ -21,7 +21,7 @@ from bot.files.encoding import decoded, is_binary
 from bot.files.reading import Document, FileReader
 from bot.files.sandbox import Unreadable
 from bot.gateway.listener import Listener
-from bot.gateway.voice import MOST_AUDIO
+from bot.gateway.voice import MOST_AUDIO, files_of
 from bot.i18n import text
 from bot.messages import Picture, Text
 from bot.sessions.artifacts import PICTURE, ArtifactStore
@@ -112,8 +112,8 @@ class MediaReader:
         """
         if not inbound.media:
             return Contents()
-        channel = self._channels.get(inbound.channel)
-        if channel is None or not channel.capabilities.files or not isinstance(channel, Files):
+        files = files_of(self._channels, inbound)
+        if files is None:
             return Contents()
         wanted = [
             media
@@ -121,7 +121,7 @@ class MediaReader:
             if self._is_wanted(media, inbound) and (listens or not _is_recording(media))
         ]
         takes_long = any(_is_recording(media) for media in wanted)
-        album = _Album(channel, inbound.address, session_id, window, person)
+        album = _Album(files, inbound.address, session_id, window, person)
         reads = [asyncio.create_task(self._one(album, m)) for m in wanted[:MOST_FILES]]
         try:
             if reads:

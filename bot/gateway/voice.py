@@ -151,14 +151,14 @@ class VoiceReader:
         Raises:
             Unreadable: it is too large, or cannot be fetched.
         """
-        channel = self._channels.get(inbound.channel)
-        if channel is None or not channel.capabilities.files or not isinstance(channel, Files):
+        files = files_of(self._channels, inbound)
+        if files is None:
             raise Unreadable("fetch")
         if media.size > MOST_AUDIO:
             raise Unreadable("bytes")
         try:
             async with asyncio.timeout(FETCH_TIMEOUT):
-                data = await channel.fetch(inbound.address, media, MOST_AUDIO)
+                data = await files.fetch(inbound.address, media, MOST_AUDIO)
         except Exception as error:  # noqa: BLE001 - a channel may fail in any way; the turn goes on
             log.info("speech.not_fetched", error=type(error).__name__)
             raise Unreadable("fetch") from None
@@ -195,6 +195,13 @@ class Listening:
                 raise
             understood = Understood(self._rows)
         return replace(understood, stopped=self._stopped)
+
+
+def files_of(channels: Mapping[str, Channel], inbound: Inbound) -> Files | None:
+    """What fetches the files of a message; None where nothing can."""
+    channel = channels.get(inbound.channel)
+    is_able = channel is not None and channel.capabilities.files
+    return channel if is_able and isinstance(channel, Files) else None
 
 
 def quoted(language: str, words: str) -> str:

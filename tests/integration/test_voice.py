@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
-from bot.cli import doctor
+from bot.cli.doctor_speech import speech_findings
 from bot.config import SpeechConfig
 from bot.context import prompt
 from bot.errors import ConfigError, ModelNotFound, SendRefused, StorageFull
@@ -569,7 +569,7 @@ async def test_a_model_that_is_not_there_is_said_at_the_start(tmp_path):
 async def test_doctor_says_whether_voice_messages_are_understood(tmp_path):
     async def found(**section):
         config, _ = make_config(tmp_path, speech=section)
-        return await asyncio.to_thread(doctor._speech, config)
+        return await asyncio.to_thread(speech_findings, config)
 
     assert await found() == []
     (missing,) = await found(kind="local", model=str(tmp_path))

@@ -16,7 +16,7 @@ from tests.fakes.discord_parts import BOT_ID, TEXT_CHANNEL, bot_user
 from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
-from tests.proofs.crash import Said
+from tests.proofs.crash import ANSWERED, Program, Said
 
 ARRIVING = 0.01  # seconds for what a dead program's sockets still hold
 
@@ -206,3 +206,11 @@ class OverNextcloud:
     async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
         async with asyncio.timeout(within):
             await self.fake.wait_for(ready)
+
+
+async def stopped(fake: FakeTelegram, chat: int, program: Program) -> None:
+    """Let a program end in peace: it listens to signals once it answers."""
+    fake.push_text(chat, "hello")
+    await fake.wait_for(lambda: "You said: hello" in fake.texts(chat), ANSWERED)
+    await program.stop()
+    await program.close()

@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Sent
 from tests.proofs.crash import ANSWERED, SEED, Program
-from tests.proofs.crash_platforms import OverTelegram
+from tests.proofs.crash_platforms import OverTelegram, stopped
 from tests.proofs.rounds import rounds
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -62,10 +62,7 @@ async def test_kills_at_any_moment_let_an_allowed_call_be_made_at_most_once(
                     await kill_within(0.15)
                 _press(fake, asked, "Allow once")  # nobody has told them yet
                 await fake.wait_for(lambda order=order: told(order), ANSWERED)
-            fake.push_text(CHAT, "hello")  # it listens to signals when it answers
-            await fake.wait_for(lambda: "You said: hello" in fake.texts(CHAT), ANSWERED)
-            await program.stop()
-            await program.close()
+            await stopped(fake, CHAT, program)
         finally:
             program.abandon()
         answers = {

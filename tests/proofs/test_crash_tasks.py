@@ -24,7 +24,7 @@ from bot.sessions.repeats import MAX_FAILURES
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Fault
 from tests.proofs.crash import ANSWERED, SEED, Program
-from tests.proofs.crash_platforms import OverTelegram
+from tests.proofs.crash_platforms import OverTelegram, stopped
 from tests.proofs.rounds import rounds
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -142,10 +142,7 @@ async def a_task(folder: Path) -> AsyncIterator[Days]:
             fake.push_text(CHAT, "/task every day at 11:00 tally")
             await fake.wait_for(lambda: len(fake.texts(CHAT)) == 1, ANSWERED)
             yield days
-            fake.push_text(CHAT, "hello")  # it listens to signals when it answers
-            await fake.wait_for(lambda: "You said: hello" in fake.texts(CHAT), ANSWERED)
-            await program.stop()
-            await program.close()
+            await stopped(fake, CHAT, program)
         finally:
             program.abandon()
 

@@ -7,21 +7,13 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from bot.agent.models import Request, Window
 from bot.agent.models.anthropic_wire import Accumulator, body_of
-from bot.agent.models.catalog import TextStore
-from bot.agent.models.service import (
-    CATALOG_TIMEOUT,
-    CONNECT_TIMEOUT,
-    MAX_RETRIES,
-    NO_KEY,
-    ServiceModel,
-)
+from bot.agent.models.service import CATALOG_TIMEOUT, CONNECT_TIMEOUT, NO_KEY, ServiceModel
 from bot.agent.models.sse import events
-from bot.clock import Clock, system_clock
-from bot.config import ServiceConfig
 from bot.errors import ModelError, ModelRejected
 from bot.messages import without_thoughts
 
@@ -39,17 +31,10 @@ class AnthropicModel(ServiceModel["AsyncAnthropic"]):
     default_url = "https://api.anthropic.com"
     known_names = KNOWN_NAMES
 
-    def __init__(
-        self,
-        config: ServiceConfig,
-        *,
-        window_store: TextStore,
-        max_retries: int = MAX_RETRIES,
-        clock: Clock = system_clock,
-    ) -> None:
-        super().__init__(config, window_store=window_store, max_retries=max_retries, clock=clock)
-        # These think whether asked to or not, and tell what only when asked.
-        self._thinkers = set[str]() if self.has_own_endpoint else set(KNOWN_NAMES)
+    @cached_property
+    def _thinkers(self) -> set[str]:
+        """The models that think whether asked to or not, and tell what only when asked."""
+        return set() if self.has_own_endpoint else set(KNOWN_NAMES)
 
     def build(self) -> AsyncAnthropic:
         """The SDK's client, with all that is imported late."""

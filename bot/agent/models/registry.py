@@ -30,7 +30,7 @@ from bot.messages import Message, Opaque
 
 # What another model may do better: a timeout is a way of being unreachable.
 PASSES_ON = (ModelOverloaded, ModelRateLimited, ModelUnreachable, ModelBilling)
-LATEST = ":latest"
+LATEST = ":latest"  # to Ollama "qwen3" and "qwen3:latest" are one
 PATIENCE = 2.0  # seconds for tries of a model that another one may stand in for
 _CLOSED = Breaker()
 
@@ -169,8 +169,7 @@ class Models:
         owned = zip(self.services, listed, strict=True)
         found = [f"{service}/{name}" for service, names in owned for name in names]
         every = dict.fromkeys((self.default, *self._fallback, *found, OFFLINE))
-        # To Ollama "qwen3" and "qwen3:latest" are one.
-        return tuple(n for n in every if n.removesuffix(LATEST) not in every.keys() - {n})
+        return tuple(n for n in every if not (n.endswith(LATEST) and n[: -len(LATEST)] in every))
 
     def is_unlisted(self, name: str, known: Collection[str]) -> bool:
         """True for a model that may well be there: its service does not say which it has."""
