@@ -92,9 +92,16 @@ class Delivery:
         )
 
     def post(self, letters: Iterable[outbox.Letter]) -> None:
-        """Send what a committed transaction put into the outbox; returns at once."""
+        """Send what a committed transaction put into the outbox; returns at once.
+
+        Of many nodes, another one may have put something there before it: the table has the order.
+        """
         for letter in letters:
-            if self._claim(letter.address):
+            if not self._claim(letter.address):
+                continue
+            if self._coordination.is_shared and not letter.parked:
+                self._workers.look(letter.queue)
+            else:
                 self._workers.put(letter.queue, letter)
 
     async def look(self) -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, Piece
 from bot.channel.kit.pieces import numbered
-from bot.coordination import Alone
+from bot.coordination import Alone, Coordination, account_name
 from bot.delivery import delivery as module
 from bot.delivery import outbox
 from bot.delivery.aloud import Speaker
@@ -19,6 +19,7 @@ from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, Storage
 from bot.metrics import Metrics
 from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
+from tests.fakes.nodes import FakeNode
 from tests.support import PATIENCE, FakeClock, until
 
 ADA = Address("memory", "default", "ada")
@@ -30,6 +31,7 @@ class Post:
     def __init__(self, database: Database, speaker: Speaker | None = None) -> None:
         self.database = database
         self.speaker = speaker
+        self.coordination: Coordination = Alone(database)
         self.clock = FakeClock()
         self.channel = InMemoryChannel(capabilities=Capabilities(max_length=64))
         self.metrics = Metrics()
@@ -41,7 +43,7 @@ class Post:
             {"memory": self.channel},
             self.clock,
             self.metrics,
-            coordination=Alone(self.database),
+            coordination=self.coordination,
             speaker=self.speaker,
         )
         self.delivery.open()
@@ -101,6 +103,19 @@ async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):
     await post.idle()
     count = post.metrics.registry.get_sample_value
     assert count("confidant_outbox_seconds_count", {"channel": "memory"}) == 250
+
+
+async def test_what_another_node_left_goes_out_before_what_this_one_adds(post):
+    """A node that is gone has left a reply, and the next one is written before anybody looked."""
+    await post.delivery.stop(0)
+    post.coordination = node = FakeNode()
+    post.begin()
+    account = account_name(ADA.channel, ADA.account)
+    await post.post("left")  # the account is still the other node's
+    node.owned[account] = asyncio.Event()
+    await post.post("added")
+    await post.wait_sent(2)
+    assert post.texts() == ["left", "added"]
 
 
 async def test_a_piece_that_was_sent_is_not_sent_again_after_a_restart(post):
