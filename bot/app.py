@@ -49,6 +49,7 @@ from bot.config import ANTHROPIC, Config
 from bot.context import tokens
 from bot.coordination import Event
 from bot.dashboard.api import MemoryPages, Readiness
+from bot.dashboard.pages import WayPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.usage import UsagePages
 from bot.delivery.delivery import Delivery
@@ -136,6 +137,7 @@ class App:
         self._clock = self._parts.clock
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
+        self.server: DashboardServer | None = None
         self.metrics = Metrics()
         self._scheduler = Scheduler(
             lambda: self._clock(),  # noqa: PLW0108 - it is another one once the database is open
@@ -204,14 +206,14 @@ class App:
         )
         await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
-        server = self._server(backend, connections, memory) if self._parts.dashboard else None
-        if server is not None:
-            self._stack.push_async_callback(server.stop)
+        if self._parts.dashboard:
+            self.server = self._server(backend, connections, memory)
+            self._stack.push_async_callback(self.server.stop)
         for channel in self.channels.values():
             self._stack.push_async_callback(channel.stop)
         await self._start_channels(gateway, pages=True)
-        if server is not None:
-            self.address = await server.start()
+        if self.server is not None:
+            self.address = await self.server.start()
         self._stack.push_async_callback(delivery.stop, SEND_GRACE)
         if backend.turns is not None:
             self._stack.push_async_callback(backend.turns.close)
@@ -520,7 +522,7 @@ class App:
             self._config.dashboard,
             readiness=readiness,
             registry=self.metrics.registry,
-            channels=(MemoryPages(memory), usage, *pages),
+            channels=(WayPages(self._config.agent.name), MemoryPages(memory), usage, *pages),
         )
 
     def _background(

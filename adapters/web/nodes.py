@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bot.channel import Engine
@@ -35,10 +36,10 @@ class OtherNodes:
         """Tell them nothing more."""
         self._engine = None
 
-    async def tell(self, kind: str, **fields: Any) -> None:
-        """Tell them something, as far as they can be reached."""
+    async def tell(self, person: str, kind: str, **fields: Any) -> None:
+        """Tell them something for one person's pages, as far as they can be reached."""
         if self._engine is not None:
-            body = json.dumps({"show": kind, **fields}, ensure_ascii=False)
+            body = json.dumps({"person": person, "show": kind, **fields}, ensure_ascii=False)
             await self._engine.broadcast(CHANNEL, f"{self._name} {body}")
 
     def heard(self, body: str) -> Json:
@@ -50,16 +51,16 @@ class OtherNodes:
 class ToldDrafts(Drafts[str]):
     """The replies that are being written here, as other nodes hear of them."""
 
-    def __init__(self, others: OtherNodes) -> None:
+    def __init__(self, tell: Callable[..., Awaitable[None]]) -> None:
         super().__init__(asyncio.create_task)
-        self._others = others
+        self._tell = tell
 
     async def put(self, draft: Draft[str]) -> float:
         """Tell of a draft; see `Drafts.put`."""
         draft.message = draft.id
-        await self._others.tell("draft", id=draft.id, text=draft.text)
+        await self._tell("draft", id=draft.id, text=draft.text)
         return INTERVAL
 
     async def remove(self, draft: Draft[str]) -> None:
         """Tell that a draft is gone."""
-        await self._others.tell("draft", id=draft.id, text="")
+        await self._tell("draft", id=draft.id, text="")

@@ -20,12 +20,15 @@ WRITE_SECONDS = 15.0  # how long one frame may take before the page counts as go
 
 
 class Socket:
-    """Writes frames to one page without ever making anyone else wait.
+    """Writes frames to one page, `person`'s, without ever making anyone else wait.
 
     A page that reads too slowly is disconnected: it comes back and gets the history.
     """
 
-    def __init__(self, ws: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
+    def __init__(
+        self, ws: web.WebSocketResponse, transport: asyncio.Transport | None, person: str
+    ) -> None:
+        self.person = person
         self.format: Format = "html"
         self.locale = ""
         self.greeted = False

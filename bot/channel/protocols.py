@@ -282,8 +282,11 @@ class Interactive(Protocol):
 
 @runtime_checkable
 class HttpRoutes(Protocol):
-    """A channel that serves pages on the dashboard's address, behind its token."""
+    """A channel that serves pages on the dashboard's address, behind its guard."""
 
     def routes(self) -> Iterable[Any]:
-        """Route definitions of aiohttp, mounted before the server starts."""
+        """Route definitions of aiohttp, mounted before the server starts.
+
+        They are for the owner alone, but for those that are `shared` (`bot.channel.visitor`).
+        """
         ...

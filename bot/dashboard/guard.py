@@ -1,5 +1,8 @@
 """Who may ask for what: one middleware in front of every page, and the headers behind it.
 
+Whoever is let in is a `Visitor`: the owner, or somebody the owner let in, who may use what is
+shared (`bot.channel.visitor`) and nothing else.
+
 Without a token only this machine may look, by a loopback name: a page elsewhere that points its own
 name at 127.0.0.1 (DNS rebinding) is refused. With a token everything but health and login needs it.
 Everything that changes something, and every WebSocket, must come from our own page.
@@ -14,7 +17,7 @@ import secrets
 import time
 from array import array
 from asyncio import sleep
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -24,12 +27,13 @@ from aiohttp.typedefs import Handler, Middleware
 
 from bot.channel import reveal
 from bot.channel.http import network_of
+from bot.channel.visitor import VISITOR, Visitor
 from bot.config import SHORTEST_TOKEN, DashboardConfig, is_loopback
 from bot.dashboard import pages
 from bot.errors import ConfigError
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-OPEN_PATHS = HEALTH_PATHS | {"/login", pages.STYLE_PATH}
+OPEN_PATHS = HEALTH_PATHS | {"/login", *pages.STYLES}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
@@ -52,6 +56,10 @@ SECURITY_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Server": "Confidant",
 }
+
+
+# Whose the cookie of somebody is who was let in; None when it is nobody's.
+FindGuest = Callable[[str], Awaitable[Visitor | None]]
 
 
 def host_of(authority: str) -> str:
@@ -77,7 +85,15 @@ class Guard:
         ConfigError: an address others can reach, without a token or with a short one.
     """
 
-    def __init__(self, config: DashboardConfig, refused: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: DashboardConfig,
+        refused: Callable[[str], None],
+        *,
+        shared: Collection[tuple[str, str]] = (),
+        guest: FindGuest | None = None,
+    ) -> None:
+        """`shared` are the routes that every visitor may use, as method and path."""
         token = reveal(config.token)
         if not token and not is_loopback(config.host):
             raise ConfigError(
@@ -93,6 +109,8 @@ class Guard:
                 "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
         self.tokens = Tokens(token) if token else None
+        self._shared = frozenset(shared)
+        self._guest = guest
         self._failures = Failures()
         self._held = 0
         self._refused = refused
@@ -110,8 +128,8 @@ class Guard:
                 pass  # counted where it was tried
             elif (refusal := self._foreign(request)) is not None:
                 self._refused("origin")
-            elif (refusal := self._stranger(request)) is not None:
-                self._refused("token_needed")
+            else:
+                refusal = await self._let_in(request)
             return await handler(request) if refusal is None else refusal
 
         return guard
@@ -173,16 +191,34 @@ class Guard:
             known = self._is_ours(origin.lower(), request.headers.get("Host", "").lower())
         return None if known else pages.refuse(request, 403, "origin")
 
-    def _stranger(self, request: web.Request) -> web.Response | None:
-        if self.tokens is None or request.path in OPEN_PATHS or _bearer(request) is not None:
+    async def _let_in(self, request: web.Request) -> web.Response | None:
+        """Say who the visitor is; the answer for nobody, and for what is not theirs."""
+        visitor = await self._visitor(request)
+        if visitor is not None:
+            request[VISITOR] = visitor
+        if request.path in OPEN_PATHS or (visitor is not None and visitor.is_owner):
             return None
-        if self.tokens.remembers(request.cookies.get(COOKIE, "")):
-            return None
+        if visitor is not None:
+            resource = request.match_info.route.resource
+            method = "GET" if request.method == "HEAD" else request.method
+            if resource is None or (method, resource.canonical) in self._shared:
+                return None  # what there is not is told as such
+            self._refused("not_theirs")
+            return pages.refuse(request, 403, "owners")
+        self._refused("token_needed")
         if request.method == "GET" and pages.wants_html(request):
             return web.Response(status=303, headers={"Location": "/login"})
         response = pages.refuse(request, 401, "token_needed")
         response.headers["WWW-Authenticate"] = "Bearer"
         return response
+
+    async def _visitor(self, request: web.Request) -> Visitor | None:
+        cookie = request.cookies.get(COOKIE, "")
+        if self._guest is not None and (guest := await self._guest(cookie)) is not None:
+            return guest
+        if self.tokens is None or _bearer(request) is not None or self.tokens.remembers(cookie):
+            return Visitor()
+        return None
 
     def _is_ours(self, origin: str, host: str) -> bool:
         if origin in self._origins:

@@ -1,41 +1,75 @@
-"""The few pages the server itself has: login, and short answers for what went wrong."""
+"""Pages as the server draws them: a template, in the visitor's language, with a way to the others.
+
+A template is a file of `templates/` that extends "page.html" (with the ways) or "card.html" (for
+whoever has none yet). Whatever it shows is escaped. It has `t(key, **values)` for sentences.
+"""
 
 from __future__ import annotations
 
-from html import escape
-from importlib import resources
-from string import Template
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
+from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
 from bot.i18n import language_of, text
 
-STYLE_PATH = "/login.css"
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+ASSETS = "/assets"
+STYLES = (f"{ASSETS}/base.css", f"{ASSETS}/page.css")
+NO_STORE: Final = {"Cache-Control": "no-store"}
 
 _BY_STATUS = {404: "not_found", 500: "failed", 503: "stopping"}
 
-_PAGE = Template("""<!doctype html>
-<html lang="$lang">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Confidant</title>
-<link rel="stylesheet" href="$style">
-<main$layout>$body</main>
-</html>
-""")
 
-_LOGIN = Template("""
-<h1>$heading</h1>
-<p>$lead</p>
-$problem
-<form method="post" action="/login">
-<label for="token">$token</label>
-<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
-<button>$open</button>
-</form>
-<p class="hint">$hint</p>
-""")
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A page that every other one leads to; `key` names its label, `nav.<key>`."""
+
+    path: str
+    key: str
+    is_owners: bool = False
+
+
+# In the order in which they are shown; what is the owner's is shown to nobody else.
+WAYS: Final = (
+    Way("/", "chat"),
+    Way("/usage", "usage", is_owners=True),
+)
+
+
+class WayPages:
+    """`/api/ways`: where the chat page leads to, and whose it is."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is what the bot is called."""
+        self._name = name
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is."""
+        return shared([web.get("/api/ways", self._ways)])
+
+    async def _ways(self, request: web.Request) -> web.Response:
+        visitor = visitor_of(request)
+        body = {
+            "bot": self._name,
+            "visitor": visitor.name,
+            "is_owner": visitor.is_owner,
+            "ways": ways(visitor, language(request)),
+        }
+        return web.json_response(body, headers=NO_STORE)
+
+
+def ways(visitor: Visitor, spoken: str) -> list[dict[str, str]]:
+    """Where a visitor may go: path and label."""
+    return [
+        {"path": way.path, "label": text(spoken, f"nav.{way.key}")}
+        for way in WAYS
+        if visitor.is_owner or not way.is_owners
+    ]
 
 
 def wants_html(request: web.Request) -> bool:
@@ -43,42 +77,38 @@ def wants_html(request: web.Request) -> bool:
     return "text/html" in request.headers.get("Accept", "")
 
 
-def style() -> str:
-    """The style sheet of these pages."""
-    return resources.files("bot.dashboard").joinpath("login.css").read_text("utf-8")
+def page(request: web.Request, template: str, /, status: int = 200, **values: Any) -> web.Response:
+    """A page of a template, with these values in it."""
+    spoken = language(request)
+    visitor = request.get(VISITOR)
+    drawn = _templates().get_template(template)
+    body = drawn.render(
+        values,
+        t=partial(text, spoken),
+        language="zh-CN" if spoken == "zh" else spoken,
+        path=request.path,
+        visitor=visitor,
+        ways=ways(visitor, spoken) if visitor is not None else [],
+    )
+    return web.Response(text=body, status=status, content_type="text/html", headers=NO_STORE)
 
 
 def login(request: web.Request, *, status: int = 200, problem: str = "") -> web.Response:
     """The login page; `problem` is a key of what went wrong with the last try."""
-    names = [name for name in _LOGIN.get_identifiers() if name != "problem"]
-    words = {name: escape(_word(request, name)) for name in names}
-    told = _word(request, problem) if problem else ""
-    told = told and f'<p class="problem" role="alert">{escape(told)}</p>'
-    return html(request, _LOGIN.substitute(words, problem=told), status)
+    return page(request, "login.html", status, problem=problem)
 
 
 def refuse(request: web.Request, status: int, key: str) -> web.Response:
     """A sentence saying why not, as a page for a browser and as JSON for a program."""
-    why, back = _word(request, key), _word(request, "back")
+    why = text(language(request), f"page.{key}")
     if not wants_html(request):
-        headers = {"Cache-Control": "no-store"}
-        return web.json_response({"error": why}, status=status, headers=headers)
-    body = f'<h1>{status}</h1><p>{escape(why)}</p><p><a href="/">{escape(back)}</a></p>'
-    return html(request, body, status)
+        return web.json_response({"error": why}, status=status, headers=NO_STORE)
+    return page(request, "refusal.html", status, why=why, number=status)
 
 
 def refuse_status(request: web.Request, status: int) -> web.Response:
     """The answer for an HTTP status nobody wrote a sentence for."""
     return refuse(request, status, _BY_STATUS.get(status, "bad_request"))
-
-
-def html(request: web.Request, body: str, status: int = 200, *, wide: bool = False) -> web.Response:
-    """A page with this in its middle; `wide` ones have room for tables."""
-    layout = ' class="wide"' if wide else ""
-    page = _PAGE.substitute(lang=language(request), style=STYLE_PATH, body=body, layout=layout)
-    return web.Response(
-        text=page, status=status, content_type="text/html", headers={"Cache-Control": "no-store"}
-    )
 
 
 def language(request: web.Request) -> str:
@@ -87,5 +117,14 @@ def language(request: web.Request) -> str:
     return language_of(*(part.split(";")[0].strip() for part in wanted.split(",")))
 
 
-def _word(request: web.Request, key: str) -> str:
-    return text(language(request), f"page.{key}")
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - when needed
+
+    return Environment(
+        loader=PackageLoader("bot.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -14,10 +14,12 @@ from prometheus_client import CollectorRegistry, Counter
 
 from bot.channel import HttpRoutes
 from bot.channel.http import HttpServer, Limits, Refusals
+from bot.channel.kit import assets
+from bot.channel.visitor import SharedRoute, shared
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.api import HealthPages, ReadinessProvider
-from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, Guard, add_security_headers
+from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, FindGuest, Guard, add_security_headers
 from bot.errors import ConfigError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -54,7 +56,9 @@ class DashboardServer:
         readiness: ReadinessProvider,
         registry: CollectorRegistry,
         channels: Iterable[HttpRoutes] = (),
+        guest: FindGuest | None = None,
     ) -> None:
+        """`channels` are pages and channels with pages; `guest` finds whose a cookie is."""
         refused = Counter(
             "confidant_page_refused",
             "Requests to the page that came to nothing, by reason.",
@@ -64,9 +68,16 @@ class DashboardServer:
         refusals = Refusals("dashboard.refused", lambda reason: refused.labels(reason).inc())
         self._refused = refusals.add
         self._config = config
-        self._guard = Guard(config, self._refused)
         self._health = HealthPages(readiness, registry)
-        self._channels = tuple(channels)
+        self.routes: tuple[web.RouteDef, ...] = (
+            *self._health.routes(),
+            web.get("/login", self._login_page),
+            web.post("/login", self._login),
+            *shared(assets.routes("bot.dashboard", pages.ASSETS)),
+            *(route for channel in channels for route in channel.routes()),
+        )
+        everybodys = {(r.method, r.path) for r in self.routes if isinstance(r, SharedRoute)}
+        self._guard = Guard(config, self._refused, shared=everybodys, guest=guest)
         self._server: HttpServer | None = None
 
     async def start(self) -> Listening:
@@ -96,16 +107,7 @@ class DashboardServer:
             client_max_size=MAX_BODY, middlewares=[_plain_errors, self._guard.middleware]
         )
         app.on_response_prepare.append(add_security_headers)
-        app.add_routes(self._health.routes())
-        app.add_routes(
-            [
-                web.get("/login", self._login_page),
-                web.post("/login", self._login),
-                web.get(pages.STYLE_PATH, self._style),
-            ]
-        )
-        for channel in self._channels:
-            app.add_routes(channel.routes())
+        app.add_routes(self.routes)
         return app
 
     async def _login_page(self, request: web.Request) -> web.Response:
@@ -140,11 +142,6 @@ class DashboardServer:
         )
         log.info("dashboard.login.ok")
         return response
-
-    async def _style(self, _request: web.Request) -> web.Response:
-        return web.Response(
-            text=pages.style(), content_type="text/css", headers={"Cache-Control": "no-cache"}
-        )
 
 
 @web.middleware

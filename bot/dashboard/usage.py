@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
-from html import escape
 from typing import Any, Final
 
 from aiohttp import web
@@ -38,17 +37,14 @@ class UsagePages:
 
     async def _page(self, request: web.Request) -> web.Response:
         found, language = await self._found(), pages.language(request)
-        lead = text(language, "usage.lead", days=DAYS, date=prices.LOOKED_UP)
-        parts = [f"<h1>{escape(text(language, 'usage.title'))}</h1><p>{escape(lead)}</p>"]
-        if found["person"]:
-            parts += [_table(language, by, found[by]) for by in HEADINGS]
-        else:
-            parts.append(f"<p>{escape(text(language, 'usage.nothing'))}</p>")
-        if unpriced := ledger.total(found["model"]).bill.unpriced:
-            said = text(language, "usage.unpriced", models=", ".join(unpriced))
-            parts.append(f"<p>{escape(said)}</p>")
-        parts.append(f'<p><a href="/">{escape(text(language, "page.back"))}</a></p>')
-        return pages.html(request, "".join(parts), wide=True)
+        return pages.page(
+            request,
+            "usage.html",
+            days=DAYS,
+            date=prices.LOOKED_UP,
+            tables=[_table(language, by, found[by]) for by in HEADINGS] if found["person"] else [],
+            unpriced=ledger.total(found["model"]).bill.unpriced,
+        )
 
     async def _json(self, _request: web.Request) -> web.Response:
         found = await self._found()
@@ -68,23 +64,17 @@ class UsagePages:
         return await self._database.read(look)
 
 
-def _table(language: str, by: Heading, lines: Sequence[Line]) -> str:
-    head = "".join(
-        f'<th scope="col">{escape(text(language, f"usage.{name}"))}</th>'
-        for name in (by, *_NUMBERS)
-    )
-    body = "".join(_row(language, line, line.name) for line in lines)
-    foot = _row(language, ledger.total(lines), text(language, "usage.total"))
-    caption = escape(text(language, f"usage.by.{by}"))
-    # What scrolls can be reached by the keyboard, and says what it is.
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table>'
-        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table></div>"
-    )
+def _table(language: str, by: Heading, lines: Sequence[Line]) -> Mapping[str, Any]:
+    """A table as the template takes it: rows of words, the first of which names the row."""
+    return {
+        "caption": text(language, f"usage.by.{by}"),
+        "head": [text(language, f"usage.{name}") for name in (by, *_NUMBERS)],
+        "rows": [_row(language, line, line.name) for line in lines],
+        "total": _row(language, ledger.total(lines), text(language, "usage.total")),
+    }
 
 
-def _row(language: str, line: Line, name: str) -> str:
+def _row(language: str, line: Line, name: str) -> Sequence[str]:
     usage = line.bill.usage
     numbers = (
         line.runs,
@@ -93,6 +83,4 @@ def _row(language: str, line: Line, name: str) -> str:
         usage.cache_write_tokens,
         usage.output_tokens,
     )
-    cells = "".join(f"<td>{escape(each)}</td>" for each in map(grouped, numbers))
-    cost = escape(ledger.cost_in_words(language, line))
-    return f'<tr><th scope="row">{escape(name)}</th>{cells}<td>{cost}</td></tr>'
+    return (name, *map(grouped, numbers), ledger.cost_in_words(language, line))

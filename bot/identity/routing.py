@@ -21,12 +21,10 @@ AGENT = "main"
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
 SHORT_DIGEST = 12  # what keys were made with before
 OWNER = "main"  # the canonical identity of whoever owns the main memory
-# Channels that only reach the machine's owner: the page on loopback or behind its token, and the
-# terminal.
-OWNER_CHANNELS = frozenset({"web", "console"})
-
-# The owner at this machine itself: what their other accounts are joined to.
-OWNER_SEAT = ("web", "owner")
+# The owner at this machine itself, in the page and in the terminal. What their other accounts are
+# joined to is the first.
+OWNER_SEAT: Seat = ("web", "owner")
+OWNER_SEATS: tuple[Seat, ...] = (("console", "owner"), OWNER_SEAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,9 @@ def person_of(config: SessionConfig, seat: Seat) -> Person:
     name = named(seat)
     link = next((link for link, places in config.identity_links.items() if name in places), "")
     places = config.identity_links[link] if link else (name,)
-    is_owner = seat[0] in OWNER_CHANNELS or name in config.owner
+    is_owner = seat in OWNER_SEATS or name in config.owner
     if link and not is_owner:
-        owners = {*config.owner, *(f"{channel}:owner" for channel in OWNER_CHANNELS)}
+        owners = {*config.owner, *map(named, OWNER_SEATS)}
         is_owner = link in config.owner or not owners.isdisjoint(places)
     identity = OWNER if is_owner else identity_of(link) if link else name
     linked = (identity_of(link),) if link else ()
@@ -111,7 +109,7 @@ def names_of(config: SessionConfig, person: str) -> tuple[str, ...]:
     links = config.identity_links
     if person != OWNER:
         return (person, *links.get(person, ()))
-    own = [*config.owner, *(f"{channel}:owner" for channel in sorted(OWNER_CHANNELS))]
+    own = [*config.owner, *map(named, OWNER_SEATS)]
     linked_names = [
         name for name, places in links.items() if name in own or any(p in own for p in places)
     ]

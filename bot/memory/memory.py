@@ -37,7 +37,7 @@ OWNER_VIEW = MemoryView(
     MAIN_SPACE,
     (),
     private=True,
-    people=(routing.OWNER, *(f"{channel}:owner" for channel in sorted(routing.OWNER_CHANNELS))),
+    people=(routing.OWNER, *map(routing.named, routing.OWNER_SEATS)),
 )
 
 log = structlog.get_logger(__name__)

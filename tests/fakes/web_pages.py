@@ -11,8 +11,10 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import Web
+from bot.channel.visitor import Visitor
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
+from bot.dashboard.guard import COOKIE
 from bot.testing import RecordingEngine
 
 
@@ -28,6 +30,11 @@ class Chat:
         self.engine = engine or RecordingEngine()
         self.url = ""
 
+    async def guest(self, cookie: str) -> Visitor | None:
+        """Whoever's cookie says "let in as NAME" is that visitor."""
+        known, _, name = cookie.partition("let-in-as-")
+        return Visitor(name) if name and not known else None
+
     @asynccontextmanager
     async def served(self) -> AsyncIterator[Chat]:
         """Serve it, to the end of an `async with`."""
@@ -36,6 +43,7 @@ class Chat:
             readiness=ready,
             registry=CollectorRegistry(),
             channels=[self.web],
+            guest=self.guest,
         )
         await self.web.start(self.engine)
         self.url = (await server.start()).url
@@ -44,9 +52,14 @@ class Chat:
         await server.stop()
 
     @asynccontextmanager
-    async def page(self, *, hello: bool = True, **fields: object) -> AsyncIterator[Page]:
+    async def page(
+        self, *, hello: bool = True, person: str = "", **fields: object
+    ) -> AsyncIterator[Page]:
+        """A page: the owner's, or that of a person who was let in."""
+        cookies = {COOKIE: f"let-in-as-{person}"} if person else {}
+        jar = aiohttp.CookieJar(unsafe=True)  # which also keeps those of an address
         async with (
-            aiohttp.ClientSession() as client,
+            aiohttp.ClientSession(cookies=cookies, cookie_jar=jar) as client,
             client.ws_connect(
                 f"{self.url}chat/ws",
                 headers={"Origin": self.url.rstrip("/")},

@@ -260,7 +260,7 @@ async def test_everything_needs_the_token(path: str) -> None:
                 assert answer.status == 401
 
 
-@pytest.mark.parametrize("path", ["healthz", "readyz", "login", "login.css"])
+@pytest.mark.parametrize("path", ["healthz", "readyz", "login", "assets/page.css"])
 async def test_health_and_login_need_no_token(path: str) -> None:
     async with running(TOKEN) as (url, client), client.get(url + path) as answer:
         assert answer.status == 200
@@ -478,7 +478,7 @@ async def test_the_login_page_speaks_the_persons_language(language: str, word: s
 # --- every answer ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["", "healthz", "broken", "nowhere", "login.css", "metrics"])
+@pytest.mark.parametrize("path", ["", "healthz", "broken", "nowhere", "assets/page.css", "metrics"])
 async def test_every_answer_has_the_security_headers(path: str) -> None:
     async with running() as (url, client), client.get(url + path) as answer:
         for name, value in SECURITY_HEADERS.items():

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from adapters.web import WebConfig, plugin
-from adapters.web.channel import ADDRESS, LONG_TEXT, Web
+from adapters.web.channel import ADDRESS, Web
 from adapters.web.markdown import render
+from adapters.web.pages import LONG_TEXT
 from adapters.web.protocol import MAX_FRAME, MAX_TEXT
 from bot.channel import (
     Activity,
@@ -280,7 +281,7 @@ async def test_no_long_text_is_rendered_on_the_event_loop(
             on_the_loop.append(len(text))
         return render(text)
 
-    monkeypatch.setattr("adapters.web.channel.render", watched)
+    monkeypatch.setattr("adapters.web.pages.render", watched)
     long = "word " * 2_000
     chat.engine.lines.append(HistoryItem("long", "bot", long, 1))
     async with chat.page() as page:
@@ -389,13 +390,14 @@ async def test_what_is_remembered_is_bounded(chat: Chat) -> None:
     large = Attachment("a.png", "image/png", b"x" * 1_500_000)
     for number in range(200):
         await post(chat.web, bot_says("x", f"b{number}", buttons=CHOICES))
-    assert len(chat.web._shelf._kept) == 64
+    shelf = chat.web._pages_of(ADDRESS.chat)._shelf
+    assert len(shelf._kept) == 64
     for number in range(5):
         await post(chat.web, bot_says("x", f"p{number}", attachments=(large,)))
         await post(chat.web, bot_says("x", f"p{number}", attachments=(large,)))  # a second try
-    assert list(chat.web._shelf._kept)[-2:] == ["p3", "p4"]
-    assert chat.web._shelf._chars <= 6_000_000
-    assert chat.web._shelf.of("p0") == {}
+    assert list(shelf._kept)[-2:] == ["p3", "p4"]
+    assert shelf._chars <= 6_000_000
+    assert shelf.of("p0") == {}
 
 
 async def test_the_policy_lets_pictures_of_the_page_in_and_nothing_else(chat: Chat) -> None:

@@ -117,7 +117,7 @@ async def test_a_page_opened_on_another_node_sees_what_is_being_written_and_done
     one, two = chats
     await one.web.draft(ADDRESS, "7", "half")
     await one.web.activity(ADDRESS, SAVING)
-    await until(lambda: two.web._drafts.texts == {"7": "half"})
+    await until(lambda: two.web._pages_of(ADDRESS.chat)._drafts.texts == {"7": "half"})
     async with two.page() as there:
         assert "half" in (await there.until("draft"))["html"]
         assert (await there.until("activity"))["state"] == "begun"

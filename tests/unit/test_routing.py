@@ -169,8 +169,13 @@ def test_only_whoever_the_configuration_names_is_the_owner(channel, owner, other
 
 
 def test_the_page_and_the_terminal_of_this_machine_are_the_owners():
-    assert is_owner(SessionConfig(), "web", "anything")
+    assert is_owner(SessionConfig(), "web", "owner")
     assert is_owner(SessionConfig(), "console", "owner")
+
+
+def test_whom_the_owner_let_into_the_page_is_not_the_owner():
+    assert not is_owner(SessionConfig(), "web", "ada")
+    assert person_of(SessionConfig(), "web", "ada") == "web:ada"
 
 
 @pytest.mark.parametrize("places", [("web:owner", "telegram:7"), ("telegram:42", "telegram:7")])

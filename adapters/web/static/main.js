@@ -7,6 +7,7 @@ import { Log } from "./log.js";
 import { ModelMenu } from "./models.js";
 import { Outbox } from "./outbox.js";
 import { language, locale, t, translate } from "./strings.js";
+import { showWays } from "./ways.js";
 
 const LONGEST = 64 * 1024; // bytes of one message, as the server has it
 const STARTERS = ["starter.1", "starter.2", "starter.3", "starter.4"];
@@ -223,3 +224,4 @@ document.addEventListener("visibilitychange", () => {
 });
 
 connection.retry();
+showWays();

@@ -1,4 +1,4 @@
-"""The page's own files, read once and served with what lets a browser keep them."""
+"""The files of a page, read once and served with what lets a browser keep them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ TYPES = {
     "js": "text/javascript; charset=utf-8",
     "json": "application/json; charset=utf-8",
     "svg": "image/svg+xml; charset=utf-8",
+    "png": "image/png",
 }
 
 
@@ -27,15 +28,19 @@ class Asset:
     etag: str
 
 
-def routes() -> list[web.RouteDef]:
-    """`/` and one route for each file: nothing else in the package can be asked for."""
-    found = [web.get(f"/static/{name}", _serve(asset)) for name, asset in _load().items()]
-    return [web.get("/", _serve(_load()["index.html"])), *found]
+def routes(package: str, prefix: str, *, index: str = "") -> list[web.RouteDef]:
+    """One route for each file in the `static` folder of a package, and for nothing else there.
+
+    With `index`, the file of that name is served at "/" as well.
+    """
+    assets = _load(package)
+    found = [web.get(f"{prefix}/{name}", _serve(asset)) for name, asset in assets.items()]
+    return [web.get("/", _serve(assets[index])), *found] if index else found
 
 
-def _load() -> dict[str, Asset]:
+def _load(package: str) -> dict[str, Asset]:
     assets: dict[str, Asset] = {}
-    for file in resources.files("adapters.web").joinpath("static").iterdir():
+    for file in resources.files(package).joinpath("static").iterdir():
         content_type = TYPES.get(file.name.rpartition(".")[2])
         if content_type is not None:
             body = file.read_bytes()

@@ -1,0 +1,280 @@
+"""The open pages of one person: what one of them shows, all of them show, and nobody else's do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import structlog
+from cachetools import LRUCache, TTLCache
+
+from adapters.web import extras, nodes, protocol
+from adapters.web.markdown import render
+from adapters.web.nodes import OtherNodes, ToldDrafts
+from adapters.web.socket import Socket
+from bot.channel import Activity, HistoryItem, Piece
+from bot.channel.kit.drafts import Draft, Drafts
+from bot.channel.kit.json_access import Json
+
+log = structlog.stdlib.get_logger(__name__)
+
+HISTORY_CHARS = 2_000_000  # of text in one history frame
+RENDERS_AT_ONCE = 8  # history lines rendered before others get a turn
+LONG_TEXT = 2_000  # characters from which rendering is done in a thread; 1 000 take some 5 ms
+INTERVAL = 0.08  # seconds between two frames of one draft
+MAX_DOING = 64  # activities known, for at most …
+DOING_SECONDS = 900.0  # … so long: the end of one of another node's may be missed
+REMEMBERED = 1024  # messages of other nodes
+BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update less often
+
+
+class PersonPages:
+    """Shows on every open page of one person, on this node and on the others."""
+
+    def __init__(self, person: str, others: OtherNodes) -> None:
+        self._person = person
+        self._others = others
+        self.sockets: set[Socket] = set()
+        self._drafts = WebDrafts(self)
+        self._told = ToldDrafts(self._tell)
+        self._shelf = extras.Shelf()
+        # What goes on now, by id, and the messages of other nodes that were shown.
+        self._doing: TTLCache[str, Activity] = TTLCache(
+            MAX_DOING, DOING_SECONDS, timer=time.monotonic
+        )
+        self._shown: LRUCache[str, None] = LRUCache(REMEMBERED)
+
+    def end(self) -> None:
+        """Show no more of what is being written."""
+        self._drafts.clear()
+        self._told.clear()
+
+    # --- on every node ----------------------------------------------------------------------------
+
+    async def send(self, piece: Piece) -> None:
+        """Show a message; with no page open it waits in the history."""
+        more = extras.fields(piece)
+        message = {
+            "id": piece.id,
+            "text": piece.text,
+            "at": piece.at or now(),
+            "draft": piece.draft,
+            "is_reply": piece.kind == "reply",
+        }
+        await self._show(message, more)
+        fits = extras.size(more) <= nodes.MAX_BODY
+        more = more if fits else extras.without_data(more)
+        await self._tell("message", **message, more=more)
+
+    async def said(self, message_id: str, text: str, at: int, *, besides: Socket) -> None:
+        """Show what the person typed on one page on the others."""
+        self._show_said(message_id, text, at, besides)
+        await self._tell("said", id=message_id, text=text, at=at)
+
+    async def typing(self) -> None:
+        """Show that a reply is being written."""
+        self._show_typing()
+        await self._tell("typing")
+
+    async def draft(self, draft_id: str, text: str) -> None:
+        """Show a reply as it grows, rendered at a calm pace."""
+        await self._drafts.show(draft_id, draft_id, text)
+        await self._told.show(draft_id, draft_id, text)
+
+    async def activity(self, activity: Activity) -> None:
+        """Show what goes on beside the replies, and what it came to."""
+        self._show_activity(activity)
+        if not activity.text:  # what is thought stays here: on its way it would be stored
+            await self._tell("activity", activity=asdict(activity))
+
+    async def heard(self, said: Json) -> None:
+        """Show on this node's pages what another node told of this person."""
+        match said.get("show"):
+            case "message" if said["id"] not in self._shown:
+                self._shown[said["id"]] = None
+                await self._show(said, said["more"])
+            case "said":
+                self._show_said(said["id"], said["text"], said["at"])
+            case "draft":
+                await self._drafts.show(said["id"], said["id"], said["text"])
+            case "typing":
+                self._show_typing()
+            case "activity":
+                self._show_activity(Activity(**said["activity"]))
+            case _:  # heard before, or of a newer version
+                pass
+
+    async def _tell(self, kind: str, **fields: Any) -> None:
+        await self._others.tell(self._person, kind, **fields)
+
+    # --- this node's pages ------------------------------------------------------------------------
+
+    async def _show(self, message: Mapping[str, Any], more: extras.Fields) -> None:
+        for drafts in (self._drafts, self._told):
+            drafts.replied(message["draft"], message["draft"])
+        replaces: list[str] = []
+        if message["is_reply"]:
+            self._told.clear()
+            replaces = self._drafts.clear()
+        html = await self.html(message["text"])
+        line = {"id": message["id"], "role": "bot", "text": message["text"], "at": message["at"]}
+        if more:
+            self._shelf.keep(message["id"], more)
+        self._broadcast(
+            lambda as_html: protocol.encode(
+                "message",
+                **line,
+                html=html if as_html else "",
+                replaces=replaces,
+                **_for_client(more, as_html=as_html),
+            )
+        )
+
+    def _show_said(
+        self, message_id: str, text: str, at: int, besides: Socket | None = None
+    ) -> None:
+        shown = protocol.encode("message", **_line(message_id, "user", text, at), replaces=[])
+        for socket in self._greeted():
+            if socket is not besides:
+                socket.put(shown)
+
+    def _show_typing(self) -> None:
+        self._broadcast(lambda _as_html: protocol.encode("typing"))
+
+    def _show_activity(self, activity: Activity) -> None:
+        if activity.state == "begun":
+            self._doing[activity.id] = activity
+        else:
+            self._doing.pop(activity.id, None)
+        newest = activity.id if activity.kind == "thinking" else ""
+        self._broadcast(lambda _as_html: _activity_frame(activity), draft=newest)
+
+    async def html(self, text: str) -> str:
+        """A text as HTML, if a page wants that; else empty."""
+        return await _rendered(text) if self._wants_html() else ""
+
+    def show_draft(self, draft_id: str, text: str, html: str) -> None:
+        """Show a reply so far on every page; empty takes it away."""
+        self._broadcast(
+            lambda as_html: _draft_frame(draft_id, text, html, as_html=as_html), draft=draft_id
+        )
+
+    # --- a page that was opened -------------------------------------------------------------------
+
+    async def first_frames(self, socket: Socket, items: Sequence[HistoryItem]) -> list[str]:
+        """The history, and what is being written and done now."""
+        first = [protocol.encode("history", items=await self._lines(items, socket))]
+        as_html = socket.format == "html"
+        drafts = [
+            (draft_id, _draft_frame(draft_id, text, await _rendered(text), as_html=as_html))
+            for draft_id, text in self._drafts.texts.items()
+        ]
+        # Read after the last await: a draft finished meanwhile must not come back.
+        first += [frame for draft_id, frame in drafts if draft_id in self._drafts.texts]
+        first += map(_activity_frame, self._doing.values())
+        return first
+
+    async def _lines(self, items: Sequence[HistoryItem], socket: Socket) -> list[dict[str, object]]:
+        """The newest lines that fit one frame, as the page takes them."""
+        as_html = socket.format == "html"
+        lines: list[dict[str, object]] = []
+        size = 0
+        for number, item in enumerate(reversed(items), start=1):
+            size += len(item.text)
+            if size > HISTORY_CHARS:
+                break
+            what = (item.id, item.role, item.text, item.at)
+            html = await _rendered(item.text) if as_html and item.role == "bot" else ""
+            line = _line(*what, html)
+            lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
+            if number % RENDERS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return lines[::-1]
+
+    # --- every page -------------------------------------------------------------------------------
+
+    def _broadcast(self, frame: Callable[[bool], str], *, draft: str = "") -> None:
+        """Queue a frame for every page, made once for each format in use."""
+        made: dict[str, str] = {}
+        for socket in self._greeted():
+            if socket.format not in made:
+                made[socket.format] = frame(socket.format == "html")
+            socket.put(made[socket.format], draft=draft)
+
+    def _greeted(self) -> list[Socket]:
+        return [socket for socket in self.sockets if socket.greeted]
+
+    def _wants_html(self) -> bool:
+        return any(socket.format == "html" for socket in self._greeted())
+
+
+class WebDrafts(Drafts[str]):
+    """The replies that are being written, each in a place of its own."""
+
+    def __init__(self, pages: PersonPages) -> None:
+        super().__init__(asyncio.create_task)
+        self._pages = pages
+
+    async def put(self, draft: Draft[str]) -> float:
+        """Show a draft on every page; see `Drafts.put`."""
+        loop = asyncio.get_running_loop()
+        began, text = loop.time(), draft.text
+        draft.message = draft.id
+        try:
+            html = await self._pages.html(text)
+        except Exception:
+            log.exception("web.draft.failed")
+        else:
+            if not draft.closing.is_set():
+                self._pages.show_draft(draft.id, text, html)
+        return max(INTERVAL, (loop.time() - began) * BUSY_SHARE)
+
+    async def remove(self, draft: Draft[str]) -> None:
+        """Take a draft away on every page."""
+        self._pages.show_draft(draft.id, "", "")
+
+
+async def _rendered(markdown: str) -> str:
+    """A text as HTML; one that takes a while is rendered beside everything else."""
+    if len(markdown) > LONG_TEXT:
+        return await asyncio.to_thread(render, markdown)
+    return render(markdown)
+
+
+def _line(
+    message_id: str,
+    role: Literal["user", "bot", "divider"],
+    text: str,
+    at: int,
+    html: str = "",
+) -> dict[str, object]:
+    return {"id": message_id, "role": role, "html": html, "text": text, "at": at}
+
+
+def _for_client(more: extras.Fields, *, as_html: bool) -> extras.Fields:
+    return more if as_html else extras.without_data(more)
+
+
+def _draft_frame(draft_id: str, text: str, html: str, *, as_html: bool) -> str:
+    if as_html:
+        return protocol.encode("draft", id=draft_id, html=html)
+    return protocol.encode("draft", id=draft_id, text=text)
+
+
+def _activity_frame(activity: Activity) -> str:
+    return protocol.encode(
+        "activity",
+        id=activity.id,
+        what=activity.kind,
+        state=activity.state,
+        where=activity.where,
+        text=activity.text,
+    )
+
+
+def now() -> int:
+    """The time in ms since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,46 @@
+"""Who looks at a page: what the guard found out, for whatever serves the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody with a browser.
+
+    `name` is the id of their account in the web channel: "owner", or the one they were let in by.
+    """
+
+    name: str = OWNER
+
+    @property
+    def is_owner(self) -> bool:
+        """True for whoever owns the bot; settings and people are theirs alone."""
+        return self.name == OWNER
+
+
+VISITOR = web.RequestKey("visitor", Visitor)
+
+
+def visitor_of(request: web.Request) -> Visitor:
+    """Who asks; only what passed the guard has one.
+
+    Raises:
+        KeyError: the guard has not seen the request.
+    """
+    return request[VISITOR]
+
+
+class SharedRoute(web.RouteDef):
+    """A route that every visitor may use, for what is theirs; any other is the owner's alone."""
+
+
+def shared(routes: Iterable[web.RouteDef]) -> list[web.RouteDef]:
+    """Open routes to every visitor; each of them shows a visitor nothing but their own."""
+    return [SharedRoute(each.method, each.path, each.handler, each.kwargs) for each in routes]
