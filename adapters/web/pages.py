@@ -12,12 +12,12 @@ import structlog
 from cachetools import LRUCache, TTLCache
 
 from adapters.web import extras, nodes, protocol
-from adapters.web.markdown import render
 from adapters.web.nodes import OtherNodes, ToldDrafts
 from adapters.web.socket import Socket
 from bot.channel import Activity, HistoryItem, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json
+from bot.channel.kit.markdown_html import render
 
 log = structlog.stdlib.get_logger(__name__)
 

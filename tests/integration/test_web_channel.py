@@ -11,7 +11,6 @@ import pytest_asyncio
 
 from adapters.web import WebConfig, plugin
 from adapters.web.channel import ADDRESS, Web
-from adapters.web.markdown import render
 from adapters.web.pages import LONG_TEXT
 from adapters.web.protocol import MAX_FRAME, MAX_TEXT
 from bot.channel import (
@@ -27,6 +26,7 @@ from bot.channel import (
     Outbound,
     Typing,
 )
+from bot.channel.kit.markdown_html import render
 from bot.errors import StorageError
 from tests.fakes.web_pages import Chat
 from tests.support import post

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import adapters
 from adapters.telegram import render as telegram
 from adapters.web import markdown
-from adapters.web.markdown import ATTRIBUTES, TAGS, URL_SCHEMES, render
+from bot.channel.kit.markdown_html import ATTRIBUTES, TAGS, URL_SCHEMES, render
 
 ADDED = {"a": {"rel", "target"}}  # what the sanitiser puts there itself
 
