@@ -523,6 +523,7 @@ class App:
             readiness=readiness,
             registry=self.metrics.registry,
             channels=(WayPages(self._config.agent.name), MemoryPages(memory), usage, *pages),
+            name=self._config.agent.name,
         )
 
     def _background(

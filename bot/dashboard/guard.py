@@ -30,10 +30,11 @@ from bot.channel.http import network_of
 from bot.channel.visitor import VISITOR, Visitor
 from bot.config import SHORTEST_TOKEN, DashboardConfig, is_loopback
 from bot.dashboard import pages
+from bot.dashboard.install import ICONS
 from bot.errors import ConfigError
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-OPEN_PATHS = HEALTH_PATHS | {"/login", *pages.STYLES}
+OPEN_PATHS = HEALTH_PATHS | {"/login", *pages.STYLES, *ICONS}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
@@ -46,8 +47,8 @@ BUCKETS = 4096  # for each kind of network
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'",
+    "connect-src 'self'; img-src 'self' data:; worker-src 'self'; manifest-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",

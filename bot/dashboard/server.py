@@ -20,6 +20,7 @@ from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.api import HealthPages, ReadinessProvider
 from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, FindGuest, Guard, add_security_headers
+from bot.dashboard.install import InstallPages
 from bot.errors import ConfigError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -57,8 +58,12 @@ class DashboardServer:
         registry: CollectorRegistry,
         channels: Iterable[HttpRoutes] = (),
         guest: FindGuest | None = None,
+        name: str = "Confidant",
     ) -> None:
-        """`channels` are pages and channels with pages; `guest` finds whose a cookie is."""
+        """`channels` are pages and channels with pages; `guest` finds whose a cookie is.
+
+        `name` is what the bot is called.
+        """
         refused = Counter(
             "confidant_page_refused",
             "Requests to the page that came to nothing, by reason.",
@@ -69,13 +74,14 @@ class DashboardServer:
         self._refused = refusals.add
         self._config = config
         self._health = HealthPages(readiness, registry)
-        self.routes: tuple[web.RouteDef, ...] = (
+        routes: tuple[web.RouteDef, ...] = (
             *self._health.routes(),
             web.get("/login", self._login_page),
             web.post("/login", self._login),
             *shared(assets.routes("bot.dashboard", pages.ASSETS)),
             *(route for channel in channels for route in channel.routes()),
         )
+        self.routes = (*routes, *InstallPages(name, assets.versions(routes)).routes())
         everybodys = {(r.method, r.path) for r in self.routes if isinstance(r, SharedRoute)}
         self._guard = Guard(config, self._refused, shared=everybodys, guest=guest)
         self._server: HttpServer | None = None

@@ -19,6 +19,7 @@ from adapters.web.channel import ADDRESS, Web
 from bot.channel import Command, Health, HistoryItem, Inbound, ModelChoice, Outbound
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
+from bot.dashboard.pages import WayPages
 from bot.errors import StorageError
 from bot.testing import TWO_MODELS
 from tests.support import post
@@ -124,7 +125,7 @@ class Service:
             DashboardConfig.model_validate({"port": self._port, "token": self._token}),
             readiness=_ready,
             registry=CollectorRegistry(),
-            channels=[self.engine.web],
+            channels=[WayPages("Confidant"), self.engine.web],
         )
         await self.engine.web.start(self.engine)
         listening = await self._server.start()
@@ -185,7 +186,9 @@ def context_options() -> dict[str, object]:
 async def context(
     browser: Browser, context_options: dict[str, object]
 ) -> AsyncIterator[BrowserContext]:
-    context = await browser.new_context(**{"locale": "en-GB", **context_options})
+    # What a worker fetches no test can watch or hold back; those that need one allow it.
+    usual = {"locale": "en-GB", "service_workers": "block"}
+    context = await browser.new_context(**{**usual, **context_options})
     yield context
     await context.close()
 

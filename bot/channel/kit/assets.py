@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -27,6 +27,19 @@ class Asset:
     content_type: str
     etag: str
 
+    async def serve(self, request: web.Request) -> web.Response:
+        """Send it, unless the browser has it."""
+        # Kept by the browser, but asked about each time: an upgrade shows at the next load.
+        headers = {"Cache-Control": "private, no-cache"}
+        known = request.if_none_match or ()
+        if any(tag.value in {self.etag, "*"} for tag in known):
+            response = web.Response(status=304, headers=headers)
+        else:
+            headers["Content-Type"] = self.content_type
+            response = web.Response(body=self.body, headers=headers)
+        response.etag = self.etag
+        return response
+
 
 def routes(package: str, prefix: str, *, index: str = "") -> list[web.RouteDef]:
     """One route for each file in the `static` folder of a package, and for nothing else there.
@@ -34,8 +47,14 @@ def routes(package: str, prefix: str, *, index: str = "") -> list[web.RouteDef]:
     With `index`, the file of that name is served at "/" as well.
     """
     assets = _load(package)
-    found = [web.get(f"{prefix}/{name}", _serve(asset)) for name, asset in assets.items()]
-    return [web.get("/", _serve(assets[index])), *found] if index else found
+    found = [web.get(f"{prefix}/{name}", asset.serve) for name, asset in assets.items()]
+    return [web.get("/", assets[index].serve), *found] if index else found
+
+
+def versions(served: Iterable[web.RouteDef]) -> dict[str, str]:
+    """The version of each file among these routes, by path."""
+    owners = ((route.path, getattr(route.handler, "__self__", None)) for route in served)
+    return {path: asset.etag for path, asset in owners if isinstance(asset, Asset)}
 
 
 def _load(package: str) -> dict[str, Asset]:
@@ -46,19 +65,3 @@ def _load(package: str) -> dict[str, Asset]:
             body = file.read_bytes()
             assets[file.name] = Asset(body, content_type, hashlib.sha256(body).hexdigest()[:32])
     return assets
-
-
-def _serve(asset: Asset) -> Handler:
-    async def serve(request: web.Request) -> web.Response:
-        # Kept by the browser, but asked about each time: an upgrade shows at the next load.
-        headers = {"Cache-Control": "private, no-cache"}
-        known = request.if_none_match or ()
-        if any(tag.value in {asset.etag, "*"} for tag in known):
-            response = web.Response(status=304, headers=headers)
-        else:
-            headers["Content-Type"] = asset.content_type
-            response = web.Response(body=asset.body, headers=headers)
-        response.etag = asset.etag
-        return response
-
-    return serve
