@@ -49,9 +49,11 @@ from bot.config import ANTHROPIC, Config
 from bot.context import tokens
 from bot.coordination import Event
 from bot.dashboard.api import MemoryPages, Readiness
+from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.pages import WayPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.usage import UsagePages
+from bot.dashboard.visits import Visits
 from bot.delivery.delivery import Delivery
 from bot.delivery.live import LiveSigns
 from bot.errors import ConfigError
@@ -518,12 +520,19 @@ class App:
 
         prices, zone = Prices.of_config(self._config), local_zone(self._config)
         usage = UsagePages(backend.database, prices, zone, self._clock)
+        visits = Visits(self.resolver)
         return DashboardServer(
             self._config.dashboard,
             readiness=readiness,
             registry=self.metrics.registry,
-            channels=(WayPages(self._config.agent.name), MemoryPages(memory), usage, *pages),
             name=self._config.agent.name,
+            channels=(
+                WayPages(self._config.agent.name),
+                MemoryPages(memory),
+                MemoryBrowser(visits, memory, self._clock),
+                usage,
+                *pages,
+            ),
         )
 
     def _background(

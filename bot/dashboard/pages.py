@@ -37,6 +37,7 @@ class Way:
 # In the order in which they are shown; what is the owner's is shown to nobody else.
 WAYS: Final = (
     Way("/", "chat"),
+    Way("/memory", "memory"),
     Way("/usage", "usage", is_owners=True),
 )
 

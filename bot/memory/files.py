@@ -38,10 +38,11 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file a view may read; `size` in bytes."""
+    """A file a view may read; `size` in bytes, `changed_at` in ms since the epoch."""
 
     path: str
     size: int
+    changed_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,8 @@ class SpaceFiles:
         """The files below some folders, called without the first `above` of these."""
         with suppress(OSError):
             for seen in self._notes.walk(folders, wanted, depth):
-                yield Listed(seen.path.split("/", above)[above], seen.size)
+                path, (changed, size, _) = seen.path.split("/", above)[above], seen.look
+                yield Listed(path, size, changed // 1_000_000)
 
 
 def _end_of(text: str, characters: int) -> str:

@@ -36,9 +36,12 @@ ROUTES = {
     "GET /assets/icon-maskable.png": "anyone",
     "GET /manifest.webmanifest": "visitor",
     "GET /sw.js": "visitor",
+    "GET /assets/memory.css": "visitor",
     "GET /api/ways": "visitor",
     "GET /metrics": "owner",
     "GET /api/memory/search": "owner",
+    "GET /memory": "visitor",
+    "GET /memory/file": "visitor",
     "GET /usage": "owner",
     "GET /api/usage": "owner",
 }

@@ -1,0 +1,195 @@
+"""`/memory`: the files a visitor may see, each of them as a page, and what was saved of late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from bot.channel.visitor import shared
+from bot.clock import DAY_MS, Clock, moment
+from bot.dashboard import pages
+from bot.dashboard.memory import drawing, week
+from bot.dashboard.visits import Visits
+from bot.errors import NotVisible, ToolError
+from bot.i18n import text
+from bot.identity import Conversation
+from bot.identity.view import SHARED_SPACE
+from bot.memory import layout
+from bot.memory.files import Listed
+from bot.memory.memory import Memory, Overview
+
+FILES = "/memory"
+FILE = "/memory/file"
+LISTED = 100  # files of one page
+SHOWN_LINES = 1_000  # of a file on one page
+SHOWN_CHARACTERS = 200_000
+READ_OF_LATE = 50  # files that are looked through for what was saved
+LATE_CHARACTERS = 200_000  # of each of them
+MOST_NUMBER = 10_000_000  # of a line or a file that is asked for
+
+WHY_OFF = frozenset({"disabled", "weight", "empty", "building"})  # with words of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A file as a row of the list."""
+
+    path: str
+    link: str
+    size: str
+    changed: str
+
+
+class MemoryBrowser:
+    """Files of the visitor's own space, and of what is shared with everyone."""
+
+    def __init__(self, visits: Visits, memory: Memory, clock: Clock) -> None:
+        self._visits = visits
+        self._memory = memory
+        self._clock = clock
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are; each visitor sees what their view permits."""
+        return shared([web.get(FILES, self._files), web.get(FILE, self._file)])
+
+    async def _files(self, request: web.Request) -> web.Response:
+        who = self._visits.of(request)
+        if not who.view.space:
+            return pages.page(request, "memory_closed.html")
+        language, now = pages.language(request), self._clock()
+        listed = await self._memory.files.names(who.view)
+        overview = await self._memory.overview(who.view)
+        first = number_of(request, "from", 0)
+        ordered = sorted(listed, key=_order)
+        return pages.page(
+            request,
+            "memory.html",
+            spaces=_spaces(ordered[first : first + LISTED], who, language),
+            count=len(listed),
+            before=_pages(first - LISTED) if first else "",
+            after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
+            days=[] if first else await self._of_late(who, listed, now),
+            health=_health(language, overview, now),
+            link=link_to,
+        )
+
+    async def _file(self, request: web.Request) -> web.Response:
+        who, path = self._visits.of(request), request.query.get("path", "")
+        first = number_of(request, "line", 1)
+        first = max(1, first - (first - 1) % SHOWN_LINES)
+        try:
+            excerpt = await self._memory.files.read(
+                who.view, path, first, SHOWN_LINES, SHOWN_CHARACTERS
+            )
+        except NotVisible:
+            return pages.refuse_status(request, 404)
+        except ToolError as error:
+            return pages.page(request, "memory_unreadable.html", 503, path=path, why=str(error))
+        drawn = await asyncio.to_thread(drawing.blocks, excerpt.text, first)
+        return pages.page(
+            request,
+            "memory_file.html",
+            file=path,
+            blocks=drawn,
+            notes=excerpt.notes,
+            link=link_to,
+            before=link_to(path, max(1, first - SHOWN_LINES)) if first > 1 else "",
+            after=link_to(path, excerpt.last + 1) if excerpt.more and excerpt.text else "",
+            first=first,
+            last=max(first, excerpt.last),
+            is_shared=path.startswith(f"{SHARED_SPACE}/"),
+        )
+
+    async def _of_late(
+        self, who: Conversation, listed: Sequence[Listed], now: int
+    ) -> list[tuple[str, str, Sequence[week.Saved]]]:
+        """What was saved on each of the last days, today first."""
+        since = now - week.DAYS * DAY_MS - DAY_MS
+        own = [each for each in listed if not each.path.startswith(f"{SHARED_SPACE}/")]
+        late = sorted((f for f in own if f.changed_at >= since), key=lambda f: -f.changed_at)
+        texts = {
+            each.path: await self._memory.files.text(who.view, each.path, LATE_CHARACTERS)
+            for each in late[:READ_OF_LATE]
+        }
+        found = week.by_day(texts, moment(now, who.zone).date())
+        return [(_day(who.language, day), f"{day:%Y-%m-%d}", saved) for day, saved in found]
+
+
+def link_to(path: str, line: int = 0) -> str:
+    """Where a file is shown, at a line of it."""
+    query = {"path": path} | ({"line": line} if line > SHOWN_LINES else {})
+    return f"{FILE}?{urlencode(query)}{f'#L{line}' if line else ''}"
+
+
+def number_of(request: web.Request, name: str, otherwise: int) -> int:
+    """A whole number of the query; `otherwise` for anything else."""
+    value = request.query.get(name, "")
+    is_number = value.isascii() and value.isdigit() and len(value) <= len(str(MOST_NUMBER))
+    return int(value) if is_number else otherwise
+
+
+def size_in_words(size: int) -> str:
+    """A size as people read it."""
+    for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
+
+
+def _spaces(
+    listed: Sequence[Listed], who: Conversation, language: str
+) -> list[tuple[str, Sequence[Row]]]:
+    """The files by space, with what each space is called."""
+    named: dict[str, list[Row]] = {}
+    for each in listed:
+        kind = "shared" if each.path.startswith(f"{SHARED_SPACE}/") else "own"
+        named.setdefault(text(language, f"memory_page.space.{kind}"), []).append(
+            Row(
+                each.path,
+                link_to(each.path),
+                size_in_words(each.size),
+                f"{moment(each.changed_at, who.zone):%Y-%m-%d %H:%M}",
+            )
+        )
+    return list(named.items())
+
+
+def _order(listed: Listed) -> tuple[bool, bool, int, str]:
+    """What is one's own first, with its lasting facts; then what was changed last."""
+    is_shared = listed.path.startswith(f"{SHARED_SPACE}/")
+    return is_shared, listed.path not in layout.CURATED, -listed.changed_at, listed.path
+
+
+def _pages(first: int) -> str:
+    return f"{FILES}?from={max(0, first)}" if first > 0 else FILES
+
+
+def _day(language: str, day: date) -> str:
+    weekday = text(language, f"memory_page.weekday.{day.weekday()}")
+    return f"{weekday} {day:%Y-%m-%d}"
+
+
+def _health(language: str, found: Overview, now: int) -> Mapping[str, Any]:
+    """How the index is doing, in words."""
+    told = [
+        text(language, "memory.files", files=found.files, chunks=found.chunks),
+        _part(language, "words", found.words_off),
+        _part(language, "meaning", found.vectors_off, model=found.model),
+    ]
+    if found.synced_at:
+        told.append(text(language, "memory.synced", seconds=max(0, now - found.synced_at) // 1000))
+    trouble = [text(language, "memory.degraded", part=part) for part in found.degraded]
+    return {"told": told, "trouble": trouble}
+
+
+def _part(language: str, name: str, off: str, **values: object) -> str:
+    if not off:
+        return text(language, f"memory.{name}_on", **values)
+    why = text(language, f"memory.why.{off}") if off in WHY_OFF else off
+    return text(language, f"memory.{name}_off", why=why)
