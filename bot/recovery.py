@@ -274,7 +274,9 @@ def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -
         if number > session.entry_count and entry.id == entries.entry_id(session_id, number)
     ]
     for entry in added:
-        news = NewEntry(entry.kind, entry.role, entry.text, entry.content, entry.source)
+        news = NewEntry(
+            entry.kind, entry.role, entry.text, entry.content, entry.source, entry.below
+        )
         store.append(tx, session_id, [news], entry.at)
     journal_records.arrived(tx, session_id, now)
     torn_at = added[-1].at if added and (is_torn or not data.endswith(b"\n")) else None

@@ -218,6 +218,7 @@ class Web(TakesMarkdown):
             text=frame.text,
             sent_at=at,
             locale=locale,
+            zone=socket.zone,
         )
         try:
             await engine.receive(inbound)

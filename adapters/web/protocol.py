@@ -1,11 +1,11 @@
 """What the page and the server say to each other: JSON text frames over one WebSocket.
 
-From the page: `hello` first (`version`, `locale`, `format`), then `send` (`id`, `text`, `locale`)
-and `models`, which asks for the frame of that name. To the page: `commands`, `history`, `ack`,
-`message`, `draft`, `typing`, `activity`, `models`, `error`. The page keeps a message until its
-`ack`, and sends it again under the same id after a reconnect. A press on a button below the message
-X is a `send` with the id `press-X`, so that one message takes one press, whatever the number of
-pages and tries.
+From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send` (`id`, `text`,
+`locale`) and `models`, which asks for the frame of that name. To the page: `commands`, `history`,
+`ack`, `message`, `draft`, `typing`, `activity`, `models`, `error`. The page keeps a message until
+its `ack`, and sends it again under the same id after a reconnect. A press on a button below the
+message X is a `send` with the id `press-X`, so that one message takes one press, whatever the
+number of pages and tries.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MAX_FRAME = 8 * MAX_TEXT  # bytes; JSON may escape one byte as six
 Format = Literal["html", "text"]
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")
 _LOCALE = re.compile(r"[A-Za-z0-9_-]{0,35}")
 
 
@@ -39,10 +40,14 @@ class BadFrame(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first frame of a connection; `format` is what the client shows replies as."""
+    """The first frame of a connection; `format` is what the client shows replies as.
+
+    `zone` is the IANA name of the time zone the client is in, or empty.
+    """
 
     locale: str = ""
     format: Format = "html"
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,9 @@ def parse_hello(raw: str) -> Hello:
     frame = _frame(raw, "hello")
     if frame.get("version") != VERSION:
         raise BadFrame("version")
-    return Hello(_locale(frame), "text" if frame.get("format") == "text" else "html")
+    zone = frame.get("zone")
+    known = zone if isinstance(zone, str) and _ZONE.fullmatch(zone) else ""
+    return Hello(_locale(frame), "text" if frame.get("format") == "text" else "html", known)
 
 
 def parse_frame(raw: str) -> Send | AskModels:

@@ -31,6 +31,7 @@ class Socket:
         self.person = person
         self.format: Format = "html"
         self.locale = ""
+        self.zone = ""
         self.greeted = False
         self._ws = ws
         self._transport = transport
@@ -43,7 +44,8 @@ class Socket:
 
     def greet(self, hello: Hello) -> None:
         """Take part in what is broadcast from now on; nothing is written before `open`."""
-        self.format, self.locale, self.greeted = hello.format, hello.locale, True
+        self.format, self.locale, self.zone = hello.format, hello.locale, hello.zone
+        self.greeted = True
 
     def open(self, first: Iterable[str]) -> None:
         """Begin writing: these frames first, then whatever was queued meanwhile."""

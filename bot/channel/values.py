@@ -90,7 +90,8 @@ class Inbound:
     order it came, and what they answer in `reply_to`. A message may have no `text`.
     `(channel, account, chat, thread, message_id)` identifies it: a second copy is dropped. All ids
     are the platform's stable ids as text, never display names. `sent_at` is in milliseconds since
-    the epoch. `locale` is the person's language tag as the platform reports it, or empty.
+    the epoch. `locale` is the person's language tag as the platform reports it, or empty, and
+    `zone` the IANA name of their time zone.
     `edit_of` is the id of the message this one replaces, or empty. Where a platform nests chats,
     `parent` is the chat a thread hangs below and `server` the place all of them belong to.
     `mentions_bot` is the platform's own mention, also of a reply to the bot. The engine fills in
@@ -120,6 +121,7 @@ class Inbound:
     foreign: tuple[Foreign, ...] = ()
     spoken: str = ""
     answers: str = ""
+    zone: str = ""
 
     @property
     def voice(self) -> Media | None:

@@ -30,14 +30,14 @@ class TimezoneCommands:
         names = snapshot.names_of(person)
         if not call.rest:
             chosen = any(name in snapshot.books.zones for name in names)
-            shown = _told(call, "now" if chosen else "auto", call.conversation.zone)
+            shown = _told(call, "now" if chosen else _usual(call), call.conversation.zone)
             return saying(f"{shown}\n\n{text(call.language, 'timezone.how')}")
         if call.rest.lower() in _AUTO:
 
             def forget(unit: UnitOfWork, session: Session) -> Answer:
                 zones.drop(unit.tx, names)
-                _move(unit, call, snapshot.policy.zone)
-                words = _told(call, "auto", snapshot.policy.zone)
+                _move(unit, call, snapshot.usual_zone(person))
+                words = _told(call, _usual(call), snapshot.usual_zone(person))
                 return Answer(words, zones=zones.everything(unit.tx))
 
             return forget
@@ -65,6 +65,12 @@ def _move(unit: UnitOfWork, call: Call, zone: ZoneInfo) -> None:
         return zone if repeat.origin.chat_type == "direct" else snapshot.policy.zone
 
     repeats.retime(unit.tx, zone_of, call.now, snapshot.names_of(call.person))
+
+
+def _usual(call: Call) -> str:
+    """Whose zone that of somebody is who chose none: their browser's, or the program's."""
+    snapshot = call.conversation.snapshot
+    return "auto" if snapshot.usual_zone(call.person) == snapshot.policy.zone else "browser"
 
 
 def _told(call: Call, key: str, zone: ZoneInfo) -> str:

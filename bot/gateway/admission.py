@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from zoneinfo import ZoneInfo
 
 import structlog
 from cachetools import LRUCache
@@ -112,6 +113,17 @@ class Admission:
         """A message that was let in was not stored: keep what was to go with it."""
         if inbound.heard:
             self._overheard.give_back(conversation.key, inbound.heard)
+
+    def new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
+        """Where whoever writes is now, if that is news."""
+        if not conversation.is_direct or conversation.verdict is not AccessDecision.ALLOW:
+            return None
+        zone, known = zones.named(inbound.zone), self._resolver.now.books.told
+        return None if zone == known.get(conversation.person) else zone
+
+    def moved_to(self, conversation: Conversation, zone: ZoneInfo) -> None:
+        """Whoever writes is in this time zone from now on."""
+        self._resolver.told_zone(conversation.person, zone)
 
     def paired(self, inbound: Inbound) -> None:
         """Another process has just let them in; the books are read again only now and then."""
@@ -305,6 +317,7 @@ def read_books(tx: Transaction) -> Books:
         chosen=dict(reversed(rooms.activations(tx, MAX_CHOSEN).items())),
         moved=rooms.moved(tx),
         zones=zones.everything(tx),
+        told=zones.told(tx),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bot.agent import replies
@@ -18,6 +18,7 @@ from bot.agent.tools import ToolContext, provenance
 from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult
 from bot.channel import Channel, Inbound
+from bot.channel.kit.text import closed
 from bot.clock import Clock
 from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
@@ -129,9 +130,6 @@ class TurnRecorder:
             new_entry(message, text=row.inbound.shown, source=row.inbound.message_id)
             for message, row in zip(spoken, rows, strict=False)
         ]
-        news += _replies(spoken[len(rows) :], answer)
-        if answer.notice:
-            news.append(NewEntry("notice", "assistant", answer.notice))
         stand_in = standing_in(result, prepared)
         level = self._upkeep.due(prepared.active, used).notice
         notice = self._notice(prepared, level, used, spoken) if level else None
@@ -141,6 +139,9 @@ class TurnRecorder:
         usd = None if bill.unpriced else bill.usd
         near = self._near(prepared, result.used)
         below = footer(language, result.usage, used, limits, usd) if cached.session.usage else ""
+        news += _replies(spoken[len(rows) :], answer, below)
+        if answer.notice:
+            news.append(NewEntry("notice", "assistant", answer.notice, below=below))
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
             is_whole = self._upkeep.sessions.cache.is_up_to_date(unit.tx, cached)
@@ -271,7 +272,8 @@ def _say(
     entry: str,
 ) -> None:
     """Answer a message, with `below` the text, and after it aloud if that is to be."""
-    said = [(answer.letter + below, entry, Extra(draft=shown_as))]
+    words = closed(answer.letter) + below if below else answer.letter
+    said = [(words, entry, Extra(draft=shown_as))]
     if answer.aloud:
         said.append(("", "", Extra(aloud=answer.aloud)))
     for words, tells, extra in said:
@@ -309,7 +311,9 @@ def answer_of(
         notice = text(language, "turn.cut")
     stood_in = _stood_in(language, result, prepared)
     notice = "\n\n".join(part for part in (notice, unseen, stood_in) if part)
-    parts = [part for part in (reply, stored, notice) if part]
+    parts = [
+        part for part in (closed(reply) if stored or notice else reply, stored, notice) if part
+    ]
     letter = "\n\n".join((*heard.told, *parts)) if parts else ""
     is_whole = result.error is None and not result.stopped
     aloud = speakable(reply, language) if heard.answers_aloud and is_whole else ""
@@ -361,14 +365,21 @@ def _forget_again(
         unit.stale.add(session.id)
 
 
-def _replies(said: Sequence[Message], answer: Answer) -> list[NewEntry]:
-    """The entries of what the model said, the last of its words with what confirms them."""
+def _replies(said: Sequence[Message], answer: Answer, below: str) -> list[NewEntry]:
+    """The entries of what the model said, the last of its words with what confirms them.
+
+    What is shown `below` a letter stands under the last entry of it, which a notice would be.
+    """
     texts = [display_text(message) for message in said]
     spoken = [number for number, message in enumerate(said) if message.role == "assistant"]
     if answer.stored and spoken:
         last = spoken[-1]
-        texts[last] = "\n\n".join(part for part in (texts[last], answer.stored) if part)
-    return [new_entry(message, text=words) for message, words in zip(said, texts, strict=True)]
+        texts[last] = "\n\n".join(part for part in (closed(texts[last]), answer.stored) if part)
+    entries = [new_entry(message, text=words) for message, words in zip(said, texts, strict=True)]
+    if below and spoken and answer.letter and not answer.notice:
+        last = spoken[-1]
+        entries[last] = replace(entries[last], text=closed(texts[last]), below=below)
+    return entries
 
 
 def _refusal(prepared: PreparedRequest, limit: Standing) -> str:

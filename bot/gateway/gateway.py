@@ -11,6 +11,8 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -38,8 +40,9 @@ from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, Parsed
 from bot.metrics import Metrics
-from bot.sessions import inbox, reset, store
+from bot.sessions import inbox, repeats, reset, store, zones
 from bot.sessions.inbox import QueuedMessage
+from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.storage.meta import MetaStore
@@ -162,13 +165,20 @@ class Gateway:
     async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
         inbound, body = inbox.storable(inbound)
         command = await self._commander.command_in(inbound, conversation)
+        zone = self._admission.new_zone(inbound, conversation)
         code = codes.new_code() if conversation.verdict is AccessDecision.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.
             commit = await self._committer.commit(
                 self._clock(),
                 lambda unit: _store(
-                    unit, inbound, body, conversation, code, is_command=command is not None
+                    unit,
+                    inbound,
+                    body,
+                    conversation,
+                    code,
+                    zone=zone,
+                    is_command=command is not None,
                 ),
             )
         except StorageError:
@@ -176,6 +186,8 @@ class Gateway:
             raise
         # After the commit: what is to be answered is woken.
         self._admission.count(inbound, commit.result)
+        if zone is not None:
+            self._admission.moved_to(conversation, zone)
         self._upkeep.flush_ended(commit.ended)
         if not commit.due:
             self._admission.give_back(inbound, conversation)
@@ -287,6 +299,7 @@ def _store(
     conversation: Conversation,
     code: str,
     *,
+    zone: ZoneInfo | None,
     is_command: bool,
 ) -> str:
     """Store a message and have it answered, if it may be; what became of it, in a word."""
@@ -310,6 +323,8 @@ def _store(
     if not is_command and not conversation.is_answered:
         inbox.refuse(unit.tx, row, unit.now)
         return "refused"
+    if zone is not None:
+        _live_in(unit, conversation, zone)
     arrived = resets.arrive(unit, conversation.snapshot, place, is_command=is_command)
     session = arrived.session
     if arrived.reset is not None:
@@ -321,6 +336,19 @@ def _store(
     else:
         unit.queue(queued)
     return "queued"
+
+
+def _live_in(unit: UnitOfWork, conversation: Conversation, zone: ZoneInfo) -> None:
+    """Keep where somebody's browser is; what comes again goes by that, if they chose no zone."""
+    person, snapshot = conversation.person, conversation.snapshot
+    zones.tell(unit.tx, person, zone, unit.now)
+    told = {**snapshot.books.told, person: zone}
+    after = replace(snapshot, books=replace(snapshot.books, told=told))
+
+    def zone_of(repeat: Repeat) -> ZoneInfo:
+        return after.zone_of(person) if repeat.origin.chat_type == "direct" else after.policy.zone
+
+    repeats.retime(unit.tx, zone_of, unit.now, after.names_of(person))
 
 
 def _tell_of_reset(

@@ -236,6 +236,11 @@ class ConversationResolver:
         """These are all the time zones people chose."""
         self._begin(self.policy, replace(self.now.books, zones=found))
 
+    def told_zone(self, person: str, zone: ZoneInfo) -> None:
+        """Somebody's browser is in this time zone."""
+        told = {**self.now.books.told, person: zone}
+        self._begin(self.policy, replace(self.now.books, told=told))
+
     def moved(self, chat_ref: ChatRef, first: str) -> None:
         """A chat is the one that was called `first`."""
         self._begin(self.policy, self.now.books.with_moved(chat_ref, first))

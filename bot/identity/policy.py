@@ -123,16 +123,29 @@ class PolicySnapshot:
         What the configuration says of somebody comes before what they chose, as with links.
         """
         configured, chosen = self.policy.zone_of(person), self.books.zones
-        if configured is not None or not chosen:
-            return configured or self.policy.zone
-        names = self.names_of(person)
-        return next((chosen[name] for name in names if name in chosen), self.policy.zone)
+        if configured is not None:
+            return configured
+        names = self.names_of(person) if chosen else ()
+        return next((chosen[name] for name in names if name in chosen), self.usual_zone(person))
+
+    def usual_zone(self, person: str) -> ZoneInfo:
+        """The time zone of somebody who chose none: that of their browser, else the program's.
+
+        A time zone that the configuration names for everybody comes before any browser's.
+        """
+        told = self.books.told
+        if not told or self.policy.config.agent.timezone:
+            return self.policy.zone
+        return next(
+            (told[name] for name in self.names_of(person) if name in told), self.policy.zone
+        )
 
     @property
     def zones(self) -> frozenset[ZoneInfo]:
         """Every time zone anybody may live in."""
         configured = self.policy.config.session.timezones.values()
-        return frozenset((self.policy.zone, *map(ZoneInfo, configured), *self.books.zones.values()))
+        books = (*self.books.zones.values(), *self.books.told.values())
+        return frozenset((self.policy.zone, *map(ZoneInfo, configured), *books))
 
 
 def _section(config: Config, section: ChannelConfig) -> AccountSettings:

@@ -98,8 +98,8 @@ class Books:
 
     `links` are the accounts joined with /link, `paired` who was let in by pairing (channel,
     account, sender), `chosen` when the bot answers in rooms, by session key, the newest last,
-    `moved` the first id of every chat that has another one now, and `zones` the time zones people
-    chose, by canonical identity.
+    `moved` the first id of every chat that has another one now, `zones` the time zones people
+    chose, by canonical identity, and `told` those that their browsers are in.
     """
 
     links: tuple[Link, ...] = ()
@@ -107,6 +107,7 @@ class Books:
     chosen: Mapping[str, Activation] = field(default_factory=dict[str, Activation])
     moved: Mapping[ChatRef, str] = field(default_factory=dict[ChatRef, str])
     zones: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])
+    told: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])
 
     def activated(self, key: str, activation: Activation) -> Books:
         """With what was chosen for a room."""

@@ -29,7 +29,8 @@ class NewEntry:
     what the bot answered, also a message that was set aside) are kept but never sent; of
     "compaction" see `bot.sessions.compactions`.
     `content` is what the model saw or said, as JSON blocks; empty for the other kinds. `source` is
-    the platform's id of the message it came with, empty for what the bot said.
+    the platform's id of the message it came with, empty for what the bot said. `below` is what
+    people read under the text, such as what a reply cost; nobody finds it by its words.
     """
 
     kind: Kind
@@ -37,6 +38,7 @@ class NewEntry:
     text: str
     content: tuple[Mapping[str, Any], ...] = ()
     source: str = ""
+    below: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,12 @@ class Entry:
     text: str
     content: tuple[Mapping[str, Any], ...]
     source: str
+    below: str = ""
+
+    @property
+    def shown(self) -> str:
+        """All that a person read of it; nothing when it has no text (any more)."""
+        return self.text and self.text + self.below
 
 
 def entry_id(session_id: str, number: int) -> str:
@@ -70,6 +78,8 @@ def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
         message["content"] = new.content
     if new.source:
         message["source"] = new.source
+    if new.below:
+        message["below"] = new.below
     record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
     return orjson.dumps(record).decode()
 
@@ -93,6 +103,7 @@ def parse(line: str | bytes) -> Entry:
             text=str(message["text"]),
             content=tuple(content),
             source=str(message.get("source", "")),
+            below=str(message.get("below", "")),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError("not a transcript entry") from exc

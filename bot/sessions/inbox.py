@@ -293,7 +293,7 @@ def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryIte
             items.append(HistoryItem(f"{entry.id}.divider", "divider", "", entry.at))
         session = session_id
         role = "user" if entry.role == "user" else "bot"
-        items.append(HistoryItem(entry.source or entry.id, role, entry.text, entry.at))
+        items.append(HistoryItem(entry.source or entry.id, role, entry.shown, entry.at))
     unanswered = tx.execute(
         f"SELECT body FROM inbox WHERE {_HERE} AND state = 'waiting' ORDER BY id", place
     )

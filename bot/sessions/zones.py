@@ -1,4 +1,7 @@
-"""The time zones that people chose with /timezone: plain functions over one transaction."""
+"""The time zones that people chose with /timezone, and those their browsers are in.
+
+Plain functions over one transaction.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import structlog
 
 from bot.sessions import journal_records
-from bot.storage import Transaction, upsert
+from bot.storage import Row, Transaction, upsert
 
 log = structlog.get_logger(__name__)
 
@@ -17,6 +20,20 @@ def choose(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
     """Let somebody, by their canonical identity, live in a zone."""
     upsert(tx, "zones", ("person",), {"person": person, "zone": zone.key, "changed_at": now})
     journal_records.keep(tx, "zones", person)
+
+
+def tell(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
+    """Keep where somebody's browser is; the journal need not know what a browser says again."""
+    upsert(tx, "told_zones", ("person",), {"person": person, "zone": zone.key, "changed_at": now})
+    tx.publish("books")
+
+
+def named(name: str) -> ZoneInfo | None:
+    """The zone of a name that a browser said; None for what this machine does not know."""
+    try:
+        return ZoneInfo(name) if name else None
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        return None
 
 
 def drop(tx: Transaction, people: Iterable[str]) -> bool:
@@ -37,11 +54,20 @@ def everything(tx: Transaction) -> Mapping[str, ZoneInfo]:
     A zone that this machine does not know is left out, as if nothing had been chosen: the row
     stays, for one that does.
     """
-    rows = tx.execute("SELECT person, zone FROM zones ORDER BY person")
+    return _known(tx.execute("SELECT person, zone FROM zones ORDER BY person"))
+
+
+def told(tx: Transaction) -> Mapping[str, ZoneInfo]:
+    """Where everybody's browser is, by canonical identity."""
+    return _known(tx.execute("SELECT person, zone FROM told_zones ORDER BY person"))
+
+
+def _known(rows: Iterable[Row]) -> Mapping[str, ZoneInfo]:
     found: dict[str, ZoneInfo] = {}
     for person, name in rows:
-        try:
-            found[person] = ZoneInfo(name)
-        except (OSError, ValueError, ZoneInfoNotFoundError):
+        zone = named(name)
+        if zone is None:
             log.warning("zone.unknown", zone=name)
+        else:
+            found[person] = zone
     return found

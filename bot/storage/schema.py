@@ -257,6 +257,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX approvals_by_session ON approvals(session_id, asked_at)",
         "CREATE INDEX approvals_by_age ON approvals(asked_at)",
     ),
+    (
+        # The time zone in which somebody's browser is; it counts while they chose none.
+        """CREATE TABLE told_zones(
+            person TEXT PRIMARY KEY, zone TEXT NOT NULL, changed_at BIGINT NOT NULL)""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

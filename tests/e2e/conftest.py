@@ -24,6 +24,7 @@ from bot.errors import StorageError
 from bot.testing import TWO_MODELS
 from tests.support import post
 
+BOT = "Pip & <i>Co</i>"  # what the bot is called
 COMMANDS = {
     "en": (
         Command("new", "Start a new conversation", "[model]"),
@@ -125,7 +126,7 @@ class Service:
             DashboardConfig.model_validate({"port": self._port, "token": self._token}),
             readiness=_ready,
             registry=CollectorRegistry(),
-            channels=[WayPages("Confidant"), self.engine.web],
+            channels=[WayPages(BOT), self.engine.web],
         )
         await self.engine.web.start(self.engine)
         listening = await self._server.start()

@@ -145,7 +145,7 @@ async def test_a_reply_grows_and_is_replaced_by_the_whole(page: Page, service: A
     service.engine.gate.set()
     await expect(lines(page, "bot")).to_have_count(1)
     await expect(draft).to_have_count(0)
-    await expect(page.locator("#log .bot h1")).to_have_text("A title")
+    await expect(page.locator("#log .bot .body h3")).to_have_text("A title")
 
 
 async def test_a_reload_in_the_middle_of_a_reply_shows_it_on(page: Page, service: Any) -> None:
@@ -188,12 +188,12 @@ async def test_messages_while_away_are_counted_in_the_title(page: Page, service:
         "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
     )
     await service.engine.say("psst", "psst")
-    await expect(page).to_have_title("(1) Confidant")
+    await expect(page).to_have_title("(1) Pip & <i>Co</i>")
     await page.evaluate(
         """Object.defineProperty(document, 'hidden', { value: false, configurable: true });
         document.dispatchEvent(new Event("visibilitychange"))"""
     )
-    await expect(page).to_have_title("Confidant")
+    await expect(page).to_have_title("Pip & <i>Co</i>")
 
 
 async def test_old_days_and_conversations_are_told_apart(page: Page, service: Any) -> None:
@@ -688,3 +688,28 @@ async def test_the_menu_of_models_fits_a_phone(page: Page, service: Any) -> None
     assert size is not None
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= size["width"]
+
+
+# --- a page to live in ----------------------------------------------------------------------------
+
+
+async def test_only_the_conversation_scrolls_and_the_page_stays(page: Page, service: Any) -> None:
+    for number in range(40):
+        service.engine.lines.append(HistoryItem(f"l{number}", "bot", "word " * 60, number))
+    await page.reload()
+    await expect(lines(page, "bot")).to_have_count(40)
+    await page.mouse.move(300, 20)
+    await page.mouse.wheel(0, 500)
+    assert await page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    assert await page.evaluate("scrollY") == 0
+
+
+async def test_the_bot_is_called_by_its_name(page: Page, service: Any) -> None:
+    await expect(page.locator("h1")).to_have_text("Pip & <i>Co</i>")
+    await expect(page).to_have_title("Pip & <i>Co</i>")
+    await say(page, "hello")
+    await expect(page.locator("#log .line.bot h2")).to_have_text(["Pip & <i>Co</i>"])
+    await service.engine.web.typing(ADDRESS)
+    await expect(page.locator("#typing")).to_contain_text("Pip & <i>Co</i> is writing…")
+    zone = await page.evaluate("Intl.DateTimeFormat().resolvedOptions().timeZone")
+    assert service.engine.inbounds[0].zone == zone

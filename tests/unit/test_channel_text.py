@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.channel.kit.text import length, split
+from bot.channel.kit.text import closed, length, split
 
 FRAGMENTS = st.sampled_from(
     [
@@ -76,3 +77,17 @@ def test_lengths_count_as_telegram_counts():
     assert length("😀", "utf16") == 2
     assert length("你", "utf16") == 1
     assert split("😀" * 4096, 4096, "utf16") == ["😀" * 2048] * 2
+
+
+@pytest.mark.parametrize(
+    ("written", "whole"),
+    [
+        ("plain", "plain"),
+        ("```py\ncode", "```py\ncode\n```"),
+        ("```py\ncode\n", "```py\ncode\n```"),
+        ("~~~~\n```\nboth", "~~~~\n```\nboth\n~~~~"),
+        ("```\ncode\n```", "```\ncode\n```"),
+    ],
+)
+def test_what_follows_a_text_is_not_in_its_code(written, whole):
+    assert closed(written) == whole

@@ -59,6 +59,7 @@ SURVIVES = {
     "rooms": "the journal, when something was chosen",
     "moved_chats": "the journal",
     "zones": "the journal",
+    "told_zones": "no: browsers say it again",
     "usage_counts": "no: counters",
     "limit_notices": "no: who was told; they are told again",
     "repeats": "the journal",

@@ -53,7 +53,8 @@ export class Connection extends EventTarget {
     let opened = false;
     socket.addEventListener("open", () => {
       opened = true;
-      this.send({ type: "hello", version: VERSION, locale: this.#locale, format: "html" });
+      const { timeZone: zone } = Intl.DateTimeFormat().resolvedOptions();
+      this.send({ type: "hello", version: VERSION, locale: this.#locale, zone, format: "html" });
     });
     socket.addEventListener("message", (event) => {
       if (socket === this.#socket) this.#tell("frame", JSON.parse(event.data));

@@ -8,6 +8,8 @@ const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
 const ACTIVITY_TIME = 20_000; // ms what was saved stays in sight
 const DRAFT_GRACE = 300; // ms a withdrawn draft stays, as its message usually follows at once
 
+let name = "Confidant"; // what the bot is called
+
 const tag = language === "zh" ? "zh-CN" : (navigator.language ?? "en");
 const clock = new Intl.DateTimeFormat(tag, { hour: "numeric", minute: "2-digit" });
 const exact = new Intl.DateTimeFormat(tag, { dateStyle: "full", timeStyle: "medium" });
@@ -42,6 +44,13 @@ export class Log extends EventTarget {
     const sizes = new ResizeObserver(() => this.#atEnd && this.toEnd());
     sizes.observe(this.#scroll);
     sizes.observe(this.#scroll.firstElementChild);
+  }
+
+  /** Calls the bot what it is called. */
+  call(bot) {
+    name = bot;
+    for (const who of this.#scroll.querySelectorAll(".line.bot > h2")) who.textContent = bot;
+    document.getElementById("typing-who").textContent = t("typing", { name });
   }
 
   has(id) {
@@ -239,8 +248,13 @@ export class Log extends EventTarget {
 
   #look() {
     const { scrollHeight, scrollTop, clientHeight } = this.#scroll;
-    this.#atEnd = scrollHeight - scrollTop - clientHeight < NEAR;
-    if (this.#atEnd) this.#newer.hidden = true;
+    if (scrollHeight - scrollTop - clientHeight < NEAR) {
+      this.#atEnd = true;
+      this.#endTop = scrollTop;
+      this.#newer.hidden = true;
+    } else if (scrollTop < this.#endTop) {
+      this.#atEnd = false; // else what is there has grown, such as by a picture, and nobody left
+    }
   }
 
   /** An empty conversation says what this is. */
@@ -254,7 +268,7 @@ function article(role, extra = "") {
   line.className = `line ${role} ${extra}`.trim();
   const who = document.createElement("h2");
   who.className = "unseen";
-  who.textContent = t(role === "user" ? "you" : "bot");
+  who.textContent = role === "user" ? t("you") : name;
   const body = document.createElement("div");
   body.className = "body";
   const foot = document.createElement("p");

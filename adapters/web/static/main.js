@@ -22,6 +22,7 @@ const models = new ModelMenu();
 const connection = new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 let unread = 0;
+let botName = "Confidant"; // until the server has said what it is called
 let known = false; // whether a history was seen since the page was loaded
 
 // --- what comes from the bot ---
@@ -214,7 +215,7 @@ function hideBanner() {
 }
 
 function showTitle() {
-  document.title = unread ? `(${unread}) Confidant` : "Confidant";
+  document.title = unread ? `(${unread}) ${botName}` : botName;
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -223,5 +224,13 @@ document.addEventListener("visibilitychange", () => {
   showTitle();
 });
 
+callIt(botName);
 connection.retry();
-showWays();
+showWays().then((found) => found && callIt(found.bot));
+
+function callIt(name) {
+  botName = name;
+  document.getElementById("name").textContent = name;
+  log.call(name);
+  showTitle();
+}

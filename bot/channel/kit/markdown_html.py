@@ -20,6 +20,7 @@ from bot.channel.kit.text import seen
 
 CACHED_LENGTH = 8_000  # characters; longer texts are rendered anew, to bound the cache
 CACHE_SIZE = 512
+PAGE_LEVELS = 2  # of headings, which are those of the page around a text
 
 TAGS = (
     frozenset({"a", "p", "br", "hr", "strong", "em", "s", "del", "code", "pre", "blockquote"})
@@ -74,6 +75,13 @@ def _align_cells(state: StateCore) -> None:
             token.attrSet("align", match[1])
 
 
+def _lower_headings(state: StateCore) -> None:
+    """The highest heading of a text is an h3: h1 and h2 are those of the page it stands in."""
+    for token in state.tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(6, int(token.tag[1]) + PAGE_LEVELS)}"
+
+
 def _link_out(state: StateCore) -> None:
     """Plainly written addresses, and pictures, become links; inside a link they are text."""
     for block in state.tokens:
@@ -126,6 +134,7 @@ def _text(content: str) -> Token:
 def _build_parser() -> Markdown:
     parser = Markdown(breaks=True)
     parser.core.ruler.push("align_cells", _align_cells)
+    parser.core.ruler.push("lower_headings", _lower_headings)
     parser.core.ruler.push("link_out", _link_out)
     return parser
 

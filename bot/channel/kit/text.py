@@ -111,6 +111,15 @@ def split(text: str, limit: int, unit: LengthUnit = "chars") -> list[str]:
     return found
 
 
+def closed(markdown: str) -> str:
+    """A Markdown text with its last code fence closed, so that what follows is no part of it."""
+    fence = _fence_after(markdown, None)
+    if fence is None:
+        return markdown
+    newline = "" if markdown.endswith("\n") else "\n"
+    return f"{markdown}{newline}{fence.closing}"
+
+
 def spans(text: str, limit: int) -> list[tuple[int, int]]:
     """Where to cut plain text into spans of at most `limit` UTF-16 units, without blank spans.
 

@@ -1,0 +1,90 @@
+"""What the chat page shows of a conversation, through the whole engine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.testing import ScriptedModel
+from tests.fakes.brain import query
+from tests.support import Engine, running
+
+CODE = "Here:\n\n```python\nprint(1)"
+ANYWHERE: dict[str, Any] = {"agent": {"timezone": ""}}  # the zone is this machine's
+
+
+async def shown(engine: Engine) -> list[str]:
+    """The conversation as a page that is loaded again has it."""
+    assert engine.channel.engine is not None
+    lines = await engine.channel.engine.history(engine.message("").address, 50)
+    return [line.text for line in lines if line.role == "bot"]
+
+
+async def test_that_a_reply_was_stopped_stands_outside_of_its_code(tmp_path: Path):
+    model = ScriptedModel(script=lambda _: CODE, gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("show me")
+        await asyncio.wait_for(model.started.wait(), 30)
+        await engine.say("/stop")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        told = next(text for text in engine.sent_to("ada") if "(stopped)" in text)
+    assert told.count("```") % 2 == 0
+
+
+async def test_what_a_reply_cost_stands_outside_of_its_code_and_is_there_after_a_reload(
+    tmp_path: Path,
+):
+    model = ScriptedModel(script=lambda _: CODE)
+    async with running(tmp_path, model=model) as engine:
+        await engine.ask("/usage tokens")
+        said = await engine.ask("show me")
+        assert "print(1)\n```\n\n_" in said
+        assert (await shown(engine))[-1] == said
+    async with running(tmp_path, model=model) as engine:
+        assert (await shown(engine))[-1] == said
+        await engine.ask("/usage off")
+        said = await engine.ask("show me")
+        assert (await shown(engine))[-1] == said == CODE
+
+
+async def test_the_zone_of_the_browser_counts_for_who_chose_none(tmp_path: Path):
+    async with running(tmp_path, **ANYWHERE) as engine:
+        assert "it is mine" in await engine.ask("/timezone")
+        said = await engine.ask("/timezone", zone="Asia/Kathmandu")
+        assert "it is your browser's: Asia/Kathmandu" in said
+        await engine.ask("/remind every day at 8 stretch", zone="Asia/Kathmandu")
+        assert query(tmp_path, "SELECT zone FROM repeats") == [("Asia/Kathmandu",)]
+        await engine.ask("hello", zone="Asia/Tokyo")  # they travelled
+        assert query(tmp_path, "SELECT zone FROM repeats") == [("Asia/Tokyo",)]
+        assert "it is mine" in await engine.ask("/timezone", sender="bob")
+    async with running(tmp_path, **ANYWHERE) as engine:
+        assert "your browser's: Asia/Tokyo" in await engine.ask("/timezone")
+
+
+async def test_a_zone_that_was_chosen_comes_before_that_of_the_browser(tmp_path: Path):
+    async with running(tmp_path, **ANYWHERE) as engine:
+        await engine.ask("/timezone Berlin", zone="Asia/Tokyo")
+        assert "Europe/Berlin" in await engine.ask("/timezone", zone="Asia/Kathmandu")
+        assert "Asia/Kathmandu" in await engine.ask("/timezone auto")
+    for chosen in (
+        {"agent": {"timezone": "Europe/Oslo"}},
+        {
+            **ANYWHERE,
+            "session": {
+                "timezones": {"ada": "Europe/Oslo"},
+                "identity_links": {"ada": ["memory:ada"]},
+            },
+        },
+    ):
+        async with running(tmp_path, **chosen) as engine:
+            assert "Europe/Oslo" in await engine.ask("/timezone", zone="Asia/Tokyo")
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "/etc/localtime", "UTC\0"])
+async def test_a_zone_that_is_none_changes_nothing(tmp_path: Path, zone: str):
+    async with running(tmp_path, **ANYWHERE) as engine:
+        assert "it is mine" in await engine.ask("/timezone", zone=zone)
+    assert query(tmp_path, "SELECT * FROM told_zones") == []
