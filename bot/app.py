@@ -48,9 +48,13 @@ from bot.commands.usage import UsageCommands
 from bot.config import ANTHROPIC, Config
 from bot.context import tokens
 from bot.coordination import Event
+from bot.dashboard.account import AccountPages
 from bot.dashboard.api import MemoryPages, Readiness
+from bot.dashboard.browsers import LOOK_SECONDS, Browsers
+from bot.dashboard.logins import LoginPages
 from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.pages import WayPages
+from bot.dashboard.passwords import Passwords
 from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.usage import UsagePages
 from bot.dashboard.visits import Visits
@@ -520,7 +524,10 @@ class App:
 
         prices, zone = Prices.of_config(self._config), local_zone(self._config)
         usage = UsagePages(backend.database, prices, zone, self._clock)
-        visits = Visits(self.resolver)
+        visits, passwords = Visits(self.resolver), Passwords()
+        browsers = Browsers(backend.database, self.resolver, self._clock)
+        backend.coordination.on("books", browsers.heard)
+        self._scheduler.every("logins", LOOK_SECONDS, browsers.look)
         return DashboardServer(
             self._config.dashboard,
             readiness=readiness,
@@ -531,8 +538,12 @@ class App:
                 MemoryPages(memory),
                 MemoryBrowser(visits, memory, self._clock),
                 usage,
+                LoginPages(browsers, visits, self._config.dashboard),
+                AccountPages(browsers, visits, passwords),
                 *pages,
             ),
+            browsers=browsers,
+            passwords=passwords,
         )
 
     def _background(

@@ -571,8 +571,18 @@ class DashboardConfig(Section):
     allowed_origins: tuple[str, ...] = Field(
         default=(),
         description="Origins of a reverse proxy that may open the page, e.g. "
-        '"https://bot.example.org".',
+        '"https://bot.example.org"; the first is the address in links to the page.',
     )
+
+    @property
+    def public_url(self) -> str:
+        """Where others open the page, as far as the configuration says; else empty."""
+        if self.allowed_origins:
+            return self.allowed_origins[0].rstrip("/")
+        if is_loopback(self.host) or self.host in {"0.0.0.0", "::"}:  # noqa: S104 - every address
+            return ""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
 
 
 class StorageConfig(Section):

@@ -21,7 +21,7 @@ from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.metrics import Metrics
 from bot.money import allowance, counts
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import inbox
+from bot.sessions import inbox, page_logins
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
@@ -107,6 +107,7 @@ async def _prune(database: Database, clock: Clock) -> None:
     before = clock() - KEPT_MS
     await database.write(lambda tx: (inbox.prune(tx, before), outbox.prune(tx, before)))
     await database.write(lambda tx: (counts.prune(tx, clock()), allowance.prune(tx, clock())))
+    await database.write(lambda tx: page_logins.prune(tx, clock()))
 
 
 def _newest_ms(path: Path, now: int) -> float:

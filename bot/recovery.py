@@ -27,7 +27,7 @@ from bot.delivery import outbox
 from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
-from bot.sessions import approvals, entries, inbox, journal_records, store
+from bot.sessions import approvals, entries, inbox, journal_records, page_logins, store
 from bot.sessions.entries import Entry, NewEntry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
@@ -139,8 +139,8 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         )
         if back.is_worth_telling:
             await database.write(lambda tx: note(tx, back))
-        if used or added:  # what was carried out since is not known
-            await database.write(approvals.drop_all)
+        if used or added:  # what was carried out or ended since is not known
+            await database.write(lambda tx: (approvals.drop_all(tx), page_logins.drop_all(tx)))
         if is_due:
             backup.mark_read_back(path, due=False)
     except OSError as exc:

@@ -15,9 +15,11 @@ class Visitor:
     """Somebody with a browser.
 
     `name` is the id of their account in the web channel: "owner", or the one they were let in by.
+    `login` is the id of what their browser is known by, or empty.
     """
 
     name: str = OWNER
+    login: str = ""
 
     @property
     def is_owner(self) -> bool:

@@ -19,7 +19,7 @@ from array import array
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -31,10 +31,13 @@ from bot.channel.visitor import VISITOR, Visitor
 from bot.config import SHORTEST_TOKEN, DashboardConfig, is_loopback
 from bot.dashboard import pages
 from bot.dashboard.install import ICONS
-from bot.errors import ConfigError
+from bot.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from bot.dashboard.browsers import OpenSockets
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-OPEN_PATHS = HEALTH_PATHS | {"/login", *pages.STYLES, *ICONS}
+OPEN_PATHS = HEALTH_PATHS | {"/login", "/enter", *pages.STYLES, *ICONS}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
@@ -51,7 +54,8 @@ SECURITY_HEADERS = {
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # Under no-referrer a browser sends our own forms with "Origin: null", which is refused.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -71,12 +75,9 @@ def host_of(authority: str) -> str:
         return ""
 
 
-async def add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
+async def add_security_headers(_request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler for `on_response_prepare`: every response, errors included."""
     response.headers.update(SECURITY_HEADERS)
-    if request.path == "/login":
-        # Under no-referrer a browser sends its own form with "Origin: null", which is refused.
-        response.headers["Referrer-Policy"] = "same-origin"
 
 
 class Guard:
@@ -93,8 +94,12 @@ class Guard:
         *,
         shared: Collection[tuple[str, str]] = (),
         guest: FindGuest | None = None,
+        sockets: OpenSockets | None = None,
     ) -> None:
-        """`shared` are the routes that every visitor may use, as method and path."""
+        """`shared` are the routes that every visitor may use, as method and path.
+
+        With `sockets` the owner's cookies are known by `guest` as well, so that each can be ended.
+        """
         token = reveal(config.token)
         if not token and not is_loopback(config.host):
             raise ConfigError(
@@ -112,6 +117,7 @@ class Guard:
         self.tokens = Tokens(token) if token else None
         self._shared = frozenset(shared)
         self._guest = guest
+        self._sockets = sockets
         self._failures = Failures()
         self._held = 0
         self._refused = refused
@@ -131,7 +137,13 @@ class Guard:
                 self._refused("origin")
             else:
                 refusal = await self._let_in(request)
-            return await handler(request) if refusal is None else refusal
+            if refusal is not None:
+                return refusal
+            visitor = request.get(VISITOR)
+            if self._sockets is None or visitor is None or not _wants_websocket(request):
+                return await handler(request)
+            with self._sockets.holding(visitor.login, request.transport):
+                return await handler(request)
 
         return guard
 
@@ -142,11 +154,21 @@ class Guard:
 
         The right one is always taken: many people may share an address, through a proxy all do.
         """
-        address = request.remote or ""
         is_right = self.tokens is not None and self.tokens.accepts(candidate.strip())
-        seconds = self._failures.delay(address)
+        return await self.answer(request, is_right=is_right)
+
+    async def answer(
+        self, request: web.Request, *, is_right: bool, name: str = ""
+    ) -> Literal["right", "wrong", "too_many"]:
+        """Say whether a secret was right, as slowly as the last tries from there deserve.
+
+        With a `name` also as those for that name do, wherever they came from.
+        """
+        places = [request.remote or "", *([f"@{name}"] if name else [])]
+        seconds = max(map(self._failures.delay, places))
         if not is_right:
-            self._failures.add(address)
+            for place in places:
+                self._failures.add(place)
             if seconds and self._held >= MOST_HELD:
                 self._refused("too_many")
                 return "too_many"
@@ -194,18 +216,25 @@ class Guard:
 
     async def _let_in(self, request: web.Request) -> web.Response | None:
         """Say who the visitor is; the answer for nobody, and for what is not theirs."""
-        visitor = await self._visitor(request)
-        if visitor is not None:
-            request[VISITOR] = visitor
-        if request.path in OPEN_PATHS or (visitor is not None and visitor.is_owner):
+        if request.path in HEALTH_PATHS:
+            return None  # these answer whatever the database does
+        try:
+            visitor = await self._visitor(request)
+        except StorageError:
+            return pages.refuse(request, 503, "stopping")
+        if visitor is None:
+            return None if request.path in OPEN_PATHS else self._unknown(request)
+        request[VISITOR] = visitor
+        resource = request.match_info.route.resource
+        method = "GET" if request.method == "HEAD" else request.method
+        # What there is not is told as such.
+        is_theirs = resource is None or (method, resource.canonical) in self._shared
+        if visitor.is_owner or request.path in OPEN_PATHS or is_theirs:
             return None
-        if visitor is not None:
-            resource = request.match_info.route.resource
-            method = "GET" if request.method == "HEAD" else request.method
-            if resource is None or (method, resource.canonical) in self._shared:
-                return None  # what there is not is told as such
-            self._refused("not_theirs")
-            return pages.refuse(request, 403, "owners")
+        self._refused("not_theirs")
+        return pages.refuse(request, 403, "owners")
+
+    def _unknown(self, request: web.Request) -> web.Response:
         self._refused("token_needed")
         if request.method == "GET" and pages.wants_html(request):
             return web.Response(status=303, headers={"Location": "/login"})
@@ -215,11 +244,16 @@ class Guard:
 
     async def _visitor(self, request: web.Request) -> Visitor | None:
         cookie = request.cookies.get(COOKIE, "")
-        if self._guest is not None and (guest := await self._guest(cookie)) is not None:
-            return guest
-        if self.tokens is None or _bearer(request) is not None or self.tokens.remembers(cookie):
+        if self.tokens is not None and _bearer(request) is not None:
             return Visitor()
-        return None
+        found = await self._guest(cookie) if self._guest is not None and cookie else None
+        if self.tokens is None:
+            return found or Visitor()
+        if found is not None and not found.is_owner:
+            return found
+        if not self.tokens.remembers(cookie):
+            return None
+        return found if self._sockets is not None else Visitor()
 
     def _is_ours(self, origin: str, host: str) -> bool:
         if origin in self._origins:
@@ -260,8 +294,8 @@ NETWORKS = (Network(32, 64, 5), Network(24, 48, 20), Network(16, 32, 80))
 class Tokens:
     """Checks tokens and makes cookies that prove one was known, without containing it.
 
-    A cookie is `<expiry>.<HMAC of the expiry under a key derived from the token>`: nothing is
-    stored, a restart keeps people logged in, and a new token logs everyone out.
+    A cookie is `<expiry>-<nonce>.<HMAC of both under a key derived from the token>`: a new token
+    logs the owner out everywhere.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.time) -> None:
@@ -276,18 +310,18 @@ class Tokens:
 
     def issue(self) -> str:
         """A new cookie value."""
-        expiry = str(int(self._clock()) + COOKIE_SECONDS)
-        return f"{expiry}.{self._sign(expiry)}"
+        said = f"{int(self._clock()) + COOKIE_SECONDS}-{secrets.token_hex(16)}"
+        return f"{said}.{self._sign(said)}"
 
     def remembers(self, cookie: str) -> bool:
         """Whether a cookie was issued for this token and still holds."""
-        expiry, _, signature = cookie.partition(".")
-        expected = self._sign(expiry).encode()
+        said, _, signature = cookie.partition(".")
+        expected = self._sign(said).encode()
         genuine = hmac.compare_digest(signature.encode("utf-8", "surrogatepass"), expected)
-        return genuine and int(expiry) > self._clock()
+        return genuine and int(said.partition("-")[0]) > self._clock()
 
-    def _sign(self, expiry: str) -> str:
-        message = expiry.encode("utf-8", "surrogatepass")
+    def _sign(self, said: str) -> str:
+        message = said.encode("utf-8", "surrogatepass")
         return hmac.new(self._key, message, hashlib.sha256).hexdigest()
 
 

@@ -39,6 +39,8 @@ WAYS: Final = (
     Way("/", "chat"),
     Way("/memory", "memory"),
     Way("/usage", "usage", is_owners=True),
+    Way("/logins", "logins", is_owners=True),
+    Way("/account", "account"),
 )
 
 
@@ -71,6 +73,11 @@ def ways(visitor: Visitor, spoken: str) -> list[dict[str, str]]:
         for way in WAYS
         if visitor.is_owner or not way.is_owners
     ]
+
+
+def is_known(request: web.Request) -> bool:
+    """True when the guard found out who asks, also where nobody needs to be known."""
+    return VISITOR in request
 
 
 def wants_html(request: web.Request) -> bool:

@@ -19,9 +19,12 @@ from bot.channel.visitor import SharedRoute, shared
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.api import HealthPages, ReadinessProvider
-from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, FindGuest, Guard, add_security_headers
+from bot.dashboard.browsers import Browsers
+from bot.dashboard.entrance import Entrance
+from bot.dashboard.guard import FindGuest, Guard, add_security_headers
 from bot.dashboard.install import InstallPages
-from bot.errors import ConfigError
+from bot.dashboard.passwords import Passwords
+from bot.errors import ConfigError, StorageError
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -59,10 +62,12 @@ class DashboardServer:
         channels: Iterable[HttpRoutes] = (),
         guest: FindGuest | None = None,
         name: str = "Confidant",
+        browsers: Browsers | None = None,
+        passwords: Passwords | None = None,
     ) -> None:
-        """`channels` are pages and channels with pages; `guest` finds whose a cookie is.
+        """`channels` are pages and channels with pages; `name` is what the bot is called.
 
-        `name` is what the bot is called.
+        `browsers` know whose a cookie is; without them `guest` finds that, if anybody does.
         """
         refused = Counter(
             "confidant_page_refused",
@@ -74,16 +79,25 @@ class DashboardServer:
         self._refused = refusals.add
         self._config = config
         self._health = HealthPages(readiness, registry)
-        routes: tuple[web.RouteDef, ...] = (
-            *self._health.routes(),
-            web.get("/login", self._login_page),
-            web.post("/login", self._login),
+        brought = (
             *shared(assets.routes("bot.dashboard", pages.ASSETS)),
             *(route for channel in channels for route in channel.routes()),
         )
-        self.routes = (*routes, *InstallPages(name, assets.versions(routes)).routes())
-        everybodys = {(r.method, r.path) for r in self.routes if isinstance(r, SharedRoute)}
-        self._guard = Guard(config, self._refused, shared=everybodys, guest=guest)
+        install = InstallPages(name, assets.versions(brought)).routes()
+        self._guard = Guard(
+            config,
+            self._refused,
+            shared={(r.method, r.path) for r in (*brought, *install) if isinstance(r, SharedRoute)},
+            guest=browsers.find if browsers is not None else guest,
+            sockets=browsers.sockets if browsers is not None else None,
+        )
+        entrance = Entrance(self._guard, browsers, passwords)
+        self.routes: tuple[web.RouteDef, ...] = (
+            *self._health.routes(),
+            *entrance.routes(),
+            *brought,
+            *install,
+        )
         self._server: HttpServer | None = None
 
     async def start(self) -> Listening:
@@ -116,39 +130,6 @@ class DashboardServer:
         app.add_routes(self.routes)
         return app
 
-    async def _login_page(self, request: web.Request) -> web.Response:
-        tokens = self._guard.tokens
-        if tokens is None or tokens.remembers(request.cookies.get(COOKIE, "")):
-            return web.Response(status=303, headers={"Location": "/"})
-        return pages.login(request)
-
-    async def _login(self, request: web.Request) -> web.Response:
-        tokens = self._guard.tokens
-        if tokens is None:
-            return web.Response(status=303, headers={"Location": "/"})
-        try:
-            form = await request.post()
-        except (ValueError, LookupError):  # bytes that are no text, or an unknown charset
-            return pages.refuse(request, 400, "bad_request")
-        candidate = form.get("token")
-        verdict = await self._guard.prove(request, candidate if isinstance(candidate, str) else "")
-        if verdict == "too_many":
-            return pages.refuse(request, 429, "too_many")
-        if verdict == "wrong":
-            return pages.login(request, status=401, problem="token_wrong")
-        response = web.Response(status=303, headers={"Location": "/"})
-        response.set_cookie(
-            COOKIE,
-            tokens.issue(),
-            max_age=COOKIE_SECONDS,
-            httponly=True,
-            samesite="Strict",
-            # Behind a TLS proxy the page's own origin tells that the browser speaks https.
-            secure=request.secure or request.headers.get("Origin", "").startswith("https://"),
-        )
-        log.info("dashboard.login.ok")
-        return response
-
 
 @web.middleware
 async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -163,6 +144,9 @@ async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return response
     except (ConnectionError, web.RequestPayloadError):
         return web.Response(status=400)  # whoever asked went away in the middle: nobody's fault
+    except StorageError as error:
+        log.warning("dashboard.storage_failed", error=type(error).__name__)
+        return pages.refuse_status(request, 503)
     except Exception:
         log.exception("dashboard.request.failed", method=request.method)
         return pages.refuse_status(request, 500)

@@ -262,6 +262,24 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE told_zones(
             person TEXT PRIMARY KEY, zone TEXT NOT NULL, changed_at BIGINT NOT NULL)""",
     ),
+    (
+        # Who may open the page beside the owner: let in by name, or from the seat and the chat
+        # (`origin`, JSON) that they asked from. A name stays theirs also when they are out.
+        """CREATE TABLE page_people(
+            name TEXT PRIMARY KEY, channel TEXT NOT NULL, sender TEXT NOT NULL,
+            origin TEXT NOT NULL, password TEXT NOT NULL, made_at BIGINT NOT NULL,
+            out_at BIGINT NOT NULL)""",
+        "CREATE INDEX page_people_by_seat ON page_people(channel, sender)",
+        # Links that let a browser in, once, and browsers that were let in: digests of secrets.
+        """CREATE TABLE page_links(
+            asker TEXT PRIMARY KEY, digest TEXT NOT NULL, person TEXT NOT NULL,
+            origin TEXT NOT NULL, language TEXT NOT NULL, made_at BIGINT NOT NULL,
+            valid_ms BIGINT NOT NULL)""",
+        """CREATE TABLE page_logins(
+            digest TEXT PRIMARY KEY, id TEXT NOT NULL, person TEXT NOT NULL, origin TEXT NOT NULL,
+            browser TEXT NOT NULL, made_at BIGINT NOT NULL, seen_at BIGINT NOT NULL)""",
+        "CREATE INDEX page_logins_by_person ON page_logins(person, seen_at)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -29,6 +29,8 @@ ROUTES = {
     "GET /readyz": "anyone",
     "GET /login": "anyone",
     "POST /login": "anyone",
+    "GET /enter": "anyone",
+    "POST /enter": "anyone",
     "GET /assets/base.css": "anyone",
     "GET /assets/page.css": "anyone",
     "GET /assets/icon-192.png": "anyone",
@@ -44,6 +46,15 @@ ROUTES = {
     "GET /memory/file": "visitor",
     "GET /usage": "owner",
     "GET /api/usage": "owner",
+    "GET /assets/account.css": "visitor",
+    "GET /logins": "owner",
+    "POST /logins": "owner",
+    "POST /logins/out": "owner",
+    "GET /account": "visitor",
+    "POST /account/end": "visitor",
+    "POST /account/end-others": "visitor",
+    "POST /account/logout": "visitor",
+    "POST /account/password": "visitor",
 }
 BY_COOKIE = {"owner": {}, "visitor": {COOKIE: "let-in-as-ada"}, "anyone": {COOKIE: "of-nobody"}}
 RANKS = ("anyone", "visitor", "owner")

@@ -72,6 +72,9 @@ SURVIVES = {
     "snapshots": "no: made again for the next message",
     "artifacts": "no: long results; the transcript has their beginning",
     "link_codes": "no: secrets of ten minutes",
+    "page_people": "no: whoever may have been taken out since is let in anew",
+    "page_links": "no: secrets of ten minutes",
+    "page_logins": "no: what may have been ended since is ended",
     "approvals": "no: nothing may be carried out that may have been before",
     "schema_versions": "made with the tables",
 }

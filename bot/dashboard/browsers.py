@@ -1,0 +1,291 @@
+"""Browsers that were let in: whose a cookie is, links that give one, and ending what was begun.
+
+What is kept is in `bot.sessions.page_logins`. A login that came by a link from a chat holds as long
+as whoever asked for it there may talk to the bot and is the same person here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from bot.channel import DEFAULT_ACCOUNT, Address
+from bot.channel.visitor import OWNER, Visitor
+from bot.clock import Clock
+from bot.coordination import Event
+from bot.dashboard.visits import CHANNEL
+from bot.errors import StorageError
+from bot.identity import ConversationResolver, Link, MessageOrigin, Seat
+from bot.sessions import links, page_logins
+from bot.sessions.page_logins import Login, LoginLink, PagePerson
+from bot.storage import Database, Transaction
+
+LOOK_SECONDS = 15.0  # between looks whether open connections are still somebody's who is let in
+
+_MAKERS: Final = (("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("FxiOS", "Firefox"))
+_ENGINES: Final = (("Chrome", "Chrome"), ("CriOS", "Chrome"), ("Safari", "Safari"))
+_SYSTEMS: Final = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """Who came in by a link, and from which chat it was asked for, if from any."""
+
+    person: str
+    origin: MessageOrigin | None
+
+
+class OpenSockets:
+    """The connections that stay open, by the login they came with, so that they end with it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, set[asyncio.Transport]] = {}
+
+    @contextmanager
+    def holding(self, login: str, transport: asyncio.Transport | None) -> Generator[None]:
+        """A connection is open; one without a login is nobody's to end."""
+        if not login or transport is None:
+            yield
+            return
+        held = self._open.setdefault(login, set())
+        held.add(transport)
+        try:
+            yield
+        finally:
+            held.discard(transport)
+            if not held and self._open.get(login) is held:
+                del self._open[login]
+
+    def ids(self) -> set[str]:
+        """The logins that have some."""
+        return set(self._open)
+
+    def close(self, login: str) -> None:
+        """End all connections of a login, at once."""
+        for transport in self._open.pop(login, ()):
+            transport.abort()
+
+
+class Browsers:
+    """Lets browsers in, knows them again, and ends that."""
+
+    def __init__(self, database: Database, resolver: ConversationResolver, clock: Clock) -> None:
+        self._database = database
+        self._resolver = resolver
+        self._clock = clock
+        self.sockets = OpenSockets()
+
+    async def find(self, cookie: str) -> Visitor | None:
+        """Whose cookie it is.
+
+        Raises:
+            StorageError: nobody can tell now.
+        """
+        if not cookie:
+            return None
+        now = self._clock()
+        found = await self._database.read(lambda tx: page_logins.login(tx, cookie, now))
+        if found is None or not self._holds(found):
+            return None
+        if abs(now - found.seen_at) >= page_logins.SEEN_MS:
+            with suppress(StorageError):  # nobody is kept out for that
+                await self._database.write(lambda tx: page_logins.seen(tx, found.id, now))
+        return Visitor(found.person, found.id)
+
+    async def begin(
+        self, person: str, cookie: str, agent: str, origin: MessageOrigin | None = None
+    ) -> None:
+        """Know a browser by its cookie from now on; `agent` is what it calls itself."""
+        now = self._clock()
+
+        def work(tx: Transaction) -> None:
+            page_logins.begin(tx, cookie, person, now, browser=browser_of(agent), origin=origin)
+
+        await self._database.write(work)
+        await self.look()  # the oldest may have made room
+        log.info("page.login", is_owner=person == OWNER)
+
+    # --- links ------------------------------------------------------------------------------------
+
+    async def offered(self, key: str) -> LoginLink | None:
+        """What a link is for, while it is good; looking does not use it up."""
+        if not page_logins.is_key(key):
+            return None
+        now = self._clock()
+        found = await self._database.read(lambda tx: page_logins.offered(tx, key, now))
+        return found if found is not None and self._is_welcome(found) else None
+
+    async def enter(self, key: str) -> Entered | None:
+        """Use a link up; None when it is no good, or was used before."""
+        if not page_logins.is_key(key):
+            return None
+        now = self._clock()
+
+        def work(tx: Transaction) -> Entered | None:
+            found = page_logins.use(tx, key, now)
+            if found is None or not self._is_welcome(found):
+                return None
+            return self._let_in(tx, found, now)
+
+        entered = await self._database.write(work)
+        if entered is not None and entered.origin is not None:
+            joined = await self._database.read(links.everything)
+            self._resolver.linked(tuple(joined))
+        return entered
+
+    def _let_in(self, tx: Transaction, link: LoginLink, now: int) -> Entered | None:
+        if link.person == OWNER or link.origin is None:
+            known = page_logins.person(tx, link.person)
+            is_in = link.person == OWNER or (known is not None and not known.is_out)
+            return Entered(link.person, link.origin) if is_in else None
+        asked = self._resolver.of(link.origin)
+        found = page_logins.person_from(tx, asked.seat)
+        if found is not None and found.is_out:
+            return None
+        name = found.name if found is not None else self._free_name(tx, link.origin)
+        if not page_logins.add(tx, name, now, link.origin, asked.seat):
+            return None
+        seat: Seat = (CHANNEL, name)
+        if self._resolver.of(_at_page(name)).person != asked.person:
+            address = Address(CHANNEL, DEFAULT_ACCOUNT, name)
+            links.join(tx, Link(seat, asked.seat, address, link.language), now)
+        return Entered(name, link.origin)
+
+    def _free_name(self, tx: Transaction, origin: MessageOrigin) -> str:
+        """A name that nobody has or had, and that the configuration does not speak of."""
+        stem = re.sub(r"[^a-z0-9]+", "-", origin.channel.lower()).strip("-")[:20] or "guest"
+        while True:
+            name = f"{stem}-{secrets.token_hex(4)}"
+            is_configured = self._resolver.of(_at_page(name)).is_configured
+            if not is_configured and page_logins.person(tx, name) is None:
+                return name
+
+    def _is_welcome(self, link: LoginLink) -> bool:
+        if link.origin is None:
+            return True
+        asked = self._resolver.of(link.origin)
+        return asked.is_admitted and (link.person != OWNER or asked.is_owner)
+
+    def _holds(self, login: Login) -> bool:
+        """True while whoever it came from may talk to the bot, and is who it was begun for."""
+        if login.origin is None:
+            return True
+        asked = self._resolver.of(login.origin)
+        if not asked.is_admitted:
+            return False
+        if login.person == OWNER:
+            return asked.is_owner
+        return asked.person == self._resolver.of(_at_page(login.person)).person
+
+    # --- what there is, and ending it -------------------------------------------------------------
+
+    async def of(self, person: str) -> Sequence[Login]:
+        """The logins of a person, the one last seen first."""
+        now = self._clock()
+        found = await self._database.read(lambda tx: page_logins.logins(tx, person, now))
+        return [login for login in found if self._holds(login)]
+
+    async def end(self, person: str, login: str = "", *, besides: str = "") -> int:
+        """End one login of a person, or all besides one; their connections end at once."""
+        count = await self._database.write(
+            lambda tx: page_logins.end(tx, person, login, besides=besides)
+        )
+        await self.look()
+        log.info("page.logins_ended", count=count)
+        return count
+
+    async def person(self, name: str) -> PagePerson | None:
+        """The page person of this name, unless they are out."""
+        found = await self._database.read(lambda tx: page_logins.person(tx, name))
+        return found if found is not None and not found.is_out else None
+
+    async def set_password(self, name: str, hashed: str, *, besides: str) -> None:
+        """Let somebody log in with a password; all logins besides one end."""
+
+        def work(tx: Transaction) -> None:
+            page_logins.set_password(tx, name, hashed)
+            page_logins.end(tx, name, besides=besides)
+
+        await self._database.write(work)
+        await self.look()
+        log.info("page.password_set", is_set=bool(hashed))
+
+    # --- for the owner ----------------------------------------------------------------------------
+
+    async def people(self) -> Sequence[tuple[PagePerson, Sequence[Login]]]:
+        """Everybody who was ever let in, with their logins."""
+        now = self._clock()
+        return await self._database.read(
+            lambda tx: [
+                (each, page_logins.logins(tx, each.name, now)) for each in page_logins.people(tx)
+            ]
+        )
+
+    async def invite(self, name: str, language: str) -> str:
+        """A new link for somebody, who is let in by it; empty when there are too many people."""
+        key, now = page_logins.new_key(), self._clock()
+        made = await self._database.write(
+            lambda tx: page_logins.invite(tx, name, key, now, language)
+        )
+        log.info("page.invited", is_made=made)
+        return key if made else ""
+
+    async def take_out(self, name: str) -> None:
+        """Let somebody in no more; whatever they have open ends at once."""
+        now = self._clock()
+        gone = await self._database.write(lambda tx: page_logins.take_out(tx, name, now))
+        await self.look()
+        log.info("page.taken_out", was_in=gone)
+
+    # --- connections ------------------------------------------------------------------------------
+
+    async def heard(self, _event: Event) -> None:
+        """Another node, or the command line, may have ended something."""
+        await self.look()
+
+    async def look(self) -> None:
+        """End the connections of logins that do not hold any more, also by their age.
+
+        Raises:
+            StorageError: nobody can tell now.
+        """
+        ids = self.sockets.ids()
+        if not ids:
+            return
+        now = self._clock()
+        found = await self._database.read(lambda tx: page_logins.among(tx, ids, now))
+        for gone in ids - {login.id for login in found if self._holds(login)}:
+            self.sockets.close(gone)
+
+
+def browser_of(agent: str) -> str:
+    """What a browser calls itself, in words of our own: "Firefox · Linux"; empty if unknown."""
+    made = _first(agent, _MAKERS) or _first(agent, _ENGINES)
+    return " · ".join(filter(None, (made, _first(agent, _SYSTEMS))))
+
+
+def _first(agent: str, known: Sequence[tuple[str, str]]) -> str:
+    return next((name for mark, name in known if mark in agent), "")
+
+
+def _at_page(name: str) -> MessageOrigin:
+    return MessageOrigin(
+        channel=CHANNEL, account=DEFAULT_ACCOUNT, chat=name, chat_type="direct", sender=name
+    )

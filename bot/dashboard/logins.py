@@ -1,0 +1,90 @@
+"""`/logins`: whom the owner let in to the page, with a link for somebody more, and out again."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from bot.clock import moment
+from bot.config import DashboardConfig
+from bot.dashboard import pages
+from bot.dashboard.browsers import Browsers
+from bot.dashboard.entrance import fields
+from bot.dashboard.visits import Visits
+from bot.sessions import page_logins
+
+HERE = "/logins"
+
+
+class LoginPages:
+    """The owner's: names and times, never a word of what somebody said."""
+
+    def __init__(self, browsers: Browsers, visits: Visits, config: DashboardConfig) -> None:
+        self._browsers = browsers
+        self._visits = visits
+        self._config = config
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are."""
+        return [
+            web.get(HERE, self._page),
+            web.post(HERE, self._invite),
+            web.post(f"{HERE}/out", self._take_out),
+        ]
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return await self._drawn(request)
+
+    async def _drawn(
+        self, request: web.Request, *, status: int = 200, problem: str = "", **made: str
+    ) -> web.Response:
+        zone = self._visits.of(request).zone
+        people = [
+            {
+                "name": person.name,
+                "channel": person.seat[0],
+                "browsers": len(logins),
+                "seen": f"{moment(logins[0].seen_at, zone):%Y-%m-%d %H:%M}" if logins else "",
+                "is_out": person.is_out,
+            }
+            for person, logins in await self._browsers.people()
+        ]
+        return pages.page(
+            request,
+            "logins.html",
+            status,
+            people=people,
+            problem=problem,
+            invited=made.get("invited", ""),
+            link=made.get("link", ""),
+            has_token=self._config.token is not None,
+            is_public=bool(self._config.public_url),
+        )
+
+    async def _invite(self, request: web.Request) -> web.Response:
+        form = await fields(request, "name")
+        if form is None:
+            return pages.refuse(request, 400, "bad_request")
+        if self._config.token is None:
+            return await self._drawn(request, status=409, problem="no_token")
+        name = form["name"].strip().lower()
+        if not page_logins.is_name(name):
+            return await self._drawn(request, status=400, problem="bad_name")
+        key = await self._browsers.invite(name, pages.language(request))
+        if not key:
+            return await self._drawn(request, status=409, problem="too_many")
+        # The link is kept nowhere, so this answer is the one that shows it: sent again, the form
+        # makes another.
+        link = f"{self._config.public_url or _own_url(request)}/enter?key={key}"
+        return await self._drawn(request, invited=name, link=link)
+
+    async def _take_out(self, request: web.Request) -> web.Response:
+        form = await fields(request, "name")
+        if form is None or not page_logins.is_name(form["name"]):
+            return pages.refuse(request, 400, "bad_request")
+        await self._browsers.take_out(form["name"])
+        return web.Response(status=303, headers={"Location": HERE})
+
+
+def _own_url(request: web.Request) -> str:
+    """The address that the owner has the page open at."""
+    return request.headers.get("Origin") or f"http://{request.headers.get('Host', '')}"
