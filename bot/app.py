@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -51,10 +51,12 @@ from bot.coordination import Event
 from bot.dashboard.account import AccountPages
 from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
+from bot.dashboard.channels import ChannelPages
 from bot.dashboard.logins import LoginPages
 from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.pages import WayPages
 from bot.dashboard.passwords import Passwords
+from bot.dashboard.people import PeoplePages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.usage import UsagePages
 from bot.dashboard.visits import Visits
@@ -91,6 +93,7 @@ from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
+from bot.settings.fields import Key
 from bot.speech import local
 from bot.speech.api import SpeechApi
 from bot.speech.local import LocalSpeech
@@ -118,8 +121,8 @@ log = structlog.get_logger(__name__)
 class Parts:
     """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal.
 
-    `tools` are there beside the usual ones. `on_loaded` is called once everything is imported,
-    which goes on after the start.
+    `tools` are there beside the usual ones, `origins` says where the configuration's values stand.
+    `on_loaded` is called once everything is imported, which goes on after the start.
     """
 
     clock: Clock = system_clock
@@ -127,6 +130,7 @@ class Parts:
     searcher: Searcher | None = None
     channels: Mapping[str, Channel] | None = None
     tools: tuple[Tool, ...] = ()
+    origins: Mapping[Key, str] = field(default_factory=dict[Key, str])
     dashboard: bool = True
     on_loaded: Callable[[], None] = lambda: None
 
@@ -213,7 +217,7 @@ class App:
         await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
         if self._parts.dashboard:
-            self.server = self._server(backend, connections, memory)
+            self.server = self._server(backend, connections, memory, delivery)
             self._stack.push_async_callback(self.server.stop)
         for channel in self.channels.values():
             self._stack.push_async_callback(channel.stop)
@@ -511,7 +515,7 @@ class App:
                     self._spawn(channel.publish_commands(menus))
 
     def _server(
-        self, backend: Backend, connections: Connections, memory: Memory
+        self, backend: Backend, connections: Connections, memory: Memory, delivery: Delivery
     ) -> DashboardServer:
         if backend.standing is not None:
             housekeeping.count_nodes(self.metrics, backend.standing)
@@ -540,11 +544,35 @@ class App:
                 usage,
                 LoginPages(browsers, visits, self._config.dashboard),
                 AccountPages(browsers, visits, passwords),
+                *self._people(backend.database, connections, delivery),
                 *pages,
             ),
             browsers=browsers,
             passwords=passwords,
         )
+
+    def _people(
+        self, database: Database, connections: Connections, delivery: Delivery
+    ) -> tuple[HttpRoutes, ...]:
+        """The owner's pages of people and of channels."""
+        read_books = partial(self._read_books, database, Event("books"))
+        people = PeoplePages(
+            database=database,
+            resolver=self.resolver,
+            read_books=read_books,
+            post=delivery.post,
+            clock=self._clock,
+        )
+        channels = ChannelPages(
+            database=database,
+            resolver=self.resolver,
+            connections=connections.all,
+            plugins=self._plugins,
+            origins=self._parts.origins,
+            read_books=read_books,
+            clock=self._clock,
+        )
+        return people, channels
 
     def _background(
         self,

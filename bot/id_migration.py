@@ -226,6 +226,7 @@ def _people(tx: Transaction, config: SessionConfig) -> set[str]:
         ("reminders", "person"),
         ("sessions", "channel || ':' || sender"),
         ("pairing", "channel || ':' || sender"),
+        ("blocks", "channel || ':' || sender"),
         ("links", "channel || ':' || sender"),
         ("links", "root_channel || ':' || root_sender"),
     ):

@@ -356,7 +356,7 @@ def words(restored: Restored, language: str) -> str:
             forgotten=counts.get("forgotten", 0),
             links=counts.get("links", 0),
             reminders=counts.get("reminders", 0) + counts.get("repeats", 0),
-            people=counts.get("pairing", 0),
+            people=counts.get("pairing", 0) + counts.get("blocks", 0),
             rooms=counts.get("rooms", 0) + counts.get("moved_chats", 0),
             choices=sum(counts.get(kind, 0) for kind in ("sessions", "current", "zones")),
         )

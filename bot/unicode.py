@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 
 def well_formed(text: str) -> str:
     """The text with halves of UTF-16 pairs joined, and those without their other half replaced.
@@ -15,3 +19,11 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def harmless(text: str) -> str:
+    """Somebody's words without what commands a terminal or turns the text around them.
+
+    Newlines and tabs stay.
+    """
+    return _CONTROL.sub("", text)

@@ -161,9 +161,12 @@ async def running(
     web: Mapping[str, Any] | None = None,
     mcp: Mapping[str, Any] | None = None,
     serves: bool = False,
+    origins: Mapping[tuple[str | int, ...], str] | None = None,
     **sections: Any,
 ) -> AsyncIterator[Engine]:
     """Start an engine on a folder and stop it at the end; with `serves` also its pages.
+
+    `origins` says where the configuration's values stand.
 
     `tools` are there beside the usual ones, for those whom `tool_rules` give them; `web` is
     `[tools.web]` and `mcp` `[tools.mcp]`.
@@ -186,6 +189,7 @@ async def running(
         searcher=searcher,
         channels={"memory": memory},
         tools=tools,
+        origins=origins or {},
         dashboard=serves,
     )
     async with App(config, plugins, parts) as app:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -23,9 +22,6 @@ from bot.settings import Loaded
 from bot.settings import load as load_settings
 from bot.storage import Database, Transaction
 from bot.storage.sqlite import SqliteDatabase
-
-# Everything a text could command a terminal with; newline and tab stay.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 T = TypeVar("T")
 
@@ -51,11 +47,6 @@ def load(config: Path | None, *, quiet: bool = False) -> Loaded:
 def local_time(at: int) -> str:
     """A time in ms since the epoch, on this machine's clock."""
     return f"{moment(at, None):%Y-%m-%d %H:%M}"
-
-
-def harmless(text: str) -> str:
-    """Somebody's words as they may stand on a terminal."""
-    return _CONTROL.sub("", text)
 
 
 def reading(config: Config, work: Callable[[Transaction], T]) -> T:

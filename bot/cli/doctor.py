@@ -11,7 +11,7 @@ import typer
 from bot import recovery
 from bot.backend import NO_EXTRA
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding, reveal
-from bot.cli.common import ConfigOption, harmless, load, local_time, reading
+from bot.cli.common import ConfigOption, load, local_time, reading
 from bot.cli.doctor_models import model_findings
 from bot.cli.doctor_speech import speech_findings
 from bot.cli.doctor_tools import tool_findings
@@ -29,6 +29,7 @@ from bot.sessions import inbox
 from bot.settings import Loaded
 from bot.storage import months
 from bot.storage.months import Month
+from bot.unicode import harmless
 
 MAX_ASIDE = 10  # messages shown each for itself
 

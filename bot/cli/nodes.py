@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bot.backend import visiting
-from bot.cli.common import ConfigOption, harmless, load, local_time
+from bot.cli.common import ConfigOption, load, local_time
 from bot.cluster import census
 from bot.cluster.census import Census
 from bot.config import Config
+from bot.unicode import harmless
 
 ALONE = "This is one machine with a storage folder: [storage] url names no PostgreSQL to share."
 BY_ITSELF = "Its database is brought to a new version when `confidant run` opens it."

@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from bot.backend import visiting
-from bot.cli.common import ConfigOption, harmless, load
+from bot.cli.common import ConfigOption, load
 from bot.cli.memory import cli
 from bot.clock import system_clock
 from bot.errors import ConfidantError, NotVisible
@@ -24,6 +24,7 @@ from bot.memory.exchange import Change, ExchangeError
 from bot.memory.memory import store_of
 from bot.memory.note_store import NoteStore
 from bot.settings import Loaded
+from bot.unicode import harmless
 
 FALLBACK_EDITOR = "vi"
 

@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from bot.cli.common import ConfigOption, harmless, load, local_time, reading, writing
+from bot import admitting
+from bot.cli.common import ConfigOption, load, local_time, reading, writing
 from bot.clock import system_clock
-from bot.delivery import outbox
 from bot.errors import ConfidantError
-from bot.gateway import pairing
-from bot.i18n import language_of, text
-from bot.identity import Link, routing
-from bot.sessions import links
-from bot.storage import Transaction
+from bot.identity import routing
+from bot.sessions import links, pairing
+from bot.unicode import harmless
 
 cli = typer.Typer(help="Let people in, and out again.", no_args_is_help=True)
 
@@ -33,11 +31,16 @@ def list_(config: ConfigOption = None) -> None:
     """Show who asked, the newest first, and who was let in."""
     loaded = load(config, quiet=True)
     now = system_clock()
-    waiting, approved, joined = reading(
+    waiting, approved, blocked, joined = reading(
         loaded.config,
-        lambda tx: (pairing.pending(tx, now), pairing.approved(tx), links.everything(tx)),
+        lambda tx: (
+            pairing.pending(tx, now),
+            pairing.approved(tx),
+            pairing.blocked(tx),
+            links.everything(tx),
+        ),
     )
-    if not waiting and not approved:
+    if not waiting and not approved and not blocked:
         typer.echo("Nobody has asked yet.")
     own = {
         each.seat for each in joined if routing.person_of(loaded.config.session, each.root).is_owner
@@ -47,6 +50,8 @@ def list_(config: ConfigOption = None) -> None:
         typer.echo(f"waiting   {_who(found)}  code {found.code}  since {since}")
     for found in approved:
         typer.echo(f"approved  {_who(found)}{'  (you)' if found.seat in own else ''}")
+    for found in blocked:
+        typer.echo(f"blocked   {_who(found)}")
 
 
 @cli.command()
@@ -68,26 +73,12 @@ def approve(channel: str, code: str, me: MeOption = None, config: ConfigOption =
         me = typer.confirm(
             "Is that you, with another account? It gets all of your memory then", default=False
         )
-    found = writing(loaded.config, lambda tx: _let_in(tx, channel, code, now, me=bool(me)))
-    if found is None:
+    done = writing(loaded.config, lambda tx: admitting.approve(tx, channel, code, now, me=bool(me)))
+    if done is None:
         raise _no_such_code(channel)
-    typer.echo(f"{_who(found)} may talk to the bot now, and is told as soon as it runs.")
+    typer.echo(f"{_who(done.pairing)} may talk to the bot now, and is told as soon as it runs.")
     if me:
         typer.echo("It is your own account from now on; /unlink in a chat with the bot ends that.")
-
-
-def _let_in(
-    tx: Transaction, channel: str, code: str, now: int, *, me: bool
-) -> pairing.Pairing | None:
-    """Approve a code; with `me` the account is the owner's from now on. They are told."""
-    found = pairing.approve(tx, channel, code, now)
-    if found is not None:
-        language = language_of(found.locale)
-        if me:
-            links.join(tx, Link(found.seat, routing.OWNER_SEAT, found.address, language), now)
-        words = text(language, "pairing.approved_me" if me else "pairing.approved")
-        outbox.add(tx, found.address, words, now, kind="notice", language=language)
-    return found
 
 
 def _no_such_code(channel: str) -> ConfidantError:
@@ -106,6 +97,25 @@ def revoke(channel: str, sender: str, config: ConfigOption = None) -> None:
     typer.echo(f"{channel}:{sender} must ask again from now on.")
 
 
-def _who(found: pairing.Pairing) -> str:
+@cli.command()
+def block(channel: str, sender: str, config: ConfigOption = None) -> None:
+    """Give somebody no answer and no code any more; SENDER is their id."""
+    loaded = load(config, quiet=True)
+    now, seat = system_clock(), (channel, sender)
+    if writing(loaded.config, lambda tx: pairing.block(tx, seat, now)) is None:
+        raise ConfidantError(f"{channel}:{sender} has not asked of late, and was not let in.")
+    typer.echo(f"{channel}:{sender} gets no answer from now on; `unblock` ends that.")
+
+
+@cli.command()
+def unblock(channel: str, sender: str, config: ConfigOption = None) -> None:
+    """Let somebody who was blocked ask again; SENDER is their id."""
+    loaded = load(config, quiet=True)
+    if writing(loaded.config, lambda tx: pairing.unblock(tx, (channel, sender))) is None:
+        raise ConfidantError(f"{channel}:{sender} is not blocked.")
+    typer.echo(f"{channel}:{sender} may ask again from now on.")
+
+
+def _who(found: pairing.Pairing | pairing.Block) -> str:
     account = "" if found.account == "default" else f" ({found.account})"
     return harmless(f"{found.channel}:{found.sender}{account}  {found.name}").rstrip()

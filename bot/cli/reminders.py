@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bot.cli.common import ConfigOption, harmless, load, local_time, reading
+from bot.cli.common import ConfigOption, load, local_time, reading
 from bot.identity.routing import OWNER
 from bot.sessions import reminders as once
 from bot.sessions import repeats
@@ -21,6 +21,7 @@ from bot.sessions.reminders import Reminder
 from bot.sessions.repeats import Repeat, Run
 from bot.sessions.rule_words import described
 from bot.storage import Transaction
+from bot.unicode import harmless
 
 Kind = Literal["once", "again", "task"]
 State = Literal["waiting", "overdue", "paused"]

@@ -53,7 +53,8 @@ async def serve(loaded: Loaded) -> None:
 
 async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event) -> None:
     """Run the program until `stop`; `started` is set once it runs."""
-    async with App(loaded.config, loaded.plugins, Parts(on_loaded=garbage.settle)) as app:
+    parts = Parts(origins=loaded.origins, on_loaded=garbage.settle)
+    async with App(loaded.config, loaded.plugins, parts) as app:
         started.set()
         if app.address is not None:
             typer.echo(f"Confidant is at {app.address.url}")

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from bot.cli.common import ConfigOption, harmless, load, local_time, reading
+from bot.cli.common import ConfigOption, load, local_time, reading
 from bot.errors import ConfidantError
 from bot.sessions import entries, store
 from bot.sessions.store import Session
 from bot.storage import files
+from bot.unicode import harmless
 
 cli = typer.Typer(help="Look at conversations and take them along.", no_args_is_help=True)
 

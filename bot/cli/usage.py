@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bot.cli.common import ConfigOption, harmless, load, reading
+from bot.cli.common import ConfigOption, load, reading
 from bot.clock import DAY_MS
 from bot.context.report import grouped
 from bot.i18n import text
@@ -22,6 +22,7 @@ from bot.money.counts import KEPT_MS
 from bot.money.ledger import Heading, Line
 from bot.money.prices import Prices
 from bot.storage import Transaction
+from bot.unicode import harmless
 
 ALL: tuple[Heading, ...] = ("person", "model", "day")
 

@@ -41,6 +41,8 @@ WAYS: Final = (
     Way("/usage", "usage", is_owners=True),
     Way("/logins", "logins", is_owners=True),
     Way("/account", "account"),
+    Way("/people", "people", is_owners=True),
+    Way("/channels", "channels", is_owners=True),
 )
 
 

@@ -87,6 +87,15 @@ class Letter:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many texts of an account wait, are parked and tried again later, or were refused."""
+
+    waiting: int = 0
+    again: int = 0
+    refused: int = 0
+
+
 def add(
     tx: Transaction,
     address: Address,
@@ -191,6 +200,23 @@ def parked_by_channel(tx: Transaction) -> list[tuple[str, bool, int]]:
         "GROUP BY channel, again ORDER BY channel, again"
     )
     return [(channel, bool(again), count) for channel, again, count in rows]
+
+
+def backlogs(tx: Transaction) -> dict[tuple[str, str], Backlog]:
+    """What is not sent, by channel and account."""
+    rows = tx.execute(
+        "SELECT channel, account, 0, 0, count(*) FROM outbox WHERE state = 'waiting' "
+        "GROUP BY channel, account UNION ALL "
+        "SELECT channel, account, 1, again, count(*) FROM outbox WHERE state = 'parked' "
+        "GROUP BY channel, account, again"
+    )
+    found: dict[tuple[str, str], Backlog] = {}
+    for channel, account, is_parked, again, count in rows:
+        name = "waiting" if not is_parked else "again" if again else "refused"
+        found[channel, account] = replace(
+            found.get((channel, account), Backlog()), **{name: int(count)}
+        )
+    return found
 
 
 def move_parked(tx: Transaction, letter: int, chat: str) -> None:

@@ -19,13 +19,12 @@ from bot import codes
 from bot.channel import Address, Heard, Inbound
 from bot.clock import DAY_MS, Clock
 from bot.context.prompt import described
-from bot.gateway import pairing
 from bot.i18n import language_of, text
 from bot.identity import AccessDecision, Books, Conversation, ConversationResolver, MessageOrigin
 from bot.identity.message import pointed
 from bot.identity.values import MAX_CHOSEN
 from bot.metrics import Metrics
-from bot.sessions import inbox, links, rooms, zones
+from bot.sessions import inbox, links, pairing, rooms, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
@@ -314,6 +313,7 @@ def read_books(tx: Transaction) -> Books:
     return Books(
         links=tuple(links.everything(tx)),
         paired=frozenset((p.channel, p.account, p.sender) for p in pairing.approved(tx)),
+        blocked=frozenset(each.seat for each in pairing.blocked(tx)),
         chosen=dict(reversed(rooms.activations(tx, MAX_CHOSEN).items())),
         moved=rooms.moved(tx),
         zones=zones.everything(tx),

@@ -34,13 +34,12 @@ from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
 from bot.errors import FenceLost, StorageError
 from bot.fencing import Fence
-from bot.gateway import pairing
 from bot.gateway.admission import Admission, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, Parsed
 from bot.metrics import Metrics
-from bot.sessions import inbox, repeats, reset, store, zones
+from bot.sessions import inbox, pairing, repeats, reset, store, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session

@@ -136,6 +136,8 @@ def resolve(
     settings = section.config if direct else section.room(known)
     activation: Activation = "" if direct else books.chosen.get(key, "")
     verdict = access.decide(section.config, known, is_owner=is_named)
+    if own_seat in books.blocked and not is_named:  # whatever else would let them in
+        verdict = AccessDecision.DENY
     parsed = parse(inbound.text) if inbound is not None else None
     is_addressed = direct
     if inbound is not None and not direct and verdict is AccessDecision.ALLOW:

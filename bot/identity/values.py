@@ -97,13 +97,15 @@ class Books:
     """Loaded when the program starts; each change makes another value.
 
     `links` are the accounts joined with /link, `paired` who was let in by pairing (channel,
-    account, sender), `chosen` when the bot answers in rooms, by session key, the newest last,
-    `moved` the first id of every chat that has another one now, `zones` the time zones people
-    chose, by canonical identity, and `told` those that their browsers are in.
+    account, sender), `blocked` who gets no answer, `chosen` when the bot answers in rooms, by
+    session key, the newest last, `moved` the first id of every chat that has another one now,
+    `zones` the time zones people chose, by canonical identity, and `told` those that their browsers
+    are in.
     """
 
     links: tuple[Link, ...] = ()
     paired: frozenset[tuple[str, str, str]] = frozenset()
+    blocked: frozenset[Seat] = frozenset()
     chosen: Mapping[str, Activation] = field(default_factory=dict[str, Activation])
     moved: Mapping[ChatRef, str] = field(default_factory=dict[ChatRef, str])
     zones: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])

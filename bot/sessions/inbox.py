@@ -270,6 +270,14 @@ def last_seen(tx: Transaction, channel: str, account: str) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
+def last_received(tx: Transaction) -> dict[tuple[str, str], int]:
+    """When each account of each channel last received something (ms); only of the last weeks."""
+    rows = tx.execute(
+        "SELECT channel, account, max(received_at) FROM inbox GROUP BY channel, account"
+    )
+    return {(channel, account): int(at) for channel, account, at in rows}
+
+
 def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryItem]:
     """The newest `limit` lines said at an address, across its conversations, oldest first.
 

@@ -17,7 +17,15 @@ from bot.identity import MANY
 from bot.storage import Row, Transaction, Value, upsert
 
 Name = Literal[
-    "links", "reminders", "pairing", "rooms", "moved_chats", "zones", "repeats", "sessions"
+    "links",
+    "reminders",
+    "pairing",
+    "blocks",
+    "rooms",
+    "moved_chats",
+    "zones",
+    "repeats",
+    "sessions",
 ]
 
 
@@ -78,6 +86,11 @@ TABLES: dict[str, Table] = {
         nullable=frozenset({"approved_at"}),
         fixed={"code": "", "given": 1},
         only="state = 'approved'",
+    ),
+    "blocks": Table(
+        key=("channel", "sender"),
+        texts=("channel", "sender", "name", "locale", "account", "chat", "thread"),
+        numbers=("blocked_at",),
     ),
     "rooms": Table(
         key=("key",),

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from bot.identity import Activation, ChatRef
+from bot.identity import Activation, ChatRef, MessageOrigin
 from bot.sessions import journal_records
 from bot.storage import Transaction, upsert
+
+# Where a task of a room is carried out is no room.
+_ROOMS = (
+    "FROM conversations c JOIN sessions s ON s.id = c.session_id "
+    "WHERE s.chat_type <> 'direct' AND s.started_by <> 'task'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A room by its session key; `origin` is where somebody last spoke to the bot, at `last_at`."""
+
+    key: str
+    last_at: int
+    origin: MessageOrigin
 
 
 def activations(tx: Transaction, limit: int) -> dict[str, Activation]:
@@ -28,6 +44,22 @@ def activate(tx: Transaction, key: str, activation: Activation, now: int) -> Non
         (key, activation, now),
     )
     journal_records.keep(tx, "rooms", key)
+
+
+def latest(tx: Transaction, limit: int) -> list[Room]:
+    """The rooms that have a conversation, those that were talked in last first."""
+    rows = tx.execute(
+        "SELECT s.key, s.last_user_at, s.channel, s.account, s.chat, s.chat_type, s.sender, "
+        f"s.thread, s.parent, s.server, s.locale {_ROOMS} ORDER BY s.last_user_at DESC, s.key "
+        "LIMIT ?",
+        (limit,),
+    )
+    return [Room(key, last_at, MessageOrigin(*origin)) for key, last_at, *origin in rows]
+
+
+def is_known(tx: Transaction, key: str) -> bool:
+    """True when a session key is that of a room with a conversation."""
+    return bool(tx.execute(f"SELECT 1 {_ROOMS} AND s.key = ?", (key,)))
 
 
 def rename(tx: Transaction, key: str, other: str) -> None:

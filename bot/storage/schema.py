@@ -280,6 +280,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             browser TEXT NOT NULL, made_at BIGINT NOT NULL, seen_at BIGINT NOT NULL)""",
         "CREATE INDEX page_logins_by_person ON page_logins(person, seen_at)",
     ),
+    (
+        # Who gets neither an answer nor a code, and where they wrote from.
+        """CREATE TABLE blocks(
+            channel TEXT NOT NULL, sender TEXT NOT NULL, name TEXT NOT NULL, locale TEXT NOT NULL,
+            account TEXT NOT NULL, chat TEXT NOT NULL, thread TEXT NOT NULL,
+            blocked_at BIGINT NOT NULL, PRIMARY KEY(channel, sender))""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

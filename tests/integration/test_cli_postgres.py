@@ -21,9 +21,8 @@ from bot.cli.common import opened_database
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.errors import StorageError
-from bot.gateway import pairing
 from bot.recovery import DATABASE_NAME
-from bot.sessions import store
+from bot.sessions import pairing, store
 from bot.storage import Transaction
 from bot.storage.postgres import PostgresDatabase
 from bot.unit_of_work import UnitOfWork

@@ -55,6 +55,17 @@ ROUTES = {
     "POST /account/end-others": "visitor",
     "POST /account/logout": "visitor",
     "POST /account/password": "visitor",
+    "GET /assets/people.css": "visitor",
+    "GET /channels": "owner",
+    "POST /channels/check": "owner",
+    "POST /channels/activation": "owner",
+    "GET /people": "owner",
+    "POST /people/approve": "owner",
+    "POST /people/block": "owner",
+    "POST /people/again": "owner",
+    "POST /people/unblock": "owner",
+    "POST /people/revoke": "owner",
+    "POST /people/part": "owner",
 }
 BY_COOKIE = {"owner": {}, "visitor": {COOKIE: "let-in-as-ada"}, "anyone": {COOKIE: "of-nobody"}}
 RANKS = ("anyone", "visitor", "owner")

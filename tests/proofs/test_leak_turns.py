@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.channel import Address, Inbound
-from bot.gateway import pairing
 from bot.i18n import text
 from bot.identity import Books, ConversationResolver, Link, Policy
 from bot.identity.view import folder_name
+from bot.sessions import pairing
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.support import NOON, make_config, running, until

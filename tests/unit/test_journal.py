@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from bot import recovery
 from bot.channel import Address, Inbound
-from bot.gateway import pairing
 from bot.identity import MessageOrigin
 from bot.identity.view import MemoryView
 from bot.sessions import (
@@ -23,6 +22,7 @@ from bot.sessions import (
     forgetting,
     journal_records,
     links,
+    pairing,
     recurrence,
     reminders,
     repeats,
@@ -56,6 +56,7 @@ SURVIVES = {
     "links": "the journal",
     "reminders": "the journal",
     "pairing": "the journal, once approved; codes are secrets and short-lived",
+    "blocks": "the journal",
     "rooms": "the journal, when something was chosen",
     "moved_chats": "the journal",
     "zones": "the journal",
@@ -176,6 +177,9 @@ STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
     ],
     "ask": lambda tx, a, _: asked(tx, str(a % 4)),
     "approve": lambda tx, *_: pairing.approve(tx, "telegram", "ABCDEFGH", NOON),
+    "block": lambda tx, a, _: pairing.block(tx, ("telegram", str(a % 4)), NOON + a),
+    "again": lambda tx, a, _: pairing.let_in_again(tx, ("telegram", str(a % 4)), NOON + a),
+    "unblock": lambda tx, a, _: pairing.unblock(tx, ("telegram", str(a % 4))),
     "revoke": lambda tx, a, _: pairing.revoke(tx, "telegram", str(a % 4)),
     "activate": lambda tx, a, b: rooms.activate(tx, f"room{a % 2}", ("", "always")[b % 2], NOON),
     "move": lambda tx, a, b: rooms.move(tx, ("telegram", "x", str(a % 3)), str(b % 3), NOON),

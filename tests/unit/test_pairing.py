@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bot import codes
 from bot.channel import Inbound
-from bot.gateway import pairing
+from bot.sessions import pairing
 from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
 from tests.support import NOON, changed_anywhere
 

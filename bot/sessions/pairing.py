@@ -1,5 +1,7 @@
 """Pairing: an unknown person gets a code, the operator approves it. Functions over a transaction.
 
+Or the operator blocks them: on no account of that channel do they get an answer or a code then.
+
 Everybody has a place of their own, so strangers who ask keep no newcomer out: where too many codes
 are pending, the oldest gives way. A code is valid for an hour, a repeated question gets no second
 one while it is, and nobody gets more than a few in an hour, so nobody can make the bot write to
@@ -9,24 +11,29 @@ them again and again.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from bot import codes
 from bot.channel import Address, Inbound
+from bot.identity import Seat
 from bot.sessions import journal_records
-from bot.storage import Transaction
+from bot.storage import Transaction, upsert
 
 VALID_MS = 60 * 60_000
 MAX_PENDING = 100  # for a channel's account
 MAX_CODES = 3  # for one person, until they are silent for VALID_MS
 
-_COLUMNS = "channel, account, sender, state, code, name, locale, chat, thread, asked_at"
+_COLUMNS = (
+    "channel, account, sender, state, code, name, locale, chat, thread, asked_at, approved_at"
+)
+_BLOCK = "channel, sender, name, locale, account, chat, thread, blocked_at"
 _OPEN = "state <> 'approved'"  # as the index on those has it
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Someone who asked to talk. `asked_at` is in ms since the epoch."""
+    """Someone who asked to talk. Times are in ms since the epoch."""
 
     channel: str
     account: str
@@ -38,6 +45,7 @@ class Pairing:
     chat: str
     thread: str
     asked_at: int
+    approved_at: int | None = None
 
     @property
     def address(self) -> Address:
@@ -56,6 +64,28 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """Someone who gets neither an answer nor a code; `blocked_at` is in ms since the epoch.
+
+    `name`, `locale` and the chat are those of when they asked.
+    """
+
+    channel: str
+    sender: str
+    name: str
+    locale: str
+    account: str
+    chat: str
+    thread: str
+    blocked_at: int
+
+    @property
+    def seat(self) -> Seat:
+        """Who this is on their platform."""
+        return (self.channel, self.sender)
+
+
+@dataclass(frozen=True, slots=True)
 class PairingReply:
     """What a message from an unlisted person comes to: approved, a new code, or silence."""
 
@@ -66,6 +96,8 @@ class PairingReply:
 def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> PairingReply:
     """Look a sender up; hand out `code` to whoever is unknown and has none that is valid."""
     who = (inbound.channel, inbound.account, inbound.sender)
+    if tx.execute("SELECT 1 FROM blocks WHERE channel = ? AND sender = ?", (who[0], who[2])):
+        return PairingReply(approved=False)
     rows = tx.execute(
         "SELECT state, asked_at, given FROM pairing "
         "WHERE channel = ? AND account = ? AND sender = ?",
@@ -81,8 +113,8 @@ def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> PairingReply:
             given = before + 1
     _make_room(tx, *who[:2], now)
     tx.execute(
-        f"INSERT INTO pairing({_COLUMNS}, given) "
-        "VALUES (?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?) "
+        "INSERT INTO pairing(channel, account, sender, state, code, name, locale, chat, thread, "
+        "asked_at, given) VALUES (?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT(channel, account, sender) DO UPDATE SET state = 'pending', "
         "code = excluded.code, name = excluded.name, locale = excluded.locale, "
         "chat = excluded.chat, thread = excluded.thread, asked_at = excluded.asked_at, "
@@ -157,6 +189,73 @@ def revoke(tx: Transaction, channel: str, sender: str) -> int:
         if state == "approved":
             journal_records.keep(tx, "pairing", channel, account, sender)
     return len(gone)
+
+
+# --- blocked --------------------------------------------------------------------------------------
+
+
+def block(tx: Transaction, seat: Seat, now: int) -> Block | None:
+    """Give somebody who asked, or was let in, no answer from now on; None for anybody else."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM pairing WHERE channel = ? AND sender = ? "
+        "ORDER BY approved_at IS NULL, asked_at DESC, account LIMIT 1",
+        seat,
+    )
+    if not rows:
+        return None
+    asked = Pairing(*rows[0])
+    revoke(tx, *seat)
+    found = Block(*seat, asked.name, asked.locale, asked.account, asked.chat, asked.thread, now)
+    upsert(tx, "blocks", ("channel", "sender"), asdict(found))
+    journal_records.keep(tx, "blocks", *seat)
+    return found
+
+
+def let_in_again(tx: Transaction, seat: Seat, now: int) -> Pairing | None:
+    """Let in somebody who was blocked, as if a code of theirs were approved; None if nobody is."""
+    found = _take(tx, seat)
+    if found is None:
+        return None
+    row: dict[str, Any] = {
+        "channel": found.channel,
+        "account": found.account,
+        "sender": found.sender,
+        "state": "approved",
+        "code": "",
+        "name": found.name,
+        "locale": found.locale,
+        "chat": found.chat,
+        "thread": found.thread,
+        "asked_at": now,
+        "approved_at": now,
+    }
+    upsert(tx, "pairing", ("channel", "account", "sender"), row)
+    journal_records.keep(tx, "pairing", found.channel, found.account, found.sender)
+    return Pairing(**row)
+
+
+def unblock(tx: Transaction, seat: Seat) -> Block | None:
+    """Let somebody ask again, as a stranger does; None when they are not blocked."""
+    return _take(tx, seat)
+
+
+def blocked(tx: Transaction) -> list[Block]:
+    """Everyone who is blocked, the latest first."""
+    rows = tx.execute(f"SELECT {_BLOCK} FROM blocks ORDER BY blocked_at DESC, channel, sender")
+    return [Block(*row) for row in rows]
+
+
+def _take(tx: Transaction, seat: Seat) -> Block | None:
+    rows = tx.execute(
+        f"DELETE FROM blocks WHERE channel = ? AND sender = ? RETURNING {_BLOCK}", seat
+    )
+    if not rows:
+        return None
+    journal_records.keep(tx, "blocks", *seat)
+    return Block(*rows[0])
+
+
+# --------------------------------------------------------------------------------------------------
 
 
 def pending(tx: Transaction, now: int) -> list[Pairing]:

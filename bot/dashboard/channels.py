@@ -1,0 +1,335 @@
+"""`/channels`, for the owner: how each channel is doing, and when the bot answers in rooms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from bot.channel import (
+    DEFAULT_ACCOUNT,
+    ChannelConfig,
+    ChannelPlugin,
+    Doctor,
+    Finding,
+    GroupConfig,
+    Health,
+)
+from bot.clock import Clock, moment
+from bot.dashboard import pages
+from bot.dashboard.forms import address, part_of, sent
+from bot.dashboard.people import shortened
+from bot.dashboard.visits import Visits
+from bot.delivery import outbox
+from bot.delivery.outbox import Backlog
+from bot.identity import AccessDecision, Activation, ConversationResolver
+from bot.identity.message import is_always
+from bot.sessions import inbox, rooms
+from bot.sessions.rooms import Room
+from bot.settings.fields import Key
+from bot.settings.show import toml_value
+from bot.storage import Database, Transaction
+
+PATH: Final = "/channels"
+MAX_ROOMS: Final = 2_000  # the latest; older ones are listed again once somebody talks there
+CHECK_SECONDS: Final = 30.0  # that a channel may take to look at its own set-up
+AGAIN_MS: Final = 5_000  # before which nothing is looked at twice
+WISHES: Final[Mapping[str, Activation]] = {"": "", "mention": "mention", "always": "always"}
+TOLD: Final = frozenset({"checked", "room", "gone"})
+
+Connection = tuple[str, str, Health, str]
+"""Channel, account, health and detail."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a channel found out about its own set-up, and when (ms)."""
+
+    at: int
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account of a channel: its health, when it was last heard from, what is unsent."""
+
+    name: str
+    state: str
+    detail: str
+    heard: str
+    backlog: Backlog
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCard:
+    """One channel; `off` says why it does not run, `needs` what to set then."""
+
+    name: str
+    accounts: Sequence[Account]
+    settings: Sequence[tuple[str, str]]
+    off: str = ""
+    needs: str = ""
+    checked_at: str = ""
+    findings: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoomCard:
+    """One room that the bot was spoken to in; `answers` and `settings` are what holds there now."""
+
+    key: str
+    place: str
+    chat: str
+    kind: str
+    last: str
+    answers: str
+    chosen: Activation
+    settings: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCard:
+    """A room that the configuration lists: what it says of it, and where that stands."""
+
+    place: str
+    chat: str
+    settings: Sequence[tuple[str, str]]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    heard: Mapping[tuple[str, str], int]
+    backlogs: Mapping[tuple[str, str], Backlog]
+    rooms: Sequence[Room]
+
+
+class ChannelPages:
+    """Health, ids and settings; never a word of what was said."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        resolver: ConversationResolver,
+        connections: Callable[[], Sequence[Connection]],
+        plugins: Mapping[str, ChannelPlugin],
+        origins: Mapping[Key, str],
+        read_books: Callable[[], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        """`origins` says where the configuration's values stand.
+
+        `read_books` lets what was changed count at once.
+        """
+        self._database = database
+        self._resolver = resolver
+        self._visits = Visits(resolver)
+        self._connections = connections
+        self._plugins = plugins
+        self._origins = origins
+        self._read_books = read_books
+        self._clock = clock
+        self._checked: dict[str, Checked] = {}
+        self._checking = asyncio.Lock()
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is, and what can be done there."""
+        return [
+            web.get(PATH, self._page),
+            web.post(f"{PATH}/check", self._check),
+            web.post(f"{PATH}/activation", self._activate),
+        ]
+
+    async def _page(self, request: web.Request) -> web.Response:
+        query, zone = request.query, self._visits.of(request).zone
+        looked = await self._database.read(_look)
+
+        def when(at: int | None) -> str:
+            return f"{moment(at, zone):%Y-%m-%d %H:%M}" if at else ""
+
+        wanted = query.get("q", "").strip()
+        found = [self._room(each, when) for each in looked.rooms]
+        groups = [
+            card
+            for name in self._plugins
+            for card in _groups(name, self._section(name), self._origins)
+        ]
+        told = query.get("told", "")
+        in_rooms = part_of([each for each in found if _has(each, wanted)], query.get("rooms", ""))
+        listed = part_of([each for each in groups if _has(each, wanted)], query.get("groups", ""))
+        return pages.page(
+            request,
+            "channels.html",
+            told=told if told in TOLD else "",
+            wanted=wanted,
+            is_long=bool(wanted) or in_rooms.parts > 1 or listed.parts > 1,
+            channels=self._cards(looked, when),
+            rooms=in_rooms,
+            groups=listed,
+            wishes=tuple(WISHES),
+            at=partial(address, PATH, wanted),
+        )
+
+    # --- what is done -----------------------------------------------------------------------------
+
+    async def _check(self, request: web.Request) -> web.Response:
+        """Have a channel look at its own set-up, as `confidant doctor` does."""
+        name = (await sent(request)).get("channel", "")
+        plugin = self._plugins.get(name)
+        if plugin is None or _off(plugin, self._section(name)):
+            return _back("gone")
+        async with self._checking:
+            before = self._checked.get(name)
+            if before is None or abs(self._clock() - before.at) >= AGAIN_MS:
+                findings = await _examined(plugin, self._section(name))
+                self._checked[name] = Checked(self._clock(), findings)
+                log.info("channel.checked", channel=name, findings=len(findings))
+        return _back("checked", f"channel-{name}")
+
+    async def _activate(self, request: web.Request) -> web.Response:
+        form, now = await sent(request), self._clock()
+        key, wish = form.get("key", ""), WISHES.get(form.get("activation", "?"))
+        if wish is None:
+            return _back("gone")
+
+        def work(tx: Transaction) -> bool:
+            if not rooms.is_known(tx, key):
+                return False
+            rooms.activate(tx, key, wish, now)
+            return True
+
+        if not await self._database.write(work):
+            return _back("gone")
+        await self._read_books()
+        log.info("room.activated", activation=wish or "as configured")
+        return _back("room", "rooms")
+
+    # --- as it is shown ---------------------------------------------------------------------------
+
+    def _section(self, name: str) -> ChannelConfig:
+        return self._resolver.policy.config.channels.get(name)
+
+    def _cards(self, looked: _Looked, when: Callable[[int | None], str]) -> Sequence[ChannelCard]:
+        """Those that run, then those that do not."""
+        running: dict[str, list[Account]] = {}
+        for channel, account, health, detail in self._connections():
+            place = (channel, account)
+            found = Account(
+                account,
+                health.value,
+                detail,
+                when(looked.heard.get(place)),
+                looked.backlogs.get(place, Backlog()),
+            )
+            running.setdefault(channel, []).append(found)
+        cards = [self._card(name, accounts, when) for name, accounts in running.items()]
+        for name, plugin in self._plugins.items():
+            off = _off(plugin, self._section(name))
+            if name not in running and off:
+                cards.append(replace(self._card(name, (), when), off=off, needs=plugin.needs))
+        return cards
+
+    def _card(
+        self, name: str, accounts: Sequence[Account], when: Callable[[int | None], str]
+    ) -> ChannelCard:
+        section, checked = self._section(name), self._checked.get(name)
+        shown = ("dm_policy", "allow_from", "group_policy", "group_allow_from", "require_mention")
+        return ChannelCard(
+            name,
+            accounts,
+            [(each, shortened(toml_value(getattr(section, each)))) for each in shown],
+            checked_at=when(checked.at) if checked is not None else "",
+            findings=checked.findings if checked is not None else (),
+        )
+
+    def _room(self, room: Room, when: Callable[[int | None], str]) -> RoomCard:
+        here = self._resolver.of(replace(room.origin, sender=""))
+        is_heard = here.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
+        always = is_always(here.settings, here.activation)
+        shown = ("allow_from", "mention_patterns", "notices", "language", "streaming")
+        own = here.settings.listed(room.origin)
+        said = own.model_fields_set if own is not None else frozenset[str]()
+        return RoomCard(
+            room.key,
+            _place(room.origin.channel, room.origin.account),
+            "/".join(shortened(each) for each in (room.origin.chat, room.origin.thread) if each),
+            room.origin.chat_type,
+            when(room.last_at),
+            ("always" if always else "mention") if is_heard and here.is_answered else "never",
+            self._resolver.now.books.chosen.get(room.key, ""),
+            [(each, shortened(toml_value(getattr(own, each)))) for each in shown if each in said],
+        )
+
+
+def _look(tx: Transaction) -> _Looked:
+    return _Looked(inbox.last_received(tx), outbox.backlogs(tx), rooms.latest(tx, MAX_ROOMS))
+
+
+def _off(plugin: ChannelPlugin, section: ChannelConfig) -> str:
+    """Why a channel does not run, as a key; empty when it does."""
+    if not section.enabled:
+        return "switched_off"
+    return "" if plugin.ready(section) else "not_set_up"
+
+
+async def _examined(plugin: ChannelPlugin, section: ChannelConfig) -> Sequence[Finding]:
+    channel = plugin.create(section)
+    if not isinstance(channel, Doctor):
+        return [Finding("ok", "there is nothing to check")]
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            return await channel.examine()
+    except TimeoutError:
+        return [Finding("error", f"it did not answer within {CHECK_SECONDS:g} seconds")]
+
+
+def _groups(
+    channel: str, section: ChannelConfig, origins: Mapping[Key, str]
+) -> Sequence[GroupCard]:
+    """The rooms that a channel's section lists, and those of its accounts."""
+    found = [
+        _group(_place(channel, DEFAULT_ACCOUNT), chat, group, ("channels", channel), origins)
+        for chat, group in section.groups.items()
+    ]
+    accounts: Mapping[str, ChannelConfig] = getattr(section, "accounts", {})
+    for name, account in accounts.items():
+        if "groups" in account.model_fields_set:
+            above = ("channels", channel, "accounts", name)
+            found += [
+                _group(_place(channel, name), chat, group, above, origins)
+                for chat, group in account.groups.items()
+            ]
+    return found
+
+
+def _group(
+    place: str, chat: str, group: GroupConfig, above: Key, origins: Mapping[Key, str]
+) -> GroupCard:
+    key = (*above, "groups", chat)
+    where = (source for each, source in origins.items() if each[: len(key)] == key)
+    said = [name for name in type(group).model_fields if name in group.model_fields_set]
+    settings = [(name, shortened(toml_value(getattr(group, name)))) for name in said]
+    return GroupCard(place, shortened(chat), settings, next(where, ""))
+
+
+def _place(channel: str, account: str) -> str:
+    return channel if account == DEFAULT_ACCOUNT else f"{channel} ({account})"
+
+
+def _has(card: RoomCard | GroupCard, wanted: str) -> bool:
+    """True when a card's place or id has what is looked for."""
+    part = wanted.casefold()
+    return part in card.place.casefold() or part in card.chat.casefold()
+
+
+def _back(told: str, anchor: str = "") -> web.Response:
+    where = f"{PATH}?told={told}" + (f"#{anchor}" if anchor else "")
+    return web.Response(status=303, headers={"Location": where})
