@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ import structlog
 from bot import housekeeping, recovery
 from bot.agent.limits import LimitsResolver
 from bot.agent.models import Model
-from bot.agent.models.registry import Models, configured
+from bot.agent.models.registry import Models, configured, renewed
 from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
 from bot.agent.session_cache import SessionCache
@@ -29,7 +29,7 @@ from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
 from bot.backend import Backend, open_backend
-from bot.channel import Address, Channel, ChannelPlugin, Command, CommandMenu, HttpRoutes
+from bot.channel import Address, Channel, ChannelPlugin, HttpRoutes
 from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.approvals import ApprovalCommands
 from bot.commands.choices import ModelChoices
@@ -39,7 +39,7 @@ from bot.commands.conversation import ConversationCommands
 from bot.commands.info import InfoCommands
 from bot.commands.link import LinkCommands
 from bot.commands.memory import MemoryCommands
-from bot.commands.menu import KNOWN, menu
+from bot.commands.menu import KNOWN
 from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
@@ -58,6 +58,9 @@ from bot.dashboard.pages import WayPages
 from bot.dashboard.passwords import Passwords
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.server import DashboardServer, Listening
+from bot.dashboard.settings.pages import SettingsPages
+from bot.dashboard.settings.served import ServedSettings
+from bot.dashboard.settings.start import StartPages
 from bot.dashboard.usage import UsagePages
 from bot.dashboard.visits import Visits
 from bot.delivery.delivery import Delivery
@@ -65,9 +68,11 @@ from bot.delivery.live import LiveSigns
 from bot.errors import ConfigError
 from bot.files.opener import Opener
 from bot.files.reading import FileReader
+from bot.gateway import channels
 from bot.gateway.admission import Admission, chat_moved, read_books
 from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
+from bot.gateway.channels import RunningChannels
 from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Connections, Gateway
 from bot.gateway.lanes import Lanes, tell_waiting
@@ -78,7 +83,6 @@ from bot.gateway.requests import Requests
 from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
 from bot.gateway.voice import VoiceReader
-from bot.i18n import LANGUAGES
 from bot.identity import ConversationResolver, Policy
 from bot.identity.routing import channels_of
 from bot.identity.zone import local_zone
@@ -93,7 +97,10 @@ from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
+from bot.settings import Loaded
+from bot.settings.changes import ChangeableSettings, adopted
 from bot.settings.fields import Key
+from bot.settings.live import LIVE
 from bot.speech import local
 from bot.speech.api import SpeechApi
 from bot.speech.local import LocalSpeech
@@ -122,7 +129,8 @@ class Parts:
     """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal.
 
     `tools` are there beside the usual ones, `origins` says where the configuration's values stand.
-    `on_loaded` is called once everything is imported, which goes on after the start.
+    `on_loaded` is called once everything is imported, which goes on after the start. `loaded` is
+    where the configuration was read from: without it nothing of it can be changed meanwhile.
     """
 
     clock: Clock = system_clock
@@ -133,6 +141,7 @@ class Parts:
     origins: Mapping[Key, str] = field(default_factory=dict[Key, str])
     dashboard: bool = True
     on_loaded: Callable[[], None] = lambda: None
+    loaded: Loaded | None = None
 
 
 class App:
@@ -157,6 +166,7 @@ class App:
         self.tool_plugins = ToolPlugins()
         self.address: Listening | None = None
         self.channels: dict[str, Channel] = {}
+        self._configured: list[Callable[[Config], None]] = []  # what is told of another one
 
     async def __aenter__(self) -> Self:
         try:
@@ -173,8 +183,7 @@ class App:
         config = self._config
         backend = await open_backend(config, self._parts.clock, self._stack)
         database, clock = backend.database, backend.clock
-        self._clock = clock
-        kept = MetaStore(database, clock)
+        self._clock, kept = clock, MetaStore(database, clock)
         models = self._models(kept)
         self._stack.push_async_callback(models.close)
         counter = await asyncio.to_thread(tokens.counter, config.context.tokenizer)
@@ -185,6 +194,7 @@ class App:
         self._stack.push_async_callback(limits.save)
         self.channels = dict(self._make_channels())
         connections = Connections(self.metrics, backend.coordination, self.channels)
+        self._running = RunningChannels(self.channels, connections)
         memory = Memory.of(config, clock, self._parts.searcher, backend.shared)
         self._stack.push_async_callback(memory.close)
         await memory.open()
@@ -217,11 +227,10 @@ class App:
         await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
         if self._parts.dashboard:
-            self.server = self._server(backend, connections, memory, delivery)
-            self._stack.push_async_callback(self.server.stop)
-        for channel in self.channels.values():
-            self._stack.push_async_callback(channel.stop)
-        await self._start_channels(gateway, pages=True)
+            changes = self._settings(backend, models, kept, delivery)
+            self.server = self._server(backend, connections, memory, delivery, changes)
+        self._stack.push_async_callback(self._running.stop)
+        await self._running.start(gateway, pages=True)  # first, so that they can be listed
         if self.server is not None:
             self.address = await self.server.start()
         self._stack.push_async_callback(delivery.stop, SEND_GRACE)
@@ -231,7 +240,7 @@ class App:
         if backend.turns is not None:
             self._stack.callback(backend.turns.stop)
         self._stack.push_async_callback(self.tasks.stop, STOP_GRACE)
-        await self._start_channels(gateway, pages=False)
+        await self._running.start(gateway, pages=False)
         if backend.turns is not None:
             backend.turns.start(lanes.run)
         else:
@@ -362,6 +371,15 @@ class App:
             allowance=allowance,
             clock=clock,
         )
+        self._configured += [
+            limits.configure,
+            prefixes.configure,
+            requests.configure,
+            allowance.configure,
+            choices.configure,
+            upkeep.configure,
+            self.notices.configure,
+        ]
         commits = TurnRecorder(committer, upkeep, self.channels, clock, prices)
         turns = TurnRunner(
             voice=VoiceReader(
@@ -493,29 +511,46 @@ class App:
     def _make_channels(self) -> Mapping[str, Channel]:
         if self._parts.channels is not None:
             return self._parts.channels
-        made: dict[str, Channel] = {}
-        for name, plugin in self._plugins.items():
-            section = self._config.channels.get(name)
-            if section.enabled and plugin.ready(section):
-                made[name] = plugin.create(section)
-            else:
-                log.debug("channel.off", channel=name)
-        return made
+        return channels.made(self._plugins, self._config.channels)
 
-    async def _start_channels(self, gateway: Gateway, *, pages: bool) -> None:
-        """Start those that serve pages, or the others: pages first, so that they can be listed."""
-        menus: dict[str, Sequence[Command]] = {
-            "": menu("en"),
-            **{language: menu(language) for language in LANGUAGES},
-        }
-        for channel in self.channels.values():
-            if isinstance(channel, HttpRoutes) is pages:
-                await channel.start(gateway)
-                if channel.capabilities.command_menu and isinstance(channel, CommandMenu):
-                    self._spawn(channel.publish_commands(menus))
+    def _settings(
+        self, backend: Backend, models: Models, kept: MetaStore, delivery: Delivery
+    ) -> ServedSettings:
+        """What the page may change, and how that comes to count while the program runs."""
+
+        async def apply(found: Config) -> Config:
+            before, remote = self._config, self._parts.remote
+            config = adopted(before, found, LIVE)
+            services = (
+                renewed(before.models, models.services, config.models, kept)
+                if remote is None
+                else {ANTHROPIC: remote}
+            )
+            self._config = config
+            self.resolver.configure(Policy.of(config, local_zone(config), KNOWN))
+            agent = config.agent
+            await models.configure(config.models, services, agent.model, agent.fallback)
+            for take in self._configured:
+                take(config)
+            self._spawn(models.warm_up())
+            await self._running.configure(self._plugins, before.channels, config.channels)
+            await delivery.look()
+            if self.server is not None and before.dashboard.token != config.dashboard.token:
+                self.server.renew(config.dashboard.token)
+                await self._running.reopen_pages()  # whoever looks has to show the new one
+            return config
+
+        changeable = ChangeableSettings(self._config, self._parts.loaded, self._clock)
+        is_shared = backend.coordination.is_shared
+        return ServedSettings(changeable, self._plugins, apply, is_shared=is_shared)
 
     def _server(
-        self, backend: Backend, connections: Connections, memory: Memory, delivery: Delivery
+        self,
+        backend: Backend,
+        connections: Connections,
+        memory: Memory,
+        delivery: Delivery,
+        settings: ServedSettings,
     ) -> DashboardServer:
         if backend.standing is not None:
             housekeeping.count_nodes(self.metrics, backend.standing)
@@ -532,24 +567,30 @@ class App:
         browsers = Browsers(backend.database, self.resolver, self._clock)
         backend.coordination.on("books", browsers.heard)
         self._scheduler.every("logins", LOOK_SECONDS, browsers.look)
-        return DashboardServer(
+        ways = WayPages(self._config.agent.name)
+        self._configured.append(ways.configure)
+        server = DashboardServer(
             self._config.dashboard,
             readiness=readiness,
             registry=self.metrics.registry,
             name=self._config.agent.name,
             channels=(
-                WayPages(self._config.agent.name),
+                ways,
                 MemoryPages(memory),
                 MemoryBrowser(visits, memory, self._clock),
                 usage,
                 LoginPages(browsers, visits, self._config.dashboard),
                 AccountPages(browsers, visits, passwords),
                 *self._people(backend.database, connections, delivery),
+                StartPages(settings, connections.all),
+                SettingsPages(settings),
                 *pages,
             ),
             browsers=browsers,
             passwords=passwords,
         )
+        self._stack.push_async_callback(server.stop)
+        return server
 
     def _people(
         self, database: Database, connections: Connections, delivery: Delivery

@@ -43,7 +43,8 @@ override earlier ones:
 1. the defaults below;
 2. a TOML file: the one given with `--config`, or else the first of `confidant.toml`,
    `config/confidant.toml` and `~/.confidant/confidant.toml` that exists;
-3. a file `.env` beside that file, then one in the working directory;
+3. a file `.env` beside that file, one in the working directory, then one in the storage folder,
+   which is where the page writes what you change in it;
 4. environment variables.
 
 An option's variable is `CONFIDANT_`, its section and its name, joined by two underscores:
@@ -53,6 +54,13 @@ or as JSON, tables as JSON. An empty variable counts as not set.
 **Secrets** are best kept out of the TOML file: in a variable, in `.env`, or in a file of their
 own. `file:/run/secrets/name` as the value, or a variable with `_FILE` at its end
 (`TELEGRAM_BOT_TOKEN_FILE=/run/secrets/telegram`), stands for the content of a file.
+
+**In the page**, under Settings, keys, tokens and the options that may change while the program
+runs can be set without a restart: they go into `.env` in the storage folder, as lines like those
+you would write, for this program's own account to read (mode 600). All other lines stay as they
+are. What the environment sets counts more and is not changed there. The last changes are listed
+and can be taken back; `settings-changes.jsonl` beside that file remembers what was there before.
+Programs that share one PostgreSQL have a file each: what all of them need belongs into each one's.
 
 A mistake (an unknown name, a wrong type, a value out of range) stops the start, and each is told
 with its file and line. `confidant config check` does only that; `confidant config show` prints

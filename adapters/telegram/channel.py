@@ -143,6 +143,12 @@ class Telegram:
 
         return await examine(self._config)
 
+    async def own_name(self) -> str:
+        """What the bot of the first account is called; see `KnowsItself`."""
+        from adapters.telegram.doctor import own_name  # noqa: PLC0415  # only a trial needs it
+
+        return await own_name(self._config)
+
     async def stop(self) -> None:
         """Stop receiving, wait for what is being stored, close the connections."""
         if self._webhooks is not None:

@@ -12,6 +12,7 @@ from adapters.telegram import TelegramConfig, webhook_url
 from adapters.telegram.api import LeanBot, new_session, reason, redact
 from bot.channel import Finding, reveal
 from bot.channel.kit.json_access import integer, label, mapping, text
+from bot.errors import SendRefused, SendTransient
 
 PRIVACY = (
     "To let it read along: in @BotFather, /setprivacy, choose the bot, Disable; then take the bot "
@@ -31,6 +32,29 @@ async def examine(config: TelegramConfig) -> Sequence[Finding]:
         for name, token in tokens.items():
             found += await _account(name, reveal(token), config, session)
     return found
+
+
+async def own_name(config: TelegramConfig) -> str:
+    """What the bot of the first account with a token is called.
+
+    Raises:
+        SendRefused: Telegram does not take the token.
+        SendTransient: Telegram cannot be asked.
+    """
+    tokens = config.tokens()
+    name = next(iter(tokens), "")
+    section = config.account(name)
+    section = section if isinstance(section, TelegramConfig) else config
+    token = reveal(tokens.get(name))
+    async with new_session() as session:
+        try:
+            me = mapping(await LeanBot(token, section.api_root, session).call("getMe", {}))
+        except InvalidToken as error:
+            raise SendRefused("Telegram does not accept this token") from error
+        except TelegramError as error:
+            raise SendTransient(f"Telegram cannot be asked: {reason(error, token)}") from error
+    username = label(text(me, "username"))
+    return f"@{username}" if username else ""
 
 
 async def _account(

@@ -53,6 +53,10 @@ class LimitsResolver:
         self._calibration = Calibration()
         self._saved = self._calibration
 
+    def configure(self, config: Config) -> None:
+        """This configuration counts from the next turn on."""
+        self._config = config
+
     async def load(self) -> None:
         """Take up what was learned before.
 

@@ -38,6 +38,10 @@ class Prefixes:
         self._files = files
         self._shared: LRUCache[str, str] = LRUCache(SHARED)
 
+    def configure(self, config: Config) -> None:
+        """Conversations begin with this from now on; those that go on keep what they began with."""
+        self._config = config
+
     async def of(
         self,
         live: CachedSession,

@@ -38,6 +38,7 @@ from bot.channel.protocols import (
     Finding,
     HttpRoutes,
     Interactive,
+    KnowsItself,
     Reactions,
     Typing,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "InChat",
     "Inbound",
     "Interactive",
+    "KnowsItself",
     "LengthUnit",
     "Media",
     "ModelChoice",

@@ -246,6 +246,22 @@ class Doctor(Protocol):
 
 
 @runtime_checkable
+class KnowsItself(Protocol):
+    """A channel whose platform says who the bot is there, once it knows its token."""
+
+    async def own_name(self) -> str:
+        """What people there call the bot, such as "@heron_bot"; empty where it has no name.
+
+        It is called on a channel that was not started, and changes nothing on the platform.
+
+        Raises:
+            SendRefused: the platform does not take the token.
+            SendTransient: the platform cannot be asked.
+        """
+        ...
+
+
+@runtime_checkable
 class CommandMenu(Protocol):
     """A channel whose platform keeps a menu of commands (`Capabilities.command_menu`)."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bot.agent.models import Checked, Model, Window
-from bot.agent.models.registry import open_service
+from bot.agent.models import Checked, Model, Window, trial
 from bot.channel import Finding
 from bot.config import OFFLINE, OPENAI, Config
 from bot.context.budget import TOO_SMALL, resolve
@@ -43,10 +42,10 @@ def model_findings(config: Config) -> Sequence[Finding]:
 async def _examine(config: Config, service: str, name: str) -> Sequence[Finding]:
     """Whether a service takes the key and knows a model; with no name, whether it answers."""
     section = config.models.services[service]
-    model = open_service(config.models.kind_of(service), section, _NothingKept())
     full = f"{service}/{name}" if name else service
     try:
-        return await _asked(config, full, name, model)
+        async with trial.opened(config.models, service) as model:
+            return await _asked(config, full, name, model)
     except ModelNotFound as error:
         fix = "Name one in [agent] that it has. Some servers do not tell which they have."
         is_sure = name and not section.base_url
@@ -54,8 +53,6 @@ async def _examine(config: Config, service: str, name: str) -> Sequence[Finding]
     except ModelError as error:
         fix = f"Check {key_name(service)} and [models.{service}], and the connection."
         return [Finding("error" if name else "warning", f"{full}: {error}", fix)]
-    finally:
-        await model.close()
 
 
 async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence[Finding]:
@@ -87,13 +84,3 @@ def _window(config: Config, full: str, told: Window) -> Finding:
     if config.models.kind_of(service) == OPENAI:
         fix += " Ollama cuts what exceeds it without a word, and is told of that window then."
     return Finding("error", f"{said}; conversations need {TOO_SMALL}", fix)
-
-
-class _NothingKept:
-    """A store for sizes that are asked for once."""
-
-    async def get(self, key: str) -> str | None:
-        return None
-
-    async def set(self, key: str, text: str) -> None:
-        pass

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from bot.agent.models.registry import Models
 from bot.channel import Address, ModelChoice
+from bot.config import Config
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.values import MessageOrigin
 from bot.sessions import store
@@ -32,6 +33,10 @@ class ModelChoices:
         self._resolver = resolver
         self._database = database
         self._patterns = patterns
+
+    def configure(self, config: Config) -> None:
+        """What it says may be chosen from now on."""
+        self._patterns = config.agent.choices
 
     async def offered(self, here: Conversation) -> tuple[str, ...]:
         """The models that may be chosen there."""

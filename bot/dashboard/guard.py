@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from pydantic import SecretStr
 
 from bot.channel import reveal
 from bot.channel.http import network_of
@@ -100,21 +101,9 @@ class Guard:
 
         With `sockets` the owner's cookies are known by `guest` as well, so that each can be ended.
         """
-        token = reveal(config.token)
-        if not token and not is_loopback(config.host):
-            raise ConfigError(
-                f"The dashboard would listen on {config.host!r}, which other machines can reach, "
-                "without a token. Set CONFIDANT_DASHBOARD__TOKEN to a long random text, or set "
-                '[dashboard] host = "127.0.0.1".'
-            )
-        if token and len(token) < SHORTEST_TOKEN and not is_loopback(config.host):
-            raise ConfigError(
-                f"The dashboard would listen on {config.host!r}, which other machines can reach, "
-                f"with a token of fewer than {SHORTEST_TOKEN} characters, which can be guessed. "
-                "Set CONFIDANT_DASHBOARD__TOKEN to a long random text, such as this prints: "
-                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
-            )
-        self.tokens = Tokens(token) if token else None
+        self._host = config.host
+        self.tokens: Tokens | None = None
+        self.renew(config.token)
         self._shared = frozenset(shared)
         self._guest = guest
         self._sockets = sockets
@@ -122,6 +111,28 @@ class Guard:
         self._held = 0
         self._refused = refused
         self._origins = frozenset(origin.rstrip("/").lower() for origin in config.allowed_origins)
+
+    def renew(self, secret: SecretStr | None) -> None:
+        """Let in whoever knows this token, and no cookie of another one.
+
+        Raises:
+            ConfigError: an address others can reach, without a token or with a short one.
+        """
+        token = reveal(secret)
+        if not token and not is_loopback(self._host):
+            raise ConfigError(
+                f"The dashboard would listen on {self._host!r}, which other machines can reach, "
+                "without a token. Set CONFIDANT_DASHBOARD__TOKEN to a long random text, or set "
+                '[dashboard] host = "127.0.0.1".'
+            )
+        if token and len(token) < SHORTEST_TOKEN and not is_loopback(self._host):
+            raise ConfigError(
+                f"The dashboard would listen on {self._host!r}, which other machines can reach, "
+                f"with a token of fewer than {SHORTEST_TOKEN} characters, which can be guessed. "
+                "Set CONFIDANT_DASHBOARD__TOKEN to a long random text, such as this prints: "
+                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+        self.tokens = Tokens(token) if token else None
 
     @property
     def middleware(self) -> Middleware:

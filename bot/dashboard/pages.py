@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
+from bot.config import Config
 from bot.i18n import language_of, text
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ WAYS: Final = (
     Way("/account", "account"),
     Way("/people", "people", is_owners=True),
     Way("/channels", "channels", is_owners=True),
+    Way("/settings", "settings", is_owners=True),
 )
 
 
@@ -52,6 +54,10 @@ class WayPages:
     def __init__(self, name: str) -> None:
         """`name` is what the bot is called."""
         self._name = name
+
+    def configure(self, config: Config) -> None:
+        """It is called what this says from now on."""
+        self._name = config.agent.name
 
     def routes(self) -> list[web.RouteDef]:
         """Where it is."""

@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, Counter
+from pydantic import SecretStr
 
 from bot.channel import HttpRoutes
 from bot.channel.http import HttpServer, Limits, Refusals
@@ -115,6 +116,14 @@ class DashboardServer:
         self._server = server
         log.info("dashboard.listening", url=listening.url)
         return listening
+
+    def renew(self, token: SecretStr | None) -> None:
+        """Let this token in from now on; whoever came by another one has to log in again.
+
+        Raises:
+            ConfigError: others can reach the page, and this would let strangers in.
+        """
+        self._guard.renew(token)
 
     async def stop(self) -> None:
         """Stop listening and let open requests finish for a moment; may be called twice."""

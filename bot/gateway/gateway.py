@@ -86,6 +86,11 @@ class Connections:
                 detail=detail,
             )
 
+    def forget(self, channel: str) -> None:
+        """A channel was stopped: say nothing of its connections."""
+        for key in [key for key in self._latest if key[0] == channel]:
+            del self._latest[key]
+
     def all(self) -> list[tuple[str, str, Health, str]]:
         """Channel, account, health and detail of each connection, in order of name."""
         return [(*key, *value) for key, value in sorted(self._latest.items())]

@@ -87,6 +87,10 @@ class Requests:
         self._allowance = allowance
         self._clock = clock
 
+    def configure(self, config: Config) -> None:
+        """This configuration counts from the next turn on."""
+        self._config = config
+
     async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> PreparedRequest:
         """The request for messages of one session, all answered together."""
         active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)

@@ -7,7 +7,7 @@ from typing import Final
 from bot.agent.meter import added
 from bot.agent.models import Usage
 from bot.clock import Clock
-from bot.config import OFFLINE, LimitsConfig
+from bot.config import OFFLINE, Config, LimitsConfig
 from bot.identity import Conversation, ConversationResolver
 from bot.money import counts, limits
 from bot.money.counts import EVER
@@ -41,6 +41,11 @@ class Allowance:
         # What everybody used from the beginning of a period to some time that is settled.
         self._settled: dict[int, _Settled] = {}
         self.prices = prices
+
+    def configure(self, config: Config) -> None:
+        """Its limits count from now on; what was used counts for them too."""
+        self._config = config.limits
+        self._in_all = limits.limits_of(config.limits.in_all, "all")
 
     async def of(self, conversation: Conversation, model: str = "") -> Balance:
         """What holds for whoever speaks in a conversation, and for a turn with a model.

@@ -1,15 +1,16 @@
-"""Reading the configuration: defaults < TOML file < `.env` < environment, checked as a whole.
+"""Reading the configuration: defaults < TOML file < `.env` files < environment, checked as a whole.
 
 Every value keeps where it came from, so a mistake is reported with its file and line.
 """
 
 from bot.settings.checks import key_name
-from bot.settings.loader import Loaded, load
+from bot.settings.loader import Loaded, Sources, load
 from bot.settings.plugins import config_model, installed_channels, model_kinds, plain_names
 from bot.settings.show import json_schema, show
 
 __all__ = [
     "Loaded",
+    "Sources",
     "config_model",
     "installed_channels",
     "json_schema",

@@ -12,7 +12,7 @@ from typing import cast
 from pydantic import ValidationError
 
 from bot.channel import ChannelConfig, ChannelPlugin, DirectChannelConfig
-from bot.config import Config
+from bot.config import Config, StorageConfig
 from bot.errors import ConfigError
 from bot.settings import checks
 from bot.settings.fields import (
@@ -36,7 +36,7 @@ from bot.settings.problems import (
     unusable,
     word,
 )
-from bot.settings.tomlfile import TomlFile, find, shown
+from bot.settings.tomlfile import TomlFile, find, read_text, shown
 from bot.settings.variables import (
     FILE_PREFIX,
     Variable,
@@ -47,6 +47,8 @@ from bot.settings.variables import (
 )
 
 ENV_FILE = ".env"
+STORAGE_DIR: Key = ("storage", "dir")
+DEFAULT_STORAGE = StorageConfig().dir
 
 _FILE_SUFFIX = "_FILE"  # of a variable that names the file a secret is in
 _MAX_ROUNDS = 20  # of taking out what is wrong and looking again
@@ -58,7 +60,8 @@ class Loaded:
     """A configuration that was read and checked.
 
     `origins` names the source of every value that is not a default, by its place; `warnings` are
-    lines for the person; `file` is the TOML file, if there was one.
+    lines for the person; `file` is the TOML file, if there was one. `kept` is the `.env` of the
+    storage folder, there or not: where the page writes what is changed in it.
     """
 
     config: Config
@@ -66,6 +69,92 @@ class Loaded:
     origins: Mapping[Key, str]
     warnings: tuple[str, ...] = ()
     file: Path | None = None
+    kept: Path | None = None
+    sources: Sources | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a configuration is read from: once at the start, and again when something changes."""
+
+    config_file: Path | None
+    environ: Mapping[str, str]
+    cwd: Path
+    plugins: Mapping[str, ChannelPlugin]
+
+    def load(self, kept: str | None = None) -> Loaded:
+        """Read and check the configuration; see `load`.
+
+        Args:
+            kept: what the `.env` of the storage folder says, instead of what it says now.
+
+        Raises:
+            ConfigError: its message has one line for every mistake.
+        """
+        model = config_model(self.plugins)
+        names = plain_names(self.plugins, model)
+        path = find(self.config_file, self.environ, self.cwd)
+        file = TomlFile(path, self.cwd) if path is not None else None
+        # Beside the configuration file, then in `cwd`, then in the storage folder; each once.
+        folders = [self.cwd] if path is None else [path.parent, self.cwd]
+        files = {each.resolve(): each / ENV_FILE for each in folders}.values()
+        texts = {each: _read(each, self.cwd) for each in files}
+        reading = self._taken(model, names, file, texts)
+        folder = self._storage(reading)
+        if folder is not None:
+            own = folder / ENV_FILE
+            texts = {p: t for p, t in texts.items() if p.resolve() != own.resolve()}
+            texts[own] = _read(own, self.cwd) if kept is None else kept
+            reading = self._taken(model, names, file, texts)
+            if self._storage(reading) != folder:
+                said = "the storage folder cannot be named in its own .env"
+                reading.problems.append(Problem(STORAGE_DIR, said))
+        config = reading.check()
+        origins = {key: reading.origin(key) for key in reading.values}
+        told = [
+            *reading.warnings,
+            *checks.warnings(config),
+            *checks.missing(config, self.plugins, origins),
+        ]
+        warnings = tuple(map(reading.told, told))
+        place = folder / ENV_FILE if folder is not None else None
+        return Loaded(config, self.plugins, origins, warnings, path, place, self)
+
+    def place(self, name: str) -> Key:
+        """The option that a variable sets; empty for none."""
+        model = config_model(self.plugins)
+        return _Reading(model, plain_names(self.plugins, model), None).place(name)[0]
+
+    def _taken(
+        self,
+        model: type[Config],
+        names: Mapping[str, Key],
+        file: TomlFile | None,
+        texts: Mapping[Path, str],
+    ) -> _Reading:
+        reading = _Reading(model, names, file)
+        for path, text in texts.items():
+            variables, bad_lines = from_dotenv(text, shown(path, self.cwd))
+            reading.problems += bad_lines
+            reading.take(variables, path.parent)
+        reading.take(from_environ(self.environ), self.cwd)
+        return reading
+
+    def _storage(self, reading: _Reading) -> Path | None:
+        """The storage folder; None where it is below a home folder that nobody knows."""
+        named = reading.values.get(STORAGE_DIR, DEFAULT_STORAGE)
+        folder = Path(named) if isinstance(named, str) and "\0" not in named else DEFAULT_STORAGE
+        if folder.parts[:1] == ("~",):
+            home = self.environ.get("HOME") or self.environ.get("USERPROFILE")
+            return Path(home, *folder.parts[1:]) if home else None
+        try:
+            return self.cwd / folder.expanduser()
+        except RuntimeError:  # told by the checks
+            return None
+
+
+def _read(path: Path, cwd: Path) -> str:
+    return read_text(path, shown(path, cwd)) if path.is_file() else ""
 
 
 def load(
@@ -74,35 +163,20 @@ def load(
     cwd: Path,
     plugins: Mapping[str, ChannelPlugin] | None = None,
 ) -> Loaded:
-    """Read and check the configuration: defaults < TOML file < `.env` < environment.
+    """Read and check the configuration: defaults < TOML file < `.env` files < environment.
 
     Args:
         config_file: the file to read; None looks for one in `cwd`, `cwd`/config and ~/.confidant.
         environ: the process's variables.
-        cwd: the folder relative names and `.env` are looked up in.
+        cwd: the folder relative names and `.env` are looked up in; the last `.env` is that of the
+            storage folder.
         plugins: the channels there are; None finds the installed ones.
 
     Raises:
         ConfigError: its message has one line for every mistake: where, what, and what was meant.
     """
     found = installed_channels() if plugins is None else plugins
-    model = config_model(found)
-    path = find(config_file, environ, cwd)
-    file = TomlFile(path, cwd) if path is not None else None
-    reading = _Reading(model, plain_names(found, model), file)
-    # Beside the configuration file, then in `cwd`; each once.
-    folders = [cwd] if path is None else [path.parent, cwd]
-    for folder in {each.resolve(): each for each in folders}.values():
-        env_file = folder / ENV_FILE
-        if env_file.is_file():
-            variables, bad_lines = from_dotenv(env_file, shown(env_file, cwd))
-            reading.problems += bad_lines
-            reading.take(variables, folder)
-    reading.take(from_environ(environ), cwd)
-    config = reading.check()
-    origins = {key: reading.origin(key) for key in reading.values}
-    told = [*reading.warnings, *checks.warnings(config), *checks.missing(config, found, origins)]
-    return Loaded(config, found, origins, tuple(map(reading.told, told)), path)
+    return Sources(config_file, dict(environ), cwd, found).load()
 
 
 class _Reading:
@@ -135,7 +209,7 @@ class _Reading:
         """
         names: dict[tuple[bool, Key], str] = {}
         for each in sorted(variables, key=_strength):
-            key, is_file = self._place(each.name)
+            key, is_file = self.place(each.name)
             spelled_out = _strength(each) > 0
             if not each.value.strip() or not (key or spelled_out):
                 continue
@@ -155,7 +229,7 @@ class _Reading:
                 else:
                     self._put(key, value, folder, each.origin)
 
-    def _place(self, name: str) -> tuple[Key, bool]:
+    def place(self, name: str) -> tuple[Key, bool]:
         """The place a variable sets (empty: none), and whether it names a file with the value."""
         stem = name[: -len(_FILE_SUFFIX)] if name.upper().endswith(_FILE_SUFFIX) else ""
         for each, is_file in ((name, False), (stem, True)):

@@ -29,14 +29,14 @@ def json_schema(model: type[Config]) -> dict[str, Any]:
 def show(loaded: Loaded) -> str:
     """The configuration in effect as TOML: secrets masked, each value with where it comes from."""
     blocks: list[str] = []
-    for key, table, options in _tables(loaded.config):
+    for key, table, options in tables_in_effect(loaded.config):
         lines = [_line(loaded, option, getattr(table, option.key[-1])) for option in options]
         if lines:
             blocks.append("\n".join([table_name(key), *lines, ""]))
     return "\n".join(blocks)
 
 
-def _tables(config: Config) -> Iterator[tuple[tuple[str, ...], BaseModel, list[Option]]]:
+def tables_in_effect(config: Config) -> Iterator[tuple[tuple[str, ...], BaseModel, list[Option]]]:
     """Every table in effect with its options, those under names of somebody's own too."""
     for key, _, options in tables(type(config)):
         table: BaseModel = attrgetter(".".join(key))(config)

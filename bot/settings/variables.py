@@ -13,7 +13,6 @@ from dotenv.parser import parse_stream
 
 from bot.settings.fields import Shape, child
 from bot.settings.problems import Problem, not_a, word
-from bot.settings.tomlfile import read_text
 
 FILE_PREFIX = "file:"
 _MAX_SECRET_BYTES = 64 * 1024  # a key or token is far shorter; this is some other file
@@ -37,15 +36,11 @@ def from_environ(environ: Mapping[str, str]) -> list[Variable]:
     return [Variable(name, value, word(name)) for name, value in environ.items()]
 
 
-def from_dotenv(path: Path, name: str) -> tuple[list[Variable], list[Problem]]:
-    """The variables of a `.env` file; a name that comes twice keeps its last value.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
+def from_dotenv(text: str, name: str) -> tuple[list[Variable], list[Problem]]:
+    """The variables of a `.env` file of that name; one that comes twice keeps its last value."""
     found: dict[str, Variable] = {}
     problems: list[Problem] = []
-    for binding in parse_stream(io.StringIO(read_text(path, name))):
+    for binding in parse_stream(io.StringIO(text)):
         raw = binding.original.string
         line = binding.original.line + raw[: len(raw) - len(raw.lstrip())].count("\n")
         if binding.error:

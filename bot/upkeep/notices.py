@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bot.agent.prefix import name_of
 from bot.channel import Button, Channel
-from bot.config import ContextConfig
+from bot.config import Config, ContextConfig
 from bot.context import report
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
@@ -68,11 +68,15 @@ class NoticeSweep:
         committer: Committer,
         channels: Mapping[str, Channel],
     ) -> None:
-        self._levels = sorted((n for n in config.notice_percent if n > 0), reverse=True)
+        self._levels = _levels(config)
         self._sessions = sessions
         self._database = database
         self._committer = committer
         self._channels = channels
+
+    def configure(self, config: Config) -> None:
+        """Tell at its levels from now on."""
+        self._levels = _levels(config.context)
 
     async def sweep(self, now: int) -> int:
         """Tell everybody who is to be told at `now` (ms since the epoch); how many there were.
@@ -136,3 +140,8 @@ class NoticeSweep:
         if conversation.is_direct and not conversation.is_admitted:
             return False
         return conversation.is_answered and active.is_told
+
+
+def _levels(config: ContextConfig) -> list[int]:
+    """How full conversations are when that is told, the fullest first."""
+    return sorted((level for level in config.notice_percent if level > 0), reverse=True)

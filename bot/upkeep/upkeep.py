@@ -14,7 +14,7 @@ from typing import Any, Literal
 import structlog
 
 from bot import fencing
-from bot.config import ContextConfig
+from bot.config import Config, ContextConfig
 from bot.identity import Conversation
 from bot.sessions.store import Session
 from bot.upkeep import policy
@@ -50,6 +50,10 @@ class Upkeep:
             "flush": asyncio.Semaphore(AT_ONCE),
             "compaction": asyncio.Semaphore(AT_ONCE),
         }
+
+    def configure(self, config: Config) -> None:
+        """This counts for what is due from now on."""
+        self._config = config.context
 
     # --- asked by turns ---------------------------------------------------------------------------
 

@@ -66,6 +66,17 @@ ROUTES = {
     "POST /people/unblock": "owner",
     "POST /people/revoke": "owner",
     "POST /people/part": "owner",
+    "GET /assets/settings.css": "visitor",
+    "GET /settings": "owner",
+    "POST /settings/change": "owner",
+    "POST /settings/unset": "owner",
+    "POST /settings/secret": "owner",
+    "POST /settings/take-back": "owner",
+    "GET /settings/start": "owner",
+    "POST /settings/start/model": "owner",
+    "POST /settings/start/use": "owner",
+    "POST /settings/start/telegram": "owner",
+    "POST /settings/start/self": "owner",
 }
 BY_COOKIE = {"owner": {}, "visitor": {COOKIE: "let-in-as-ada"}, "anyone": {COOKIE: "of-nobody"}}
 RANKS = ("anyone", "visitor", "owner")

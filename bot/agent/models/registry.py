@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
 import structlog
@@ -65,6 +66,25 @@ class Models:
         self._fallback = tuple(self.full(name) for name in fallback)
         self._now = now
         self._breakers: dict[str, Breaker] = {}  # of models that failed
+        self._asked: Counter[int] = Counter()  # replies that are being written, by their service
+        self._gone: dict[int, Model] = {}  # services that others stand in the place of
+
+    async def configure(
+        self,
+        config: ModelsConfig,
+        services: Mapping[str, Model],
+        configured: str,
+        fallback: Sequence[str] = (),
+    ) -> None:
+        """Ask these from now on. What is being written is finished; then its service is closed."""
+        kept = {id(each) for each in services.values()}
+        self._gone |= {id(each): each for each in self.services.values() if id(each) not in kept}
+        self._config, self.services = config, dict(services)
+        self._configured = configured
+        self._fallback = tuple(self.full(name) for name in fallback)
+        self._breakers.clear()
+        for each in [each for each in self._gone if not self._asked[each]]:
+            await self._gone.pop(each).close()
 
     @property
     def default(self) -> str:
@@ -110,7 +130,11 @@ class Models:
             if request.on_asked is not None:
                 request.on_asked(name)
             try:
-                async with aclosing(self._ask(name, asked)) as events:
+                model, own_name = self.find(name)
+                async with (
+                    self._asking(model),
+                    aclosing(model.stream(_for_service(asked, name, own_name))) as events,
+                ):
                     async for event in events:
                         has_begun = True
                         yield event if isinstance(event, TextDelta) else _owned(event, name)
@@ -145,10 +169,19 @@ class Models:
         elif self._fallback:
             self._breakers[name] = breaker
 
-    def _ask(self, name: str, request: Request) -> AsyncGenerator[TextDelta | Reply]:
-        model, own_name = self.find(name)
-        shown = tuple(_shown_to(_owner(name), message) for message in request.messages)
-        return model.stream(replace(request, model=own_name, messages=shown))
+    @asynccontextmanager
+    async def _asking(self, model: Model) -> AsyncGenerator[None]:
+        """Keep a service open while it writes."""
+        asked = id(model)
+        self._asked[asked] += 1
+        try:
+            yield
+        finally:
+            self._asked[asked] -= 1
+            if not self._asked[asked]:
+                del self._asked[asked]
+                if asked in self._gone:
+                    await self._gone.pop(asked).close()
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as its service tells them; never raises."""
@@ -181,13 +214,13 @@ class Models:
 
     async def warm_up(self) -> None:
         """Load what the configured services need."""
-        for model in self.services.values():
+        for model in tuple(self.services.values()):
             if isinstance(model, ServiceModel):
                 await model.warm_up()
 
     async def close(self) -> None:
         """Release their connections."""
-        for model in (self._offline, *self.services.values()):
+        for model in (self._offline, *self.services.values(), *self._gone.values()):
             await model.close()
 
 
@@ -215,7 +248,31 @@ def configured(config: ModelsConfig, store: TextStore) -> dict[str, Model]:
     }
 
 
+def renewed(
+    before: ModelsConfig, running: Mapping[str, Model], config: ModelsConfig, store: TextStore
+) -> dict[str, Model]:
+    """The services of another configuration: those that are as before are the ones that run.
+
+    Raises:
+        ConfigError: a package that brings one cannot be used.
+    """
+    known = before.services
+    return {
+        name: running[name]
+        if name in running and known.get(name) == service
+        else open_service(config.kind_of(name), service, store)
+        for name, service in config.services.items()
+        if config.is_set_up(name)
+    }
+
+
 _KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
+
+
+def _for_service(request: Request, name: str, own_name: str) -> Request:
+    """A request as the service of a model is sent it."""
+    shown = tuple(_shown_to(_owner(name), message) for message in request.messages)
+    return replace(request, model=own_name, messages=shown)
 
 
 def _impatient(request: Request) -> Request:

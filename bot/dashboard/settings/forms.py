@@ -1,0 +1,30 @@
+"""What was typed into a form of ours, and the sentence for what is wrong with it."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from bot.dashboard import pages
+from bot.errors import ConfigError
+from bot.i18n import text
+from bot.settings.changes import Overruled
+
+
+async def fields(request: web.Request) -> dict[str, str]:
+    """The text fields of a form, without spaces around them.
+
+    Raises:
+        HTTPBadRequest: it is no form.
+    """
+    try:
+        form = await request.post()
+    except (ValueError, LookupError) as error:  # bytes that are no text, or an unknown charset
+        raise web.HTTPBadRequest from error
+    return {name: value.strip() for name, value in form.items() if isinstance(value, str)}
+
+
+def sentences(request: web.Request, error: ConfigError) -> list[str]:
+    """What is wrong, a line each."""
+    if isinstance(error, Overruled):
+        return [text(pages.language(request), "settings.overruled", origin=error.origin)]
+    return str(error).splitlines()

@@ -1,0 +1,276 @@
+"""First steps: a model, Telegram, and what the bot is called; each tried at once, none needed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import structlog
+from aiohttp import web
+
+from bot.agent.models import trial
+from bot.channel import Health, KnowsItself
+from bot.config import ANTHROPIC, OPENAI
+from bot.dashboard import pages
+from bot.dashboard.settings import forms
+from bot.dashboard.settings.served import ServedSettings
+from bot.errors import (
+    ChannelError,
+    ConfigError,
+    ModelAuth,
+    ModelBadReply,
+    ModelBilling,
+    ModelError,
+    ModelNotFound,
+    ModelRateLimited,
+    ModelTimeout,
+    ModelUnreachable,
+    SendRefused,
+)
+from bot.i18n import text
+from bot.settings.fields import Key
+
+PATH: Final = "/settings/start"
+KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to be chosen
+TELEGRAM: Final = "telegram"
+ADDRESS: Final = "address"  # the choice beside the two services that are known by name
+SERVICES: Final = (ANTHROPIC, OPENAI, ADDRESS)
+_OLLAMA_PORT = 11434
+# First match wins: the particular before the general.
+_WHY: Final[tuple[tuple[type[ModelError], str], ...]] = (
+    (ModelAuth, "refused"),
+    (ModelBilling, "billing"),
+    (ModelTimeout, "timeout"),
+    (ModelUnreachable, "unreachable"),
+    (ModelRateLimited, "busy"),
+    (ModelNotFound, "no_list"),
+    (ModelBadReply, "no_list"),
+)
+
+log = structlog.get_logger(__name__)
+
+Connections = Callable[[], list[tuple[str, str, Health, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A service that answered: what has to be set for it, and which models it has."""
+
+    service: str
+    wanted: Mapping[Key, str | None]
+    names: Sequence[str]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a page says beside what is so: problems by step, and what was typed, but no secret."""
+
+    problems: Mapping[str, Sequence[str]]
+    typed: Mapping[str, str]
+
+
+NOTHING: Final = Said({}, {})
+
+
+class StartPages:
+    """`/settings/start`. A key that was tried is kept in memory until its model is chosen."""
+
+    def __init__(self, settings: ServedSettings, connections: Connections) -> None:
+        self._settings = settings
+        self._connections = connections
+        self._tried: Tried | None = None
+        self._bot = ""  # what Telegram calls it
+        self._token = ""  # one that Telegram takes, and that could not be written
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is."""
+        return [
+            web.get(PATH, self._show),
+            web.post(f"{PATH}/model", self._try_model),
+            web.post(f"{PATH}/use", self._use_model),
+            web.post(f"{PATH}/telegram", self._telegram),
+            web.post(f"{PATH}/self", self._self),
+        ]
+
+    async def _show(self, request: web.Request) -> web.Response:
+        return self._page(request)
+
+    # --- a model ----------------------------------------------------------------------------------
+
+    async def _try_model(self, request: web.Request) -> web.Response:
+        form = await forms.fields(request)
+        typed = {name: form.get(name, "") for name in ("service", "address")}
+        service, key, address = typed["service"], form.get("key", ""), typed["address"]
+        if lacking := self._lacking(service, key, address):
+            return self._page(request, Said({"model": [_say(request, lacking)]}, typed))
+        name, wanted = _wanted(service, key, address)
+        try:
+            loaded = await self._settings.tried(wanted)
+            names = await trial.names_of(loaded.config.models, name)
+        except ConfigError as error:
+            return self._page(request, Said({"model": forms.sentences(request, error)}, typed))
+        except ModelError as error:
+            why = next((word for kind, word in _WHY if isinstance(error, kind)), "failed")
+            log.info("settings.model_tried", service=name, error=type(error).__name__)
+            return self._page(request, Said({"model": [_say(request, why)]}, typed))
+        log.info("settings.model_tried", service=name, models=len(names))
+        if not names:
+            return self._page(request, Said({"model": [_say(request, "no_list")]}, typed))
+        self._tried = Tried(name, wanted, names, time.monotonic())
+        return _back("model")
+
+    def _lacking(self, service: str, key: str, address: str) -> str:
+        """What was left out, as a word; empty when there is something to try."""
+        if service not in SERVICES:
+            return "choose"
+        if service == ADDRESS:
+            return "" if address else "no_address"
+        return "" if key or self._settings.config.models.is_set_up(service) else "no_key"
+
+    async def _use_model(self, request: web.Request) -> web.Response:
+        form = await forms.fields(request)
+        tried = self._waiting()
+        if tried is None:
+            return self._page(request, Said({"model": [_say(request, "gone")]}, form))
+        if form.get("model") not in tried.names:
+            return self._page(request, Said({"model": [_say(request, "choose_model")]}, form))
+        model = f"{tried.service}/{form['model']}"
+        try:
+            await self._settings.change({**tried.wanted, ("agent", "model"): model})
+        except ConfigError as error:
+            return self._page(request, Said({"model": forms.sentences(request, error)}, form))
+        self._tried = None
+        return _back("model")
+
+    def _waiting(self) -> Tried | None:
+        """What was tried lately, and waits for a model to be chosen."""
+        tried = self._tried
+        if tried is not None and time.monotonic() - tried.at > KEPT_SECONDS:
+            tried = self._tried = None
+        return tried
+
+    # --- Telegram ---------------------------------------------------------------------------------
+
+    async def _telegram(self, request: web.Request) -> web.Response:
+        token = (await forms.fields(request)).get("token", "") or self._token
+        if not token:
+            return self._page(request, Said({TELEGRAM: [_say(request, "no_token")]}, {}))
+        wanted: dict[Key, str | None] = {("channels", TELEGRAM, "token"): token}
+        try:
+            loaded = await self._settings.tried(wanted)
+            section = loaded.config.channels.get(TELEGRAM)
+            channel = await asyncio.to_thread(self._settings.plugins[TELEGRAM].create, section)
+            bot = await channel.own_name() if isinstance(channel, KnowsItself) else ""
+            self._token = token  # until it is written
+            await self._settings.change(wanted)
+        except ConfigError as error:
+            said = forms.sentences(request, error)
+            return self._page(request, Said({TELEGRAM: said}, {}))
+        except ChannelError as error:
+            why = "token_refused" if isinstance(error, SendRefused) else "telegram_away"
+            log.info("settings.telegram_tried", error=type(error).__name__)
+            return self._page(request, Said({TELEGRAM: [_say(request, why)]}, {}))
+        self._bot, self._token = bot, ""
+        return _back(TELEGRAM)
+
+    # --- who --------------------------------------------------------------------------------------
+
+    async def _self(self, request: web.Request) -> web.Response:
+        form = await forms.fields(request)
+        now = self._settings.config.agent
+        before = {"name": now.name, "timezone": now.timezone, "language": now.language}
+        wanted: dict[Key, str | None] = {
+            ("agent", name): form[name] or None
+            for name, value in before.items()
+            if name in form and form[name] != value
+        }
+        try:
+            if wanted:
+                await self._settings.change(wanted)
+        except ConfigError as error:
+            return self._page(request, Said({"self": forms.sentences(request, error)}, form))
+        return _back("self")
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _page(self, request: web.Request, said: Said = NOTHING) -> web.Response:
+        config, tried = self._settings.config, self._waiting()
+        service, _ = config.models.locate(config.agent.model)
+        is_connected = config.models.is_set_up(service)
+        agent = config.agent
+        known = {"name": agent.name, "timezone": agent.timezone, "language": agent.language}
+        shown = {"service": "", "address": "", **known, **said.typed}
+        status = 422 if any(said.problems.values()) else 200
+        return pages.page(
+            request,
+            "settings_start.html",
+            status,
+            services=SERVICES,
+            connected=agent.model if is_connected else "",
+            tried=tried,
+            preferred=_preferred(tried, agent.model) if tried is not None else "",
+            has_telegram=TELEGRAM in self._settings.plugins,
+            telegram=self._telegram_now(),
+            bot=self._bot,
+            has_token=bool(self._token),
+            problems=said.problems,
+            typed=shown,
+            file=self._settings.kept.shown_path(),
+            is_shared=self._settings.is_shared,
+        )
+
+    def _telegram_now(self) -> dict[str, Any] | None:
+        """How Telegram is doing; None while it is not set up."""
+        plugin = self._settings.plugins.get(TELEGRAM)
+        section = self._settings.config.channels.get(TELEGRAM) if plugin is not None else None
+        if plugin is None or section is None or not (section.enabled and plugin.ready(section)):
+            return None
+        found = [each for each in self._connections() if each[0] == TELEGRAM]
+        state = found[0][2].value if found else Health.STARTING.value
+        return {"health": state, "detail": found[0][3] if found else ""}
+
+
+def _wanted(service: str, key: str, address: str) -> tuple[str, dict[Key, str | None]]:
+    """The name of a service, and the options that make it one."""
+    if service != ADDRESS:
+        return service, {("models", service, "api_key"): key} if key else {}
+    address = address if "://" in address else f"http://{address}"
+    try:
+        parts = urlsplit(address)
+        is_ollama = parts.port == _OLLAMA_PORT or "ollama" in (parts.hostname or "")
+        if parts.path in {"", "/"} and not parts.query:
+            address = _with_version(address)
+    except ValueError:  # told by the checks of the configuration
+        is_ollama = False
+    name = "ollama" if is_ollama else "local"
+    return name, {
+        ("models", name, "kind"): OPENAI,
+        ("models", name, "base_url"): address,
+        ("models", name, "api_key"): key or None,
+    }
+
+
+def _with_version(address: str) -> str:
+    """An address of a server with the place where its models are asked."""
+    return f"{address.rstrip('/')}/v1"
+
+
+def _preferred(tried: Tried, model: str) -> str:
+    """The model that is chosen unless somebody chooses another one."""
+    own = model.removeprefix(f"{tried.service}/")
+    if own in tried.names:
+        return own
+    return next((name for name in tried.names if "embed" not in name), tried.names[0])
+
+
+def _say(request: web.Request, why: str) -> str:
+    return text(pages.language(request), f"settings_start.problem.{why}")
+
+
+def _back(step: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": f"{PATH}#{step}"})

@@ -1,0 +1,123 @@
+"""The channels of the program: started, put in the place of one another, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from bot.channel import (
+    DEFAULT_ACCOUNT,
+    Channel,
+    ChannelPlugin,
+    Command,
+    CommandMenu,
+    Engine,
+    Health,
+    HttpRoutes,
+)
+from bot.commands.menu import menu
+from bot.config import ChannelsConfig
+from bot.gateway.gateway import Connections
+from bot.i18n import LANGUAGES
+
+log = structlog.get_logger(__name__)
+
+
+def made(plugins: Mapping[str, ChannelPlugin], config: ChannelsConfig) -> dict[str, Channel]:
+    """The channels that are set up, by name."""
+    found: dict[str, Channel] = {}
+    for name, plugin in plugins.items():
+        section = config.get(name)
+        if section.enabled and plugin.ready(section):
+            found[name] = plugin.create(section)
+        else:
+            log.debug("channel.off", channel=name)
+    return found
+
+
+class RunningChannels:
+    """Starts and stops the channels of a table that everything else only looks into."""
+
+    def __init__(self, channels: dict[str, Channel], connections: Connections) -> None:
+        self._channels = channels
+        self._connections = connections
+        self._engine: Engine | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, engine: Engine, *, pages: bool) -> None:
+        """Start those that serve pages, or the others."""
+        self._engine = engine
+        for channel in tuple(self._channels.values()):
+            if isinstance(channel, HttpRoutes) is pages:
+                await self._start(channel, engine)
+
+    async def configure(
+        self, plugins: Mapping[str, ChannelPlugin], before: ChannelsConfig, config: ChannelsConfig
+    ) -> None:
+        """Start, stop, or put anew those whose section is another one.
+
+        What serves pages stays as it is: its routes are those of the server.
+        """
+        for name, plugin in plugins.items():
+            section = config.get(name)
+            running = self._channels.get(name)
+            if section == before.get(name) or isinstance(running, HttpRoutes):
+                continue
+            if running is not None:
+                del self._channels[name]
+                self._connections.forget(name)
+                await running.stop()
+                log.info("channel.stopped", channel=name)
+            if section.enabled and plugin.ready(section):
+                await self._put(name, plugin, section)
+
+    async def reopen_pages(self) -> None:
+        """End every connection of those that serve pages; whoever may comes back by itself."""
+        for channel in tuple(self._channels.values()):
+            if isinstance(channel, HttpRoutes) and self._engine is not None:
+                await channel.stop()
+                await channel.start(self._engine)
+
+    async def stop(self) -> None:
+        """Stop all of them, the last started first; what one raises stops no other."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for channel in reversed(tuple(self._channels.values())):
+            try:
+                await channel.stop()
+            except Exception:
+                log.exception("channel.stop.failed", channel=channel.name)
+
+    async def _put(self, name: str, plugin: ChannelPlugin, section: object) -> None:
+        try:
+            channel = await asyncio.to_thread(plugin.create, section)  # it imports an SDK
+            self._channels[name] = channel
+            if self._engine is not None:
+                await self._start(channel, self._engine)
+        except Exception as error:
+            log.exception("channel.start.failed", channel=name)
+            detail = f"It could not be started ({type(error).__name__}); the log has the reason."
+            self._connections.report(name, DEFAULT_ACCOUNT, Health.DOWN, detail)
+        else:
+            log.info("channel.started", channel=name)
+
+    async def _start(self, channel: Channel, engine: Engine) -> None:
+        await channel.start(engine)
+        if channel.capabilities.command_menu and isinstance(channel, CommandMenu):
+            task = asyncio.create_task(_publish(channel))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+async def _publish(channel: CommandMenu) -> None:
+    menus: dict[str, Sequence[Command]] = {
+        "": menu("en"),
+        **{language: menu(language) for language in LANGUAGES},
+    }
+    try:
+        await channel.publish_commands(menus)
+    except Exception:
+        log.exception("channel.menu.failed")

@@ -1,0 +1,236 @@
+"""What is changed while the program runs: checked as a whole, kept in a `.env`, and taken back.
+
+A change is checked as the start would check it before a byte is written. What was there before is
+kept beside the file, as private as the file itself, so that each change can be taken back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import structlog
+
+from bot.clock import Clock, system_clock
+from bot.config import Config
+from bot.errors import ConfigError
+from bot.settings import dotenv
+from bot.settings.fields import Key, env_name, shape_at
+from bot.settings.loader import Loaded, Sources
+from bot.settings.tomlfile import read_text, shown
+from bot.settings.variables import FILE_PREFIX
+
+CHANGES = "settings-changes.jsonl"  # beside the `.env`
+MOST_KEPT = 50  # changes that can be taken back
+# A token of the page that was replaced is one that somebody else may know: it never comes back.
+FORGOTTEN: frozenset[Key] = frozenset({("dashboard", "token")})
+
+log = structlog.get_logger(__name__)
+
+
+class Overruled(ConfigError):
+    """Something that counts more sets this option; `origin` says what and where."""
+
+    def __init__(self, key: Key, origin: str) -> None:
+        super().__init__(f"{'.'.join(map(str, key))} is set by {origin}, which counts more.")
+        self.origin = origin
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One option of a change: what its variable was before and is after; None is not set."""
+
+    key: tuple[str, ...]
+    before: str | None
+    after: str | None
+    is_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Some options that were changed together, at `at` (ms since the epoch).
+
+    `takes_back` is the change that it undid, if it did; `is_for_good` when it cannot be undone.
+    """
+
+    id: str
+    at: int
+    steps: tuple[Step, ...]
+    takes_back: str = ""
+    is_for_good: bool = False
+
+
+class ChangeableSettings:
+    """The configuration in effect, and the one way to change it while the program runs.
+
+    Each method reads or writes small files: call it in a thread.
+    """
+
+    def __init__(self, config: Config, loaded: Loaded | None, clock: Clock = system_clock) -> None:
+        """`config` counts; `loaded` is None in a program that was not started from files."""
+        self.config = config
+        self.found = loaded.config if loaded is not None else config  # as the files have it now
+        self.origins: Mapping[Key, str] = loaded.origins if loaded is not None else {}
+        self._sources: Sources | None = loaded.sources if loaded is not None else None
+        self.path: Path | None = loaded.kept if loaded is not None else None
+        self._clock = clock
+
+    def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
+        """What the configuration would be with these options, as text, or without those of None.
+
+        Raises:
+            Overruled: an option would not be what was wanted.
+            ConfigError: it has mistakes; the message has one line for each.
+        """
+        return self._edited(wanted)[1]
+
+    def change(self, wanted: Mapping[Key, str | None], takes_back: str = "") -> Loaded:
+        """Keep these options from now on; what they come to is for the caller to put into effect.
+
+        Raises:
+            Overruled: an option would not be what was wanted.
+            ConfigError: it has mistakes, or cannot be written. Nothing was changed.
+        """
+        text, loaded = self._edited(wanted)
+        path = self._writable()
+        before = self._texts()
+        dotenv.write(path, text)
+        steps = tuple(self._step(key, before.get(key), value) for key, value in wanted.items())
+        is_for_good = any(key in FORGOTTEN for key in wanted)
+        made = Change(
+            secrets.token_hex(8), self._clock(), steps, takes_back, is_for_good=is_for_good
+        )
+        self._remember(made)
+        self.origins, self.found = loaded.origins, loaded.config
+        names = sorted(".".join(map(str, key)) for key in wanted)
+        log.info("settings.changed", options=names, taken_back=bool(takes_back))
+        return loaded
+
+    def changes(self) -> list[Change]:
+        """The last changes, the newest first."""
+        if self.path is None:
+            return []
+        file = self.path.with_name(CHANGES)
+        try:
+            lines = file.read_bytes().splitlines() if file.is_file() else []
+            return [_from_json(orjson.loads(line)) for line in reversed(lines)]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("settings.changes_unreadable", error=type(error).__name__)
+            return []
+
+    def may_take_back(self, change: Change) -> bool:
+        """True while what a change set is still what counts in the file."""
+        now = self._texts()
+        return not change.is_for_good and all(now.get(s.key) == s.after for s in change.steps)
+
+    def take_back(self, change_id: str) -> Loaded:
+        """Set everything as it was before a change.
+
+        Raises:
+            ConfigError: there is no such change, or something of it was changed again since.
+        """
+        found = next((each for each in self.changes() if each.id == change_id), None)
+        if found is None or not self.may_take_back(found):
+            raise ConfigError("This was changed again since, so it cannot be taken back.")
+        return self.change({step.key: step.before for step in found.steps}, takes_back=found.id)
+
+    def shown_path(self) -> str:
+        """The file's name, as messages name it."""
+        if self.path is None or self._sources is None:
+            return ""
+        return shown(self.path, self._sources.cwd)
+
+    def ours(self) -> frozenset[Key]:
+        """The options that are set in the file that is changed here."""
+        return frozenset(self._texts())
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _edited(self, wanted: Mapping[Key, str | None]) -> tuple[str, Loaded]:
+        sources, path = self._changeable()
+        for key, value in wanted.items():
+            if value is not None and value.strip().startswith(FILE_PREFIX):
+                # It would be read, and sent to whatever address the option belongs to.
+                raise ConfigError(
+                    f"{'.'.join(map(str, key))}: the name of a file cannot be set here"
+                )
+        names = {env_name(key): value for key, value in wanted.items()}
+        try:
+            text = dotenv.edited(self._text(), names, sources.place)
+        except ValueError as error:
+            raise ConfigError(f"{shown(path, sources.cwd)}: {error}") from error
+        loaded = sources.load(text)
+        ours = f"{shown(path, sources.cwd)}:"
+        for key, value in wanted.items():
+            origin = loaded.origins.get(key, "")
+            if value and not origin.startswith(ours):
+                raise Overruled(key, origin)
+        return text, loaded
+
+    def _changeable(self) -> tuple[Sources, Path]:
+        if self._sources is None or self.path is None:
+            raise ConfigError("This program was not started from files, so nothing can be changed.")
+        return self._sources, self.path
+
+    def _writable(self) -> Path:
+        return self._changeable()[1]
+
+    def _text(self) -> str:
+        _, path = self._changeable()
+        return read_text(path, str(path)) if path.is_file() else ""
+
+    def _texts(self) -> dict[Key, str]:
+        """What the file sets, by option."""
+        if self._sources is None:
+            return {}
+        found = dotenv.values(self._text()).items()
+        return {key: value for name, value in found if (key := self._sources.place(name)) and value}
+
+    def _step(self, key: Key, before: str | None, after: str | None) -> Step:
+        shape = shape_at(type(self.config), key)
+        is_secret = shape is not None and shape.kind == "secret"
+        place = tuple(map(str, key))
+        if key in FORGOTTEN:
+            return Step(place, None, None, is_secret)
+        return Step(place, before, after, is_secret)
+
+    def _remember(self, made: Change) -> None:
+        """Keep what was there before; a disk that has no room for it costs the way back only."""
+        path = self._writable().with_name(CHANGES)
+        kept = [made, *self.changes()][:MOST_KEPT]
+        try:
+            dotenv.write(path, _lines(reversed(kept)))
+        except ConfigError:
+            log.warning("settings.change_not_remembered")
+
+
+def adopted(running: Config, found: Config, places: Iterable[Key]) -> Config:
+    """The running configuration, with another one's options at these places, or inside them."""
+    return cast("Config", _adopted(running, found, list(places)))
+
+
+def _adopted(running: Any, found: Any, places: list[Key]) -> Any:
+    update: dict[str, Any] = {}
+    for name in {str(place[0]) for place in places}:
+        inside = [place[1:] for place in places if place[0] == name]
+        theirs = getattr(found, name)
+        whole = () in inside
+        update[name] = theirs if whole else _adopted(getattr(running, name), theirs, inside)
+    return running.model_copy(update=update)
+
+
+def _lines(changes: Iterable[Change]) -> str:
+    return "".join(f"{orjson.dumps(asdict(each)).decode()}\n" for each in changes)
+
+
+def _from_json(data: dict[str, Any]) -> Change:
+    steps = tuple(
+        Step(tuple(step["key"]), step["before"], step["after"], is_secret=step["is_secret"])
+        for step in data["steps"]
+    )
+    taken = data["takes_back"]
+    return Change(data["id"], data["at"], steps, taken, is_for_good=data["is_for_good"])
