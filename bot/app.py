@@ -52,6 +52,7 @@ from bot.dashboard.account import AccountPages
 from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
+from bot.dashboard.context import ContextPages
 from bot.dashboard.logins import LoginPages
 from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.pages import WayPages
@@ -289,7 +290,7 @@ class App:
             scheduler=self._scheduler,
             clock=clock,
         )
-        allowance = Allowance(config.limits, database, resolver, prices, clock)
+        allowance = self.allowance = Allowance(config.limits, database, resolver, prices, clock)
         elsewhere = Elsewhere(self.channels, channels_of(config.session))
         transcripts = TranscriptIndex(database)
         toolbox = Toolbox(
@@ -318,7 +319,7 @@ class App:
             committer=committer,
             channels=self.channels,
         )
-        context = ContextCommands(
+        context = self.context = ContextCommands(
             committer=committer,
             upkeep=upkeep,
             prefixes=prefixes,
@@ -434,7 +435,7 @@ class App:
             overflowed=partial(tell_waiting, committer, clock, config.session.queue.cap),
             shared=backend.turns,
         )
-        gateway = Gateway(
+        gateway = self.gateway = Gateway(
             admission=admission,
             commander=commander,
             lanes=lanes,
@@ -562,7 +563,10 @@ class App:
             )
 
         prices, zone = Prices.of_config(self._config), local_zone(self._config)
-        usage = UsagePages(backend.database, prices, zone, self._clock)
+        usage = UsagePages(backend.database, prices, zone, self._clock, self.allowance)
+        context = ContextPages(
+            Visits(self.resolver), self.context, backend.database, self.gateway.receive, self._clock
+        )
         visits, passwords = Visits(self.resolver), Passwords()
         browsers = Browsers(backend.database, self.resolver, self._clock)
         backend.coordination.on("books", browsers.heard)
@@ -579,6 +583,7 @@ class App:
                 MemoryPages(memory),
                 MemoryBrowser(visits, memory, self._clock),
                 usage,
+                context,
                 LoginPages(browsers, visits, self._config.dashboard),
                 AccountPages(browsers, visits, passwords),
                 *self._people(backend.database, connections, delivery),

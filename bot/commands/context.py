@@ -13,6 +13,7 @@ from bot.context import report, usage_chart
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
 from bot.i18n import text
+from bot.identity import Conversation
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer, UnitOfWork
@@ -43,12 +44,15 @@ class ContextCommands:
 
     async def report(self, call: Call) -> Report:
         """What fills the caller's conversation."""
-        session = await self._current(call)
-        active = await self._upkeep.sessions.of(session.id, call.conversation)
-        limit = active.limits.window.tokens
-        tools = self._toolbox.offered((call.conversation.rights,))
-        await self._prefixes.of(active.cached, call.view, call.language, tools, limit)
-        return report_of(active, name_of(call.view), active.fill())
+        return await self.report_of(await self._current(call), call.conversation)
+
+    async def report_of(self, session: Session, conversation: Conversation) -> Report:
+        """What fills a session, as its conversation's person is shown it."""
+        active = await self._upkeep.sessions.of(session.id, conversation)
+        limit, view = active.limits.window.tokens, conversation.view
+        tools = self._toolbox.offered((conversation.rights,))
+        await self._prefixes.of(active.cached, view, conversation.language, tools, limit)
+        return report_of(active, name_of(view), active.fill())
 
     async def context(self, call: Call) -> Apply:
         """What fills the conversation: in a list, in detail, and in a picture."""

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from bot.dashboard.browsers import OpenSockets
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-OPEN_PATHS = HEALTH_PATHS | {"/login", "/enter", *pages.STYLES, *ICONS}
+FAVICON = "/static/favicon.svg"  # which the login page has as well
+OPEN_PATHS = HEALTH_PATHS | {"/login", "/enter", FAVICON, *pages.STYLES, *ICONS}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")

@@ -39,6 +39,7 @@ class Way:
 WAYS: Final = (
     Way("/", "chat"),
     Way("/memory", "memory"),
+    Way("/context", "context"),
     Way("/usage", "usage", is_owners=True),
     Way("/logins", "logins", is_owners=True),
     Way("/account", "account"),

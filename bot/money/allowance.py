@@ -86,6 +86,27 @@ class Allowance:
         found, self._settled = await self._database.read(look)
         return Balance(tuple(found))
 
+    async def in_all(self) -> tuple[Standing, ...]:
+        """How far the limits are used up that hold for everybody together.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        if not self._in_all:
+            return ()
+        now, zone = self._clock(), self._resolver.now.policy.zone
+        until = now - now % SETTLED_MS - SETTLED_MS
+
+        def look(tx: Transaction) -> tuple[Standing, ...]:
+            found: list[Standing] = []
+            for limit in self._in_all:
+                lasting = period(limit.span, now, zone)
+                used, _ = self._together(tx, lasting, until)
+                found.append(limits.standing(limit, lasting, used, self.prices))
+            return tuple(found)
+
+        return await self._database.read(look)
+
     def _own(self, person: str) -> tuple[Limit, ...]:
         people = self._config.people
         names = self._resolver.now.names_of(person) if people else ()

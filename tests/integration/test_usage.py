@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from bot.agent.models import Purpose, Request, TextDelta, Usage
 from bot.cli.main import cli
+from bot.dashboard.usage import MOST_PEOPLE
 from bot.errors import ModelOverloaded
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
@@ -295,8 +296,68 @@ async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path: Path)
             page = await answer.text()
     assert "<h1>用量</h1>" in page
     assert "memory:&lt;b&gt;bob" in page
-    assert page.count('<th scope="row">') == page.count("<tr>") - 4
-    assert page.count("<caption>") == page.count('role="region" tabindex="0" aria-label=') == 4
+    assert page.count('<th scope="row">') == page.count("<tr>") - 4 - 4
+    assert page.count("<caption>") == 4
+    assert page.count('<figure class="picture">') == page.count("<details>") == 4
+    assert page.count('role="region" tabindex="0" aria-label=') == 8
+    assert (
+        "<title>2026-11-21\nmemory:&lt;b&gt;bob: 6\u202f010\nmemory:ada: 6\u202f010</title>" in page
+    )
+    assert "anthropic/claude-sonnet-5-5: $0.0052</title>" in page
+
+
+async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path: Path):
+    caps = {"in_all": {"day_usd": 1, "month_tokens": 1_000_000}}
+    clock, model = FakeClock(), spending(Usage(200_000, 20_000))  # 0.60 dollars
+    async with (
+        running(tmp_path, model=model, clock=clock, agent=PAID, serves=True, limits=caps) as engine,
+        aiohttp.ClientSession() as client,
+    ):
+        assert engine.app.address is not None
+        url = f"{engine.app.address.url}usage"
+        await engine.ask("hello")
+        async with client.get(url) as answer:
+            today = await answer.text()
+        clock.advance(days=1)
+        await engine.ask("hello", sender="bob")
+        await engine.ask("hello", sender="eve")
+        async with client.get(url) as answer:
+            tomorrow = await answer.text()
+    day, month = "What everybody together may use in a day", "use in a month"
+    assert f"{day}: 60 % ($0.6000 of $1.00)" in today
+    assert f"{month}: 22 % (220\u202f000 of 1\u202f000\u202f000 tokens)" in today
+    assert f"{day}: 120 % ($1.20 of $1.00)" in tomorrow
+    assert 'value="100"' in tomorrow
+    assert f"{month}: 66 %" in tomorrow
+
+
+async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_were(tmp_path: Path):
+    clock, model = FakeClock(), spending(Usage(1_000, 10))
+    session = {"reset": {"mode": "none"}}
+    async with (
+        running(
+            tmp_path, model=model, clock=clock, agent=PAID, session=session, serves=True
+        ) as engine,
+        aiohttp.ClientSession() as client,
+    ):
+        assert engine.app.address is not None
+        url = f"{engine.app.address.url}usage"
+        for number in range(MOST_PEOPLE + 2):
+            await engine.ask("hello", sender=f"p{number:02}")
+        pages = []
+        for _ in range(3):
+            async with client.get(url) as answer:
+                pages.append(await answer.text())
+            clock.advance(days=1)
+        await engine.ask("hello", sender="p00")
+        async with client.get(url) as answer:
+            pages.append(await answer.text())
+    row = '<th scope="row">Everybody and everything else</th><td>2</td><td>2\u202f000</td>'
+    assert [row in page for page in pages] == [True] * 4
+    assert pages[0].count("$0.1092") == pages[2].count("$0.1092") > 4  # of 52 times
+    assert '<th scope="row">memory:p00</th><td>2</td><td>2\u202f000</td>' in pages[3]
+    together = '<th scope="row">Together</th><td>53</td>'
+    assert pages[3].count(together) == 4
 
 
 async def test_the_page_says_that_nothing_was_used(tmp_path: Path):

@@ -1,0 +1,234 @@
+"""All pages, also those that are added later: for everybody, on every screen, with any names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, StorageState
+
+from bot.agent.models import Usage
+from bot.dashboard.pages import WAYS
+from bot.messages import Message, Text
+from bot.testing import ScriptedModel
+from tests.fakes.brain import Reply
+from tests.fakes.npm import install
+from tests.fakes.whole_page import HOSTILE, WholePage, whole_page
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+MOST_BYTES = 120_000  # of the chat page, with all it loads
+AXE = Path(__file__).resolve().parents[1] / "axe"
+PATHS = [way.path for way in WAYS]
+# Every size with every scheme and every language. A page is looked at on every other screen of
+# these, which has all sizes, schemes and languages as well.
+SCREENS = [
+    (360, 740, "light", "en-GB"),
+    (360, 740, "dark", "zh-CN"),
+    (820, 1180, "dark", "zh-CN"),
+    (820, 1180, "light", "en-GB"),
+    (1280, 800, "light", "zh-CN"),
+    (1280, 800, "dark", "en-GB"),
+]
+MOST_TABS = 40  # until the keyboard must have reached what a page is about
+
+HERE = "document.activeElement.closest('main') !== null"
+# What reaches beyond the window, unless something around it scrolls by itself or cuts it off.
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def answer() -> ScriptedModel:
+    said = Message("assistant", (Text(f"# {HOSTILE}\n\n<script>alert(2)</script>"),))
+    return ScriptedModel(script=lambda _: Reply(said, "end", Usage(3_000, 70, 500)))
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def program(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WholePage]:
+    """The program, where people with hostile names wrote, and the owner as well."""
+    folder = tmp_path_factory.mktemp("pages")
+    notes = folder / "workspace" / "memory"
+    notes.mkdir(parents=True)
+    (notes / "2026-11-20.md").write_text(f"- {HOSTILE}\n", "utf-8")
+    agent = {"model": "claude-sonnet-5-5", "timezone": "UTC", "name": HOSTILE}
+    limits = {"in_all": {"day_usd": 1.0}}
+    dashboard = {"port": 0, "token": TOKEN}
+    async with whole_page(
+        folder, model=answer(), agent=agent, limits=limits, dashboard=dashboard
+    ) as page:
+        await page.write("hello", sender=HOSTILE)
+        await page.write("hello", sender="ada")
+        await page.chat(f"hello {HOSTILE}", token=TOKEN)
+        yield page
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def known(browser: Browser, program: WholePage) -> StorageState:
+    """What a browser keeps that was let in by the form."""
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(program.url)
+    await page.fill("input[type=password]", TOKEN)
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#state[data-state=open]")
+    state = await context.storage_state()
+    await context.close()
+    return state
+
+
+class Visit:
+    """One browser window that notes what goes wrong in it."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.wrong: list[str] = []
+        self.size = 0
+        self._url = url
+        host = urlsplit(url).netloc
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self._dialog(dialog.message))
+        page.on(
+            "console",
+            lambda said: self.wrong.append(f"console: {said.text}") if said.type == "error" else 0,
+        )
+        page.on(
+            "request",
+            lambda request: (
+                self.wrong.append(f"asks {request.url}")
+                if urlsplit(request.url).scheme not in {"data", "blob"}
+                and urlsplit(request.url).netloc != host
+                else 0
+            ),
+        )
+
+    def _dialog(self, message: str) -> None:
+        self.wrong.append(f"dialog: {message}")
+
+    async def open(self, path: str) -> None:
+        await self.page.goto(f"{self._url.rstrip('/')}{path}")
+        await self.page.wait_for_load_state("load")
+        if path == "/":
+            await self.page.wait_for_selector("#state[data-state=open]")
+
+    async def look(self) -> list[str]:
+        """What is wrong with what is shown."""
+        found, page = self.wrong, self.page
+        wide = await page.evaluate(TOO_WIDE)
+        if wide > 0:
+            found.append(f"{wide} px too wide")
+        if await page.locator("img[src='x'], main script").count():
+            found.append("a name became an element")
+        if await page.locator("h1").count() == 0 or not await page.title():
+            found.append("no title")
+        return found + await self._faults()
+
+    async def _faults(self) -> list[str]:
+        """What axe-core finds; the page's own policy stays in force."""
+        source = await asyncio.to_thread(
+            (AXE / "node_modules" / "axe-core" / "axe.min.js").read_text, "utf-8"
+        )
+        session = await self.page.context.new_cdp_session(self.page)
+        run = "axe.run({resultTypes: ['violations']})"
+        await session.send("Runtime.evaluate", {"expression": source})
+        said: dict[str, Any] = await session.send(
+            "Runtime.evaluate",
+            {
+                "expression": f"{run}.then(found => found.violations.flatMap("
+                "each => each.nodes.map(node => `${each.id}: ${node.html}`)))",
+                "awaitPromise": True,
+                "returnByValue": True,
+            },
+        )
+        await session.detach()
+        return said["result"]["value"]
+
+    async def by_keyboard(self) -> list[str]:
+        """Whether the first thing is a way past the menu, and Tab alone reaches the content."""
+        page, found = self.page, []
+        has_any = await page.locator("main :is(a, button, input, summary, [tabindex='0'])").count()
+        for _ in range(MOST_TABS if has_any else 0):
+            if await page.evaluate(HERE):
+                break
+            await page.keyboard.press("Tab")
+        else:
+            found += ["Tab does not reach the content"] if has_any else []
+        skip = page.locator(":is(a, button, input, summary, [tabindex]):not([tabindex='-1'])").first
+        if not await skip.evaluate("each => each.matches('.skip')"):
+            return [*found, "the first thing is no skip link"]
+        await skip.focus()
+        await page.keyboard.press("Enter")
+        wanted = await skip.evaluate("each => each.hash")
+        if not await page.evaluate("where => document.activeElement.matches(where)", wanted):
+            found.append("the skip link does not lead to the content")
+        return found
+
+
+async def window(
+    browser: Browser, screen: tuple[int, int, str, str], state: StorageState | None = None
+) -> BrowserContext:
+    width, height, scheme, locale = screen
+    return await browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        locale=locale,
+        storage_state=state,
+        service_workers="block",  # so that each page is the program's own
+    )
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda each: "-".join(map(str, each)))
+async def test_every_page_is_for_everybody(
+    browser: Browser, program: WholePage, known: StorageState, screen: tuple[int, int, str, str]
+) -> None:
+    await asyncio.to_thread(install, AXE)
+    context = await window(browser, screen, known)
+    wrong: dict[str, list[str]] = {}
+    for number, path in enumerate(PATHS):
+        if (number + SCREENS.index(screen)) % 2:
+            continue
+        visit = Visit(await context.new_page(), program.url)
+        await visit.open(path)
+        wrong[path] = await visit.look()
+        wrong[path] += await visit.by_keyboard()
+        await visit.page.close()
+    await context.close()
+    stranger = await window(browser, screen)
+    visit = Visit(await stranger.new_page(), program.url)
+    await visit.open("/login")
+    wrong["/login"] = await visit.look()
+    await stranger.close()
+    assert {path: each for path, each in wrong.items() if each} == {}
+
+
+async def test_a_name_is_shown_as_it_is(
+    browser: Browser, program: WholePage, known: StorageState
+) -> None:
+    context = await window(browser, SCREENS[-1], known)
+    page = await context.new_page()
+    await page.goto(f"{program.url}usage")
+    assert HOSTILE in await page.locator("main").inner_text()
+    await context.close()
+
+
+async def test_the_chat_page_is_small(
+    browser: Browser, program: WholePage, known: StorageState
+) -> None:
+    context = await window(browser, SCREENS[0], known)
+    page = await context.new_page()
+    session = await context.new_cdp_session(page)
+    sizes: dict[str, float] = {}
+    await session.send("Network.enable")
+    session.on(
+        "Network.loadingFinished",
+        lambda event: sizes.__setitem__(event["requestId"], event["encodedDataLength"]),
+    )
+    visit = Visit(page, program.url)
+    await visit.open("/")
+    await page.wait_for_load_state("networkidle")
+    await context.close()
+    assert 0 < sum(sizes.values()) <= MOST_BYTES
