@@ -605,6 +605,7 @@ class App:
         people = PeoplePages(
             database=database,
             resolver=self.resolver,
+            origins=self._parts.origins,
             read_books=read_books,
             post=delivery.post,
             clock=self._clock,

@@ -41,11 +41,11 @@ WAYS: Final = (
     Way("/memory", "memory"),
     Way("/context", "context"),
     Way("/usage", "usage", is_owners=True),
-    Way("/logins", "logins", is_owners=True),
-    Way("/account", "account"),
     Way("/people", "people", is_owners=True),
     Way("/channels", "channels", is_owners=True),
     Way("/settings", "settings", is_owners=True),
+    Way("/logins", "logins", is_owners=True),
+    Way("/account", "account"),
 )
 
 

@@ -22,6 +22,7 @@ from bot.identity import ConversationResolver, Link, Seat, routing
 from bot.identity.policy import PolicySnapshot
 from bot.sessions import links, pairing
 from bot.sessions.pairing import Block, Pairing
+from bot.settings.fields import Key
 from bot.storage import Database, Transaction
 from bot.unicode import harmless
 
@@ -75,14 +76,19 @@ class PeoplePages:
         *,
         database: Database,
         resolver: ConversationResolver,
+        origins: Mapping[Key, str],
         read_books: Callable[[], Awaitable[None]],
         post: Callable[[Iterable[Letter]], None],
         clock: Clock,
     ) -> None:
-        """`read_books` lets what was changed count at once, `post` sends what somebody is told."""
+        """`origins` says where the configuration's values stand.
+
+        `read_books` lets what was changed count at once, `post` sends what somebody is told.
+        """
         self._database = database
         self._resolver = resolver
         self._visits = Visits(resolver)
+        self._origins = origins
         self._read_books = read_books
         self._post = post
         self._clock = clock
@@ -129,13 +135,20 @@ class PeoplePages:
             is_long=bool(wanted) or any(part.parts > 1 for part in parts.values()),
             minutes=pairing.VALID_MS // 60_000,
             at=partial(address, PATH, wanted),
-            owners=routing.names_of(session, routing.OWNER),
+            owners=[name for name in routing.names_of(session, routing.OWNER) if ":" in name],
             identities=session.identity_links,
+            where=self._where,
             asking=parts["asking"],
             admitted=parts["admitted"],
             linked=parts["linked"],
             blocked=parts["blocked"],
         )
+
+    def _where(self, *names: str) -> str:
+        """Where an option of `[session]` stands; empty when that is not known."""
+        key = ("session", *names)
+        places = (source for each, source in self._origins.items() if each[: len(key)] == key)
+        return next(places, "")
 
     # --- what is done -----------------------------------------------------------------------------
 

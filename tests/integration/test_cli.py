@@ -87,6 +87,14 @@ async def test_whoever_is_approved_is_told_by_the_running_bot_and_may_talk(tmp_p
         revoked = await confidant(tmp_path, "pairing", "revoke", "memory", "ada")
         assert "must ask again" in revoked.out
         assert "pairing approve" in await engine.ask("hello?")
+        blocked = await confidant(tmp_path, "pairing", "block", "memory", "ada")
+        assert "gets no answer" in blocked.out
+        assert "blocked   memory:ada" in (await confidant(tmp_path, "pairing", "list")).out
+        freed = await confidant(tmp_path, "pairing", "unblock", "memory", "ada")
+        assert "may ask again" in freed.out
+        for what in ("unblock", "block"):  # neither blocked, nor anybody who asked of late
+            refused = await confidant(tmp_path, "pairing", what, "memory", "ada")
+            assert (refused.code, refused.out) == (1, "")
         again = await confidant(tmp_path, "pairing", "revoke", "memory", "bob")
         assert again.code == 1
         assert "was not let in by pairing" in again.err

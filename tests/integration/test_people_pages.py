@@ -18,8 +18,11 @@ from structlog.testing import capture_logs
 from bot.channel import Inbound
 from bot.sessions import pairing
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import Engine, running
+from bot.testing import ScriptedModel
+from tests.fakes.pair import pair
+from tests.support import Engine, running, until
 
+CLOSED: dict[str, Any] = {"memory": {"dm_policy": "pairing", "allow_from": ["zoe"]}}
 CODE = re.compile(r"\*\*([A-Z2-9]{8})\*\*")
 HOSTILE = '"><script>alert(1)</script>\u202e'
 
@@ -71,13 +74,20 @@ class Page:
 @asynccontextmanager
 async def people(folder: Path, **sections: Any) -> AsyncIterator[Page]:
     """An engine that lets in Zoe and nobody else, and the owner's browser."""
-    channels = {"memory": {"dm_policy": "pairing", "allow_from": ["zoe"]}}
-    async with running(folder, serves=True, **{"channels": channels, **sections}) as engine:
-        assert engine.app.address is not None
-        url = engine.app.address.url
-        headers = {"Origin": url.rstrip("/"), "Accept": "text/html"}
-        async with aiohttp.ClientSession(url, headers=headers) as client:
-            yield Page(client, engine)
+    async with (
+        running(folder, serves=True, **{"channels": CLOSED, **sections}) as engine,
+        browser(engine) as page,
+    ):
+        yield page
+
+
+@asynccontextmanager
+async def browser(engine: Engine) -> AsyncIterator[Page]:
+    assert engine.app.address is not None
+    url = engine.app.address.url
+    headers = {"Origin": url.rstrip("/"), "Accept": "text/html"}
+    async with aiohttp.ClientSession(url, headers=headers) as client:
+        yield Page(client, engine)
 
 
 async def test_who_asks_is_shown_let_in_told_and_answered_at_once(tmp_path: Path):
@@ -121,7 +131,8 @@ async def test_with_this_is_me_the_account_is_the_owners_and_a_link_that_can_be_
 
 async def test_whose_account_the_configuration_says_is_not_made_the_owners(tmp_path):
     session = {"identity_links": {"bob": ["memory:ada"]}}
-    async with people(tmp_path, session=session) as page:
+    origins = {("session", "identity_links", "bob"): "confidant.toml:7"}
+    async with people(tmp_path, session=session, origins=origins) as page:
         code = await page.code_of("ada")
         assert "This is me" not in await page.shows()
         assert await page.does("approve", channel="memory", code=code, me="yes") == "configured"
@@ -130,6 +141,7 @@ async def test_whose_account_the_configuration_says_is_not_made_the_owners(tmp_p
         shown = await page.shows()
         assert "<dt><bdi>bob</bdi></dt>" in shown
         assert ">memory:ada</bdi>" in shown
+        assert "confidant.toml:7" in shown
 
 
 async def test_whoever_is_blocked_gets_neither_answer_nor_code_until_that_is_undone(tmp_path):
@@ -279,3 +291,28 @@ async def test_the_page_speaks_chinese_and_says_only_what_it_knows(tmp_path):
         assert "请求加入" in shown
         assert "对方现在可以和机器人说话了" in shown
         assert 'class="told"' not in await page.shows("?told=<b>you+won</b>")
+
+
+@pytest.mark.slow
+async def test_what_is_decided_at_one_node_counts_at_the_other(tmp_path, postgres_url):
+    model = ScriptedModel()
+    async with (
+        pair(postgres_url, tmp_path, model, channels=CLOSED, serves=True) as nodes,
+        browser(nodes.one) as page,
+    ):
+        await nodes.other.say("let me in", sender="ada")
+        found = CODE.search((await nodes.answered(1))[0])
+        assert found is not None
+        assert await page.does("approve", channel="memory", code=found[1]) == "let_in"
+        await nodes.answered(2)
+        await nodes.other.say("hello", sender="ada")
+        assert (await nodes.answered(3))[2] == "You said: hello"
+        assert await page.does("block", channel="memory", sender="ada") == "blocked"
+        await until(lambda: bool(nodes.other.app.resolver.now.books.blocked))
+        await nodes.other.say("hello?", sender="ada")
+        await nodes.other.say("still here?", sender="zoe")
+        assert (await nodes.answered(4))[3] == "You said: still here?"
+        assert await page.does("again", channel="memory", sender="ada") == "again"
+        await until(lambda: not nodes.other.app.resolver.now.books.blocked)
+        await nodes.other.say("and now?", sender="ada")
+        await until(lambda: "You said: and now?" in nodes.sent)

@@ -268,3 +268,44 @@ def test_a_name_is_kept_for_the_operator_only(tx):
     inbound = replace(who("1"), sender_name="Eve'); DROP TABLE pairing; --")
     pairing.ask(tx, inbound, codes.new_code(), NOON)
     assert pairing.pending(tx, NOON)[0].name == inbound.sender_name
+
+
+@pytest.mark.parametrize("is_in", [False, True])
+def test_whoever_is_blocked_is_let_in_by_nothing_until_that_is_undone(tx, is_in):
+    code = ask(tx, "1").code
+    if is_in:
+        pairing.approve(tx, "telegram", code, NOON)
+    found = pairing.block(tx, ("telegram", "1"), NOON)
+    assert found is not None
+    assert (found.chat, found.locale, pairing.blocked(tx)) == ("chat-1", "zh", [found])
+    silent = pairing.PairingReply(approved=False)
+    assert ask(tx, "1") == ask(tx, "1", NOON + 300 * MINUTE) == silent
+    assert ask(tx, "1", account="work") == silent  # nor by another account of the bot
+    assert pairing.approve(tx, "telegram", code, NOON) is None
+    assert pairing.approved(tx) == pairing.pending(tx, NOON) == []
+    assert ask(tx, "1", channel="discord").code
+    assert pairing.let_in_again(tx, ("telegram", "1"), NOON) is not None
+    assert ask(tx, "1").approved
+    assert pairing.let_in_again(tx, ("telegram", "1"), NOON) is None
+
+
+def test_whoever_is_unblocked_asks_as_a_stranger_does(tx):
+    pairing.approve(tx, "telegram", ask(tx, "1").code, NOON)
+    pairing.block(tx, ("telegram", "1"), NOON)
+    assert pairing.unblock(tx, ("telegram", "1")) is not None
+    assert ask(tx, "1").code
+    assert pairing.unblock(tx, ("telegram", "1")) is None
+
+
+def test_nobody_is_blocked_who_never_asked(tx):
+    assert pairing.block(tx, ("telegram", "1"), NOON) is None
+    assert pairing.blocked(tx) == []
+
+
+def test_those_who_are_blocked_take_no_place_of_those_who_ask(tx):
+    for number in range(pairing.MAX_PENDING + 5):
+        ask(tx, str(number))
+        pairing.block(tx, ("telegram", str(number)), NOON)
+    assert ask(tx, "new").code
+    assert len(pairing.pending(tx, NOON)) == 1
+    assert len(pairing.blocked(tx)) == pairing.MAX_PENDING + 5
