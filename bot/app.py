@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -129,9 +129,9 @@ log = structlog.get_logger(__name__)
 class Parts:
     """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal.
 
-    `tools` are there beside the usual ones, `origins` says where the configuration's values stand.
-    `on_loaded` is called once everything is imported, which goes on after the start. `loaded` is
-    where the configuration was read from: without it nothing of it can be changed meanwhile.
+    `tools` are there beside the usual ones. `on_loaded` is called once everything is imported,
+    which goes on after the start. `loaded` is where the configuration was read from: without it
+    nothing of it can be changed meanwhile.
     """
 
     clock: Clock = system_clock
@@ -139,7 +139,6 @@ class Parts:
     searcher: Searcher | None = None
     channels: Mapping[str, Channel] | None = None
     tools: tuple[Tool, ...] = ()
-    origins: Mapping[Key, str] = field(default_factory=dict[Key, str])
     dashboard: bool = True
     on_loaded: Callable[[], None] = lambda: None
     loaded: Loaded | None = None
@@ -586,7 +585,7 @@ class App:
                 context,
                 LoginPages(browsers, visits, self._config.dashboard),
                 AccountPages(browsers, visits, passwords),
-                *self._people(backend.database, connections, delivery),
+                *self._people(backend.database, connections, delivery, settings),
                 StartPages(settings, connections.all),
                 SettingsPages(settings),
                 *pages,
@@ -598,14 +597,22 @@ class App:
         return server
 
     def _people(
-        self, database: Database, connections: Connections, delivery: Delivery
+        self,
+        database: Database,
+        connections: Connections,
+        delivery: Delivery,
+        settings: ServedSettings,
     ) -> tuple[HttpRoutes, ...]:
         """The owner's pages of people and of channels."""
+
+        def origins() -> Mapping[Key, str]:
+            return settings.kept.origins
+
         read_books = partial(self._read_books, database, Event("books"))
         people = PeoplePages(
             database=database,
             resolver=self.resolver,
-            origins=self._parts.origins,
+            origins=origins,
             read_books=read_books,
             post=delivery.post,
             clock=self._clock,
@@ -615,7 +622,7 @@ class App:
             resolver=self.resolver,
             connections=connections.all,
             plugins=self._plugins,
-            origins=self._parts.origins,
+            origins=origins,
             read_books=read_books,
             clock=self._clock,
         )

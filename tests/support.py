@@ -20,7 +20,7 @@ from bot.context import quoting
 from bot.errors import ChannelError
 from bot.memory.search import Searcher
 from bot.messages import Message
-from bot.settings import config_model
+from bot.settings import Loaded, config_model
 from bot.testing import InMemoryChannel, ScriptedModel
 
 _numbers = itertools.count(1)
@@ -189,7 +189,7 @@ async def running(
         searcher=searcher,
         channels={"memory": memory},
         tools=tools,
-        origins=origins or {},
+        loaded=Loaded(config, plugins, origins) if origins is not None else None,
         dashboard=serves,
     )
     async with App(config, plugins, parts) as app:

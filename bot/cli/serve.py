@@ -53,7 +53,7 @@ async def serve(loaded: Loaded) -> None:
 
 async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event) -> None:
     """Run the program until `stop`; `started` is set once it runs."""
-    parts = Parts(origins=loaded.origins, loaded=loaded, on_loaded=garbage.settle)
+    parts = Parts(loaded=loaded, on_loaded=garbage.settle)
     async with App(loaded.config, loaded.plugins, parts) as app:
         started.set()
         if app.address is not None:

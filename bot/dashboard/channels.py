@@ -121,11 +121,11 @@ class ChannelPages:
         resolver: ConversationResolver,
         connections: Callable[[], Sequence[Connection]],
         plugins: Mapping[str, ChannelPlugin],
-        origins: Mapping[Key, str],
+        origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        """`origins` says where the configuration's values stand.
+        """`origins` gives where the configuration's values stand.
 
         `read_books` lets what was changed count at once.
         """
@@ -156,11 +156,10 @@ class ChannelPages:
             return f"{moment(at, zone):%Y-%m-%d %H:%M}" if at else ""
 
         wanted = query.get("q", "").strip()
+        origins = self._origins()
         found = [self._room(each, when) for each in looked.rooms]
         groups = [
-            card
-            for name in self._plugins
-            for card in _groups(name, self._section(name), self._origins)
+            card for name in self._plugins for card in _groups(name, self._section(name), origins)
         ]
         told = query.get("told", "")
         in_rooms = part_of([each for each in found if _has(each, wanted)], query.get("rooms", ""))
@@ -230,12 +229,17 @@ class ChannelPages:
                 looked.backlogs.get(place, Backlog()),
             )
             running.setdefault(channel, []).append(found)
-        cards = [self._card(name, accounts, when) for name, accounts in running.items()]
-        for name, plugin in self._plugins.items():
-            off = _off(plugin, self._section(name))
-            if name not in running and off:
-                cards.append(replace(self._card(name, (), when), off=off, needs=plugin.needs))
-        return cards
+        off = {name: _off(each, self._section(name)) for name, each in self._plugins.items()}
+        cards = [
+            self._card(name, accounts, when)
+            for name, accounts in running.items()
+            if not off.get(name)  # it may have been switched off meanwhile
+        ]
+        return cards + [
+            replace(self._card(name, (), when), off=why, needs=self._plugins[name].needs)
+            for name, why in off.items()
+            if why
+        ]
 
     def _card(
         self, name: str, accounts: Sequence[Account], when: Callable[[int | None], str]

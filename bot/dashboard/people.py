@@ -76,12 +76,12 @@ class PeoplePages:
         *,
         database: Database,
         resolver: ConversationResolver,
-        origins: Mapping[Key, str],
+        origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
         post: Callable[[Iterable[Letter]], None],
         clock: Clock,
     ) -> None:
-        """`origins` says where the configuration's values stand.
+        """`origins` gives where the configuration's values stand.
 
         `read_books` lets what was changed count at once, `post` sends what somebody is told.
         """
@@ -147,7 +147,7 @@ class PeoplePages:
     def _where(self, *names: str) -> str:
         """Where an option of `[session]` stands; empty when that is not known."""
         key = ("session", *names)
-        places = (source for each, source in self._origins.items() if each[: len(key)] == key)
+        places = (source for each, source in self._origins().items() if each[: len(key)] == key)
         return next(places, "")
 
     # --- what is done -----------------------------------------------------------------------------
