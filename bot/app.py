@@ -29,7 +29,7 @@ from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
 from bot.backend import Backend, open_backend
-from bot.channel import Address, Channel, ChannelPlugin, HttpRoutes
+from bot.channel import Address, Channel, ChannelPlugin, HttpRoutes, reveal
 from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.approvals import ApprovalCommands
 from bot.commands.choices import ModelChoices
@@ -58,6 +58,7 @@ from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.pages import WayPages
 from bot.dashboard.passwords import Passwords
 from bot.dashboard.people import PeoplePages
+from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
@@ -94,6 +95,7 @@ from bot.metrics import Metrics
 from bot.money.allowance import Allowance
 from bot.money.measuring import measure
 from bot.money.prices import Prices
+from bot.push.pusher import PUBLIC, Endpoints, Pusher
 from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.sessions.artifacts import ArtifactStore
@@ -129,9 +131,9 @@ log = structlog.get_logger(__name__)
 class Parts:
     """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal.
 
-    `tools` are there beside the usual ones. `on_loaded` is called once everything is imported,
-    which goes on after the start. `loaded` is where the configuration was read from: without it
-    nothing of it can be changed meanwhile.
+    `tools` are there beside the usual ones. `push_endpoints` says where notes to browsers may go.
+    `on_loaded` is called once everything is imported, which goes on after the start. `loaded` is
+    where the configuration was read from: without it nothing of it can be changed meanwhile.
     """
 
     clock: Clock = system_clock
@@ -140,6 +142,7 @@ class Parts:
     channels: Mapping[str, Channel] | None = None
     tools: tuple[Tool, ...] = ()
     dashboard: bool = True
+    push_endpoints: Endpoints = PUBLIC
     on_loaded: Callable[[], None] = lambda: None
     loaded: Loaded | None = None
 
@@ -444,8 +447,25 @@ class App:
             committer=committer,
             clock=clock,
             choices=choices,
+            reach=self._pusher(database).reach,
         )
         return gateway, lanes
+
+    def _pusher(self, database: Database) -> Pusher:
+        """What tells browsers that are let in, and the page where they ask for that."""
+        self._browsers = Browsers(database, self.resolver, self._clock)
+        logins = PushLogins(lambda: reveal(self._config.dashboard.token), self._browsers.of)
+        pusher = Pusher(
+            database,
+            self._clock,
+            self._config.agent.name,
+            logins.holding,
+            endpoints=self._parts.push_endpoints,
+        )
+        self._configured.append(pusher.configure)
+        self._stack.push_async_callback(pusher.stop)
+        self._push = PushPages(pusher, logins, database, self._clock)
+        return pusher
 
     def _web_tools(self, reader: FileReader) -> Iterable[Tool]:
         web = self._config.tools.web
@@ -567,7 +587,7 @@ class App:
             Visits(self.resolver), self.context, backend.database, self.gateway.receive, self._clock
         )
         visits, passwords = Visits(self.resolver), Passwords()
-        browsers = Browsers(backend.database, self.resolver, self._clock)
+        browsers = self._browsers
         backend.coordination.on("books", browsers.heard)
         self._scheduler.every("logins", LOOK_SECONDS, browsers.look)
         ways = WayPages(self._config.agent.name)
@@ -588,6 +608,7 @@ class App:
                 *self._people(backend.database, connections, delivery, settings),
                 StartPages(settings, connections.all),
                 SettingsPages(settings),
+                self._push,
                 *pages,
             ),
             browsers=browsers,

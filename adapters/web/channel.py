@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, cast
 
 import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from adapters.web import protocol
+from adapters.web.away import Away
 from adapters.web.nodes import OtherNodes
 from adapters.web.pages import PersonPages, now
-from adapters.web.protocol import AskModels, BadFrame, Send
+from adapters.web.protocol import AskModels, BadFrame, Seen, Send
 from adapters.web.socket import Socket
 from bot.channel import (
     DEFAULT_ACCOUNT,
@@ -117,8 +119,13 @@ class Web(TakesMarkdown):
     def _pages_of(self, person: str) -> PersonPages:
         pages = self._people.get(person)
         if pages is None:
-            pages = self._people[person] = PersonPages(person, self._others)
+            away = Away(partial(self._reach, person))
+            pages = self._people[person] = PersonPages(person, self._others, away)
         return pages
+
+    def _reach(self, person: str, text: str) -> None:
+        if self._engine is not None:
+            self._engine.reach(_address(person), text)
 
     # --- one visitor ----------------------------------------------------------------------------
 
@@ -202,6 +209,8 @@ class Web(TakesMarkdown):
             else:
                 if isinstance(frame, AskModels):
                     await _tell_models(socket, engine)
+                elif isinstance(frame, Seen):
+                    await self._pages_of(socket.person).seen(frame.id)
                 else:
                     await self._receive(frame, socket, engine)
 

@@ -165,6 +165,8 @@ class RemoteEngine:
                 await self._catch_up(frame["items"])
             case "message":
                 await self._show(frame)
+                if self._socket is not None and frame["role"] == "bot":
+                    await self._socket.send_json({"type": "seen", "id": frame["id"]})
             case "draft":
                 await self._console.draft(ADDRESS, frame["id"], frame["text"])
             case "typing":

@@ -12,6 +12,7 @@ import structlog
 from cachetools import LRUCache, TTLCache
 
 from adapters.web import extras, nodes, protocol
+from adapters.web.away import Away
 from adapters.web.nodes import OtherNodes, ToldDrafts
 from adapters.web.socket import Socket
 from bot.channel import Activity, HistoryItem, Piece
@@ -34,9 +35,10 @@ BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update 
 class PersonPages:
     """Shows on every open page of one person, on this node and on the others."""
 
-    def __init__(self, person: str, others: OtherNodes) -> None:
+    def __init__(self, person: str, others: OtherNodes, away: Away) -> None:
         self._person = person
         self._others = others
+        self._away = away
         self.sockets: set[Socket] = set()
         self._drafts = WebDrafts(self)
         self._told = ToldDrafts(self._tell)
@@ -51,6 +53,7 @@ class PersonPages:
         """Show no more of what is being written."""
         self._drafts.clear()
         self._told.clear()
+        self._away.end()
 
     # --- on every node ----------------------------------------------------------------------------
 
@@ -68,11 +71,18 @@ class PersonPages:
         fits = extras.size(more) <= nodes.MAX_BODY
         more = more if fits else extras.without_data(more)
         await self._tell("message", **message, more=more)
+        self._away.sent(piece)
 
     async def said(self, message_id: str, text: str, at: int, *, besides: Socket) -> None:
         """Show what the person typed on one page on the others."""
         self._show_said(message_id, text, at, besides)
         await self._tell("said", id=message_id, text=text, at=at)
+
+    async def seen(self, message_id: str) -> None:
+        """A page that can be seen has shown it; the node that sent it hears of that."""
+        self._away.seen(message_id)
+        if message_id in self._shown:
+            await self._tell("seen", id=message_id)
 
     async def typing(self) -> None:
         """Show that a reply is being written."""
@@ -102,6 +112,8 @@ class PersonPages:
                 await self._drafts.show(said["id"], said["id"], said["text"])
             case "typing":
                 self._show_typing()
+            case "seen":
+                self._away.seen(said["id"])
             case "activity":
                 self._show_activity(Activity(**said["activity"]))
             case _:  # heard before, or of a newer version

@@ -1,11 +1,11 @@
 """What the page and the server say to each other: JSON text frames over one WebSocket.
 
 From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send` (`id`, `text`,
-`locale`) and `models`, which asks for the frame of that name. To the page: `commands`, `history`,
-`ack`, `message`, `draft`, `typing`, `activity`, `models`, `error`. The page keeps a message until
-its `ack`, and sends it again under the same id after a reconnect. A press on a button below the
-message X is a `send` with the id `press-X`, so that one message takes one press, whatever the
-number of pages and tries.
+`locale`), `models`, which asks for the frame of that name, and `seen` (`id`): somebody can see a
+message. To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`, `activity`,
+`models`, `error`. The page keeps a message until its `ack`, and sends it again under the same id
+after a reconnect. A press on a button below the message X is a `send` with the id `press-X`, so
+that one message takes one press, whatever the number of pages and tries.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 
 VERSION = 1
 MAX_TEXT = 64 * 1024  # bytes of UTF-8 in one message
+LONGEST_ID = 200  # characters of the id of a message of the bot
 MAX_FRAME = 8 * MAX_TEXT  # bytes; JSON may escape one byte as six
 
 Format = Literal["html", "text"]
@@ -64,6 +65,13 @@ class AskModels:
     """The page asks which model answers, and which ones there are."""
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message of the bot stands on a page that can be seen."""
+
+    id: str
+
+
 def parse_hello(raw: str) -> Hello:
     """The first frame of a client.
 
@@ -78,16 +86,20 @@ def parse_hello(raw: str) -> Hello:
     return Hello(_locale(frame), "text" if frame.get("format") == "text" else "html", known)
 
 
-def parse_frame(raw: str) -> Send | AskModels:
+def parse_frame(raw: str) -> Send | AskModels | Seen:
     """A message of a client, or what else it wants.
 
     Raises:
         BadFrame: it is something else, or holds something that cannot be taken.
     """
-    frame = _frame(raw, "send", "models")
+    frame = _frame(raw, "send", "models", "seen")
     if frame["type"] == "models":
         return AskModels()
     message_id = frame.get("id")
+    if frame["type"] == "seen":
+        if not isinstance(message_id, str) or len(message_id) > LONGEST_ID:
+            raise BadFrame("malformed")
+        return Seen(message_id)
     text = frame.get("text")
     if not isinstance(message_id, str) or not _ID.fullmatch(message_id):
         raise BadFrame("malformed")

@@ -105,6 +105,13 @@ class Engine(Protocol):
         """
         ...
 
+    def reach(self, address: Address, words: str) -> None:
+        """Tell a person who is away, as they asked for, that this was written to them.
+
+        For a channel of our own, which has nobody else to do that. Returns at once, never raises.
+        """
+        ...
+
 
 class Channel(Protocol):
     """A place where people talk to the bot."""

@@ -32,7 +32,7 @@ class InstallPages:
     def __init__(self, name: str, files: Mapping[str, str]) -> None:
         """`name` is what the bot is called; `files` are the page's own, by path, with a version."""
         self._manifest = orjson.dumps(_manifest(name))
-        self._worker = _worker(files)
+        self._worker = _worker(name, files)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are: a worker has power over what lies below it, so it is at the top."""
@@ -68,8 +68,9 @@ def _manifest(name: str) -> dict[str, object]:
     }
 
 
-def _worker(files: Mapping[str, str]) -> bytes:
+def _worker(name: str, files: Mapping[str, str]) -> bytes:
     source = resources.files("bot.dashboard").joinpath("worker.js").read_bytes()
     listed = orjson.dumps(dict(files), option=orjson.OPT_SORT_KEYS)
     version = hashlib.sha256(listed).hexdigest()[:16]
-    return b'const VERSION = "%s";\nconst FILES = %s;\n%s' % (version.encode(), listed, source)
+    known = {b"NAME": orjson.dumps(name), b"VERSION": orjson.dumps(version), b"FILES": listed}
+    return b"".join(b"const %s = %s;\n" % each for each in known.items()) + source

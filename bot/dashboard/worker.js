@@ -1,4 +1,5 @@
-// The service worker: lets the page open when the bot cannot be reached.
+// The service worker: lets the page open when the bot cannot be reached, and tells of messages
+// while it is closed.
 //
 // It keeps the page's own files, named in FILES with their versions, and nothing else: no history,
 // no answer of an API, no page that the server draws. What can be had from the bot is never taken
@@ -24,6 +25,19 @@ self.addEventListener("fetch", (event) => {
   if (request.method !== "GET" || origin !== location.origin) return;
   if (!Object.hasOwn(FILES, pathname)) return;
   event.respondWith(request.mode === "navigate" ? page(event, pathname) : file(event, pathname));
+});
+
+self.addEventListener("push", (event) => {
+  event.waitUntil(tell(event.data));
+});
+
+self.addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  event.waitUntil(show());
+});
+
+self.addEventListener("pushsubscriptionchange", (event) => {
+  event.waitUntil(renew(event));
 });
 
 /** Keeps every file in its version of now; fails, to be tried again, when there is another one. */
@@ -73,4 +87,48 @@ async function find(path) {
 
 function after(ms) {
   return new Promise((resolve) => setTimeout(resolve, ms, null));
+}
+
+// --- what is told while nobody looks ---
+
+async function tell(data) {
+  const note = noteIn(data);
+  const pages = await chats();
+  if (pages.some(({ visibilityState }) => visibilityState === "visible")) return;
+  await self.registration.showNotification(note.title, {
+    body: note.body ?? "",
+    lang: note.lang ?? "",
+    icon: "/assets/icon-192.png",
+    tag: "written", // one at a time, however many there were
+    renotify: true,
+  });
+}
+
+/** What was sent; a browser wants something to be shown in any case. */
+function noteIn(data) {
+  try {
+    const note = data.json();
+    if (typeof note?.title === "string") return note;
+  } catch {
+    // It is none of ours.
+  }
+  return { title: NAME };
+}
+
+async function show() {
+  const [page] = await chats();
+  return page ? page.focus() : self.clients.openWindow("/");
+}
+
+async function chats() {
+  const pages = await self.clients.matchAll({ type: "window", includeUncontrolled: true });
+  return pages.filter(({ url }) => new URL(url).pathname === "/");
+}
+
+/** The browser has another address for its notes now. Without words, until somebody wants them. */
+async function renew({ oldSubscription, newSubscription }) {
+  const fresh =
+    newSubscription ?? (await self.registration.pushManager.subscribe(oldSubscription.options));
+  const headers = { "Content-Type": "application/json" };
+  await fetch("/api/push", { method: "POST", headers, body: JSON.stringify(fresh) });
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from zoneinfo import ZoneInfo
@@ -142,6 +142,7 @@ class Gateway:
         committer: Committer,
         clock: Clock,
         choices: ModelChoices,
+        reach: Callable[[Address, str], None],
     ) -> None:
         self._admission = admission
         self._commander = commander
@@ -152,6 +153,7 @@ class Gateway:
         self._committer = committer
         self._clock = clock
         self._choices = choices
+        self._reach = reach
         self._kept = MetaStore(database, clock)
 
     async def receive(self, inbound: Inbound) -> None:
@@ -285,6 +287,10 @@ class Gateway:
     async def broadcast(self, channel: str, body: str) -> None:
         """Have a channel show something on every node, this one first. Never raises."""
         await self._connections.broadcast(channel, body)
+
+    def reach(self, address: Address, words: str) -> None:
+        """Tell a person who is away that this was written to them. Returns at once."""
+        self._reach(address, words)
 
 
 def _hand_over(unit: UnitOfWork, message: QueuedMessage) -> None:

@@ -287,6 +287,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             account TEXT NOT NULL, chat TEXT NOT NULL, thread TEXT NOT NULL,
             blocked_at BIGINT NOT NULL, PRIMARY KEY(channel, sender))""",
     ),
+    (
+        # Browsers that are told of messages to a person: where, sealed with which keys, for as long
+        # as `login` lets them in; `words` says that they get the first words.
+        """CREATE TABLE push_subscriptions(
+            id TEXT PRIMARY KEY, person TEXT NOT NULL, login TEXT NOT NULL, endpoint TEXT NOT NULL,
+            p256dh TEXT NOT NULL, auth TEXT NOT NULL, origin TEXT NOT NULL, language TEXT NOT NULL,
+            words BIGINT NOT NULL, made_at BIGINT NOT NULL)""",
+        "CREATE INDEX push_subscriptions_by_person ON push_subscriptions(person, made_at)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
-from bot.channel import Command, Health, HistoryItem, Inbound, ModelChoice, Outbound
+from bot.channel import Address, Command, Health, HistoryItem, Inbound, ModelChoice, Outbound
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
@@ -57,6 +57,7 @@ class EchoEngine:
     gate: asyncio.Event | None = None  # holds replies back in the middle of their draft
     hold: asyncio.Event | None = None  # holds `receive` back before it stores
     choice: ModelChoice = TWO_MODELS
+    reached: list[tuple[Address, str]] = field(default_factory=list)
     web: Web | None = None
     _turns: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -105,6 +106,9 @@ class EchoEngine:
 
     async def broadcast(self, channel: str, body: str) -> None:
         """There is no other node."""
+
+    def reach(self, address: Address, words: str) -> None:
+        self.reached.append((address, words))
 
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:
         pass

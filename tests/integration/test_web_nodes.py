@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.web import nodes
+from adapters.web import away, nodes
 from adapters.web.channel import ADDRESS, Web
 from bot.channel import Activity, Attachment, HistoryItem, Outbound
 from bot.testing import RecordingEngine
@@ -194,3 +194,29 @@ async def test_alone_it_shows_everything_once(chats):
         await page.until("activity")
         kinds = [frame["type"] for frame in page.frames]
     assert kinds[-3:] == ["typing", "message", "activity"]
+
+
+async def test_what_is_seen_on_one_node_is_told_nobody_by_the_one_that_sent_it(
+    chats, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(away, "SEEN_SECONDS", 0.2)
+    one, two = chats
+    async with two.page() as there:
+        await post(one.web, Outbound("o1", ADDRESS, "seen"))
+        await there.until("message", id="o1")
+        await there.say(type="seen", id="o1")
+        await post(one.web, Outbound("o2", ADDRESS, "in the background"))
+        await there.until("message", id="o2")
+        await there.say(type="seen", id="o-of-nobody")
+        await until(lambda: bool(one.engine.reached))
+    assert one.engine.reached == [(ADDRESS, "in the background")]
+    assert two.engine.reached == []
+    assert "o-of-nobody" not in str(two.engine.shown)
+
+
+@pytest.mark.parametrize("bad", [None, 7, "x" * 201, {"a": 1}])
+async def test_seen_of_something_that_is_no_id_is_refused(chats, bad: object):
+    one, _ = chats
+    async with one.page() as page:
+        await page.say(type="seen", id=bad)
+        assert (await page.until("error"))["key"] == "malformed"

@@ -77,6 +77,7 @@ SURVIVES = {
     "page_links": "no: secrets of ten minutes",
     "page_logins": "no: what may have been ended since is ended",
     "approvals": "no: nothing may be carried out that may have been before",
+    "push_subscriptions": "no: a browser asks for it again",
     "schema_versions": "made with the tables",
 }
 

@@ -6,6 +6,7 @@ import { pressId } from "./extras.js";
 import { Log } from "./log.js";
 import { ModelMenu } from "./models.js";
 import { Outbox } from "./outbox.js";
+import { tellSeen } from "./push.js";
 import { language, locale, t, translate } from "./strings.js";
 import { showWays } from "./ways.js";
 
@@ -225,6 +226,7 @@ document.addEventListener("visibilitychange", () => {
 });
 
 callIt(botName);
+tellSeen(connection);
 connection.retry();
 showWays().then((found) => found && callIt(found.bot));
 

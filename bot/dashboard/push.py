@@ -1,0 +1,149 @@
+"""`/api/push`: which browsers of a visitor are told of messages, and how.
+
+The page asks the browser, and brings what it got here. Each visitor sees and changes their own.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, cast
+
+import orjson
+from aiohttp import web
+
+from bot.channel.visitor import OWNER, Visitor, shared, visitor_of
+from bot.clock import Clock
+from bot.dashboard import pages
+from bot.dashboard.pages import NO_STORE
+from bot.errors import AddressRefused, StorageError
+from bot.push import subscriptions
+from bot.push.pusher import Pusher
+from bot.push.subscriptions import Subscription
+from bot.sessions.page_logins import Login
+from bot.storage import Database
+
+LONGEST_KEY = 200  # characters
+
+
+class PushLogins:
+    """What a browser is let in by when it asks to be told, and what still holds later.
+
+    The owner's login holds as long as the token does: with another one nobody is told who was let
+    in by the last.
+    """
+
+    def __init__(
+        self, token: Callable[[], str], logins: Callable[[str], Awaitable[Sequence[Login]]]
+    ) -> None:
+        """`token` is the dashboard's now, or empty; `logins` are those of a person that hold."""
+        self._token = token
+        self._logins = logins
+
+    def of(self, visitor: Visitor) -> str:
+        """What this visitor's browser is let in by."""
+        return f"{self._mark()}.{visitor.login}" if visitor.is_owner else visitor.login
+
+    async def holding(self, person: str) -> Collection[str]:
+        """All that a person's browsers are let in by now."""
+        held = {self.of(Visitor(person, login.id)) for login in await self._logins(person)}
+        # Without a token whoever sits at this machine is the owner, and has no login.
+        is_open = person == OWNER and not self._token()
+        return held | {self.of(Visitor())} if is_open else held
+
+    def _mark(self) -> str:
+        token = self._token().encode()
+        return hmac.new(token, b"confidant push v1", "sha256").hexdigest()[:32] if token else ""
+
+
+class PushPages:
+    """What the page's switch asks and says."""
+
+    def __init__(
+        self, pusher: Pusher, logins: PushLogins, database: Database, clock: Clock
+    ) -> None:
+        self._pusher = pusher
+        self._logins = logins
+        self._database = database
+        self._clock = clock
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is."""
+        return shared(
+            [
+                web.get("/api/push", self._devices),
+                web.post("/api/push", self._subscribe),
+                web.delete("/api/push/{id}", self._end),
+            ]
+        )
+
+    async def _devices(self, request: web.Request) -> web.Response:
+        """The bot's key, and the visitor's browsers by id."""
+        visitor = visitor_of(request)
+        login = self._logins.of(visitor)
+        try:
+            signature = await self._pusher.signature()
+            found = await self._database.read(lambda tx: subscriptions.of(tx, visitor.name))
+        except StorageError:
+            return pages.refuse(request, 503, "failed")
+        devices = [
+            {"id": each.id, "words": each.words, "is_current": each.login == login}
+            for each in found
+        ]
+        body = {"key": signature.public, "devices": devices}
+        return web.json_response(body, headers=NO_STORE)
+
+    async def _subscribe(self, request: web.Request) -> web.Response:
+        """Tell this browser from now on, for as long as it is let in as it is now."""
+        try:
+            asked = self._asked(request, await request.read())
+            self._pusher.endpoints.check(asked.endpoint)
+        except (ValueError, AddressRefused):
+            return pages.refuse(request, 400, "bad_request")
+        try:
+            if not await self._pusher.holds(asked):
+                return pages.refuse(request, 403, "not_told")
+            await self._database.write(lambda tx: subscriptions.put(tx, asked, self._clock()))
+        except StorageError:
+            return pages.refuse(request, 503, "failed")
+        return web.json_response({"id": asked.id}, headers=NO_STORE)
+
+    async def _end(self, request: web.Request) -> web.Response:
+        """Tell one of the visitor's browsers no more."""
+        name, which = visitor_of(request).name, request.match_info["id"]
+        try:
+            await self._database.write(lambda tx: subscriptions.drop(tx, which, name))
+        except StorageError:
+            return pages.refuse(request, 503, "failed")
+        return web.Response(status=204, headers=NO_STORE)
+
+    def _asked(self, request: web.Request, body: bytes) -> Subscription:
+        """What a browser wants.
+
+        Raises:
+            ValueError: it cannot be used.
+        """
+        from bot.push.encryption import BrowserKeys  # noqa: PLC0415 - when needed
+
+        visitor = visitor_of(request)
+        asked: object = orjson.loads(body)
+        fields = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+        keys: object = fields.get("keys")
+        given = cast("dict[str, Any]", keys) if isinstance(keys, dict) else {}
+        texts = [fields.get("endpoint"), given.get("p256dh"), given.get("auth")]
+        if not all(isinstance(each, str) for each in texts):
+            raise ValueError("something is missing")
+        endpoint, p256dh, auth = cast("list[str]", texts)
+        if max(len(p256dh), len(auth)) > LONGEST_KEY:
+            raise ValueError("no keys")
+        BrowserKeys.of(p256dh, auth)
+        return Subscription(
+            person=visitor.name,
+            login=self._logins.of(visitor),
+            endpoint=endpoint,
+            p256dh=p256dh,
+            auth=auth,
+            origin=request.headers.get("Origin", ""),
+            language=pages.language(request),
+            words=fields.get("words") is True,
+        )

@@ -1,0 +1,252 @@
+"""Tells a person's browsers that something was written to them, beside everything else.
+
+What a push service is told: that there is a note, for which browser, sealed. A note that does not
+get through is tried again a few times and then dropped: the message itself waits in the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+import orjson
+import structlog
+from yarl import URL
+
+from bot import fencing
+from bot.agent.tools.web.addresses import Guard
+from bot.agent.tools.web.connection import CheckedResolver, Lookup, SystemLookup, connector
+from bot.channel import Address
+from bot.clock import Clock
+from bot.config import Config
+from bot.errors import AddressRefused, StorageError
+from bot.i18n import text
+from bot.push import subscriptions
+from bot.push.subscriptions import Subscription
+from bot.speech.speakable import speakable
+from bot.storage import Database, Transaction
+
+if TYPE_CHECKING:
+    from bot.push.encryption import Signature
+
+RETRIES: Final = (2.0, 15.0, 60.0)  # seconds before each further try …
+LONGEST_WAIT = 300.0  # … or as many as the service asks for, up to this
+ANSWER_SECONDS = 15.0
+CHANNEL = "web"
+AT_ONCE = 8  # notes on their way at the same time
+MOST_WAITING = 500  # notes that wait or are tried again; more are dropped
+KEPT_SECONDS = 24 * 3600  # how long a service keeps a note for a browser that is off
+WORDS = 120  # characters of a message in a note that has some
+SECRET = "push/secret"  # noqa: S105 - where it is kept in `meta`
+SUBJECT = "mailto:owner@localhost"  # for a page that has no address of its own on the web
+GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+
+# The ids of what a person's browsers are let in by now; "" when everybody here is.
+FindLogins = Callable[[str], Awaitable[Collection[str]]]
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Which addresses notes may be sent to: a browser names them, and could name any.
+
+    Public ones by https. The tests have a service of their own, and say where it is.
+    """
+
+    guard: Guard = field(default_factory=Guard)
+    schemes: frozenset[str] = frozenset({"https"})
+
+    def check(self, written: str) -> URL:
+        """The address.
+
+        Raises:
+            AddressRefused: nothing is sent there.
+        """
+        url = self.guard.url(written)
+        if url.scheme not in self.schemes:
+            raise AddressRefused
+        return url
+
+
+PUBLIC = Endpoints()
+
+
+class Later(Exception):
+    """The service could not take a note now; `seconds` when it said how long to wait."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+class Pusher:
+    """Sends notes to the browsers of whoever is away, and never makes anyone wait."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        name: str,
+        logins: FindLogins,
+        *,
+        endpoints: Endpoints = PUBLIC,
+        lookup: Lookup | None = None,
+    ) -> None:
+        """`name` is what the bot is called; `logins` finds who is still let in."""
+        self._database = database
+        self._clock = clock
+        self._name = name
+        self._logins = logins
+        self.endpoints = endpoints
+        self._own_lookup = SystemLookup() if lookup is None else None
+        self._lookup: Lookup = lookup or self._own_lookup or SystemLookup()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._signature: Signature | None = None
+
+    def configure(self, config: Config) -> None:
+        """The bot is called what this says from now on."""
+        self._name = config.agent.name
+
+    def reach(self, address: Address, words: str) -> None:
+        """Tell the browsers of whoever has this chat on the page; returns at once."""
+        if address.channel != CHANNEL:
+            return
+        if len(self._tasks) >= MOST_WAITING:
+            log.warning("push.too_many")
+            return
+        task = asyncio.create_task(self._tell(address.chat, words))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._own_lookup is not None:
+            self._own_lookup.close()
+
+    async def signature(self) -> Signature:
+        """The bot's own key, made when it is first asked for; all nodes have the same.
+
+        Raises:
+            StorageError: it could not be kept.
+        """
+        from bot.push.encryption import Signature, new_secret  # noqa: PLC0415 - when needed
+
+        if self._signature is None:
+            made = new_secret()
+            kept = await self._database.write(lambda tx: _kept(tx, made, self._clock()))
+            self._signature = Signature(kept)
+        return self._signature
+
+    async def holds(self, subscription: Subscription) -> bool:
+        """True while whoever subscribed is still let in by what they were then."""
+        return subscription.login in await self._logins(subscription.person)
+
+    async def _tell(self, person: str, words: str) -> None:
+        fencing.put(None)  # it belongs to no turn and to no account
+        try:
+            found = await self._database.read(lambda tx: subscriptions.of(tx, person))
+            logins = await self._logins(person) if found else ()
+            told = [each for each in found if each.login in logins]
+        except StorageError as error:
+            log.warning("push.not_read", error=type(error).__name__)
+            return
+        sent = await asyncio.gather(
+            *(self._push(each, words) for each in told), return_exceptions=True
+        )
+        for error in sent:
+            if isinstance(error, Exception):
+                log.error("push.failed", error=type(error).__name__, exc_info=error)
+
+    async def _push(self, subscription: Subscription, words: str) -> None:
+        """Send a note to one browser, again when it does not get through."""
+        for wait in (*RETRIES, None):
+            try:
+                async with self._room:
+                    status = await self._post(subscription, words)
+            except AddressRefused:  # its host has another address by now
+                log.warning("push.refused")
+                return
+            except (Later, aiohttp.ClientError, OSError, TimeoutError) as error:
+                if wait is None:
+                    log.warning("push.given_up", error=type(error).__name__)
+                    return
+                asked = error.seconds if isinstance(error, Later) else 0.0
+                await asyncio.sleep(max(wait, min(asked, LONGEST_WAIT)))
+                continue
+            if status in GONE:
+                await self._database.write(lambda tx: subscriptions.drop(tx, subscription.id))
+            log.info("push.sent", status=int(status))
+            return
+
+    async def _post(self, subscription: Subscription, words: str) -> int:
+        """Send it once; what the service says, when it will not say anything else.
+
+        Raises:
+            AddressRefused: nothing may be sent there.
+            Later: the service may take it later; so it may after an error of the connection.
+        """
+        from bot.push import encryption  # noqa: PLC0415 - when needed
+
+        url = self.endpoints.check(subscription.endpoint)
+        keys = encryption.BrowserKeys.of(subscription.p256dh, subscription.auth)
+        note = self._note(subscription, words)
+        body = encryption.sealed(orjson.dumps(note), keys)
+        signature = await self.signature()
+        subject = subscription.origin if subscription.origin.startswith("https:") else SUBJECT
+        headers = {
+            "Authorization": signature.header(str(url.origin()), subject, self._clock() / 1000),
+            "Content-Encoding": "aes128gcm",
+            "Content-Type": "application/octet-stream",
+            "TTL": str(KEPT_SECONDS),
+            "Urgency": "high",
+        }
+        if not subscription.words:
+            headers["Topic"] = "written"  # one takes the place of another that still waits
+        resolver = CheckedResolver(self.endpoints.guard, self._lookup)
+        async with (
+            aiohttp.ClientSession(
+                connector=connector(resolver),
+                timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            ) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            is_busy = answer.status == HTTPStatus.TOO_MANY_REQUESTS
+            if is_busy or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise Later(_seconds(answer.headers.get("Retry-After", "")))
+            return answer.status
+
+    def _note(self, subscription: Subscription, words: str) -> dict[str, str]:
+        language = subscription.language
+        note = {
+            "title": text(language, "push.written", bot=self._name[:WORDS]),
+            "lang": language,
+        }
+        if subscription.words:
+            said = " ".join(speakable(words[: 10 * WORDS], language).split())
+            note["body"] = said if len(said) <= WORDS else f"{said[:WORDS].rstrip()}…"
+        return note
+
+
+def _kept(tx: Transaction, made: str, now: int) -> str:
+    """The key that all nodes have: this one, if there is none yet."""
+    tx.execute(
+        "INSERT INTO meta(key, value, updated_at) VALUES(?, ?, ?) ON CONFLICT(key) DO NOTHING",
+        (SECRET, made, now),
+    )
+    ((kept,),) = tx.execute("SELECT value FROM meta WHERE key = ?", (SECRET,))
+    return str(kept)
+
+
+def _seconds(retry_after: str) -> float:
+    """How long a service asks to wait; dates are not understood, and count as nothing."""
+    return float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else 0.0

@@ -1,0 +1,246 @@
+"""Being told while away, in a real browser: the switch, the worker that shows it, and a click."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, Worker, expect
+
+from adapters.web import away
+from bot.dashboard.guard import COOKIE
+from bot.dashboard.pages import WayPages
+from bot.storage.sqlite import SqliteDatabase
+from tests.e2e.test_web_install import installed
+from tests.fakes.push_service import PushBrowser, PushService
+from tests.integration.test_push import ADAS, Program
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
+
+NOTE = {"title": "Heron has written to you", "lang": "en", "body": "<b>first</b> words"}
+# No push service of a browser's maker is there for the tests: what it gives stands in here.
+SUBSCRIPTION = """(given) => {
+    let mine = sessionStorage.getItem("subscribed") ? given : null;
+    window.asked = 0;
+    const as = (found) => found && {
+        endpoint: found.endpoint,
+        toJSON: () => found,
+        unsubscribe: async () => {
+            sessionStorage.removeItem("subscribed");
+            mine = null;
+            return true;
+        },
+    };
+    PushManager.prototype.getSubscription = async () => as(mine);
+    PushManager.prototype.subscribe = async (options) => {
+        window.wanted = options;
+        sessionStorage.setItem("subscribed", "1");
+        return as(mine = given);
+    };
+    const ask = Notification.requestPermission.bind(Notification);
+    Notification.requestPermission = async () => { window.asked += 1; return ask(); };
+}"""
+
+
+CLICKS = """() => {
+    self.went = [];
+    clients.openWindow = async (path) => { went.push(`opened ${path}`); };
+    self.told = [];
+    const show = registration.showNotification.bind(registration);
+    registration.showNotification = (title, note) => {
+        told.push(title);
+        return show(title, note);
+    };
+    WindowClient.prototype.focus = async function () { went.push(`focused ${this.url}`); };
+}"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Program]:
+    monkeypatch.setattr(away, "SEEN_SECONDS", 0.5)
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    async with PushService().served() as service:
+        program = Program(database, service)
+        program.pages.append(WayPages("Heron"))
+        async with program.served():
+            yield program
+    await database.close()
+
+
+@asynccontextmanager
+async def opened(
+    browser: Browser,
+    program: Program,
+    person: str = "owner",
+    given: PushBrowser | None = None,
+    **options: Any,
+) -> AsyncIterator[tuple[BrowserContext, Page]]:
+    context = await browser.new_context(**{"locale": "en-GB", **options})
+    cookie = {"name": COOKIE, "value": f"{person}-1", "url": program.url}
+    await context.add_cookies([cookie])
+    await context.grant_permissions(["notifications"], origin=program.url.rstrip("/"))
+    page = await context.new_page()
+    if given is not None:
+        await page.add_init_script(f"({SUBSCRIPTION})({json.dumps(given.subscription())})")
+    await page.goto(program.url)
+    await page.wait_for_selector("#state[data-state=open]")
+    yield context, page
+    await context.close()
+
+
+async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(
+    browser: Browser, program: Program
+) -> None:
+    given = program.service.browser("one")
+    async with opened(browser, program, given=given) as (_, page):
+        await page.click("#ways summary")
+        switch = page.get_by_role("switch", name="Tell me when I am away")
+        words = page.get_by_role("switch", name="With the first words")
+        await expect(switch).not_to_be_checked()
+        await expect(words).to_be_hidden()
+        assert await page.evaluate("window.asked") == 0
+        await switch.press("Enter")
+        await expect(page.locator("#away-state")).to_contain_text("while you are away")
+        await expect(switch).to_be_checked()
+        await expect(words).not_to_be_checked()
+        assert await page.evaluate("window.asked") == 1
+        assert await page.evaluate("window.wanted.userVisibleOnly") is True
+        signature = await program.pusher.signature()
+        assert await page.evaluate("window.wanted.applicationServerKey") == signature.public
+        await words.click()
+        await expect(words).to_be_checked()
+        await page.reload()
+        await page.click("#ways summary")
+        await expect(switch).to_be_checked()
+        await expect(words).to_be_checked()
+        # What stands on a page that can be seen is told nobody; what nobody sees is.
+        await program.say("you can see this", "o1")
+        await expect(page.locator("#log .line.bot")).to_have_count(1)
+        await page.goto("about:blank")
+        await program.say("you cannot see this", "o2")
+        (pushed,) = await program.service.until(1)
+        assert given.note(pushed)["body"] == "you cannot see this"
+        await page.goto(program.url)
+        await page.click("#ways summary")
+        await switch.click()
+        await expect(page.locator("#away-state")).to_contain_text("nothing any more")
+        await expect(words).to_be_hidden()
+        assert await program.known() == []
+
+
+async def test_who_comes_after_somebody_else_ends_what_they_were_told(
+    browser: Browser, program: Program
+) -> None:
+    given = program.service.browser("shared")
+    async with opened(browser, program, given=given) as (context, page):
+        await page.click("#ways summary")
+        switch = page.get_by_role("switch", name="Tell me when I am away")
+        await switch.click()
+        await expect(switch).to_be_checked()
+        cookie = {"name": COOKIE, "value": "ada-1", "url": program.url}
+        await context.add_cookies([cookie])
+        await page.reload()
+        await page.click("#ways summary")
+        await expect(switch).not_to_be_checked()
+        assert await page.evaluate("sessionStorage.getItem('subscribed')") is None
+        await switch.click()
+        await expect(switch).to_be_checked()
+        await page.goto("about:blank")
+        await program.say("for ada", "o1", ADAS)
+        await program.say("for the owner", "o2")
+        await program.service.until(1)
+        assert (await program.known(), await program.known("ada")) == ([], ["shared"])
+
+
+async def test_a_browser_that_may_not_says_so(browser: Browser, program: Program) -> None:
+    given = program.service.browser("one")
+    async with opened(browser, program, given=given, locale="zh-CN") as (context, page):
+        await context.clear_permissions()
+        await page.click("#ways summary")
+        switch = page.get_by_role("switch", name="我不在时通知我")
+        await page.evaluate("Notification.requestPermission = async () => 'denied'")
+        await switch.click()
+        await expect(page.locator("#away-state")).to_contain_text("浏览器不允许")
+        await expect(switch).not_to_be_checked()
+    assert await program.known() == []
+
+
+async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(
+    browser: Browser, program: Program
+) -> None:
+    async with opened(browser, program) as (context, page):
+        found: list[str] = []
+        client = await context.new_cdp_session(page)
+        client.on(
+            "ServiceWorker.workerRegistrationUpdated",
+            lambda event: found.extend(each["registrationId"] for each in event["registrations"]),
+        )
+        await client.send("ServiceWorker.enable")
+        await installed(page)
+        worker = context.service_workers[0]
+
+        async def push(data: str) -> None:
+            await client.send(
+                "ServiceWorker.deliverPushMessage",
+                {"origin": program.url.rstrip("/"), "registrationId": found[0], "data": data},
+            )
+
+        async def shown() -> list[dict[str, str]]:
+            return await worker.evaluate(
+                "async () => (await registration.getNotifications()).map("
+                "({ title, body, tag, lang }) => ({ title, body, tag, lang }))"
+            )
+
+        async def until_titled(*titles: str) -> list[dict[str, str]]:
+            async with asyncio.timeout(10):
+                while [each["title"] for each in await shown()] != list(titles):
+                    await other.evaluate("new Promise(requestAnimationFrame)")
+            return await shown()
+
+        other = await context.new_page()
+        await other.goto(f"{program.url}static/favicon.svg")
+        # With the conversation closed it is shown as it was sent, and what cannot be read as well.
+        await page.goto(f"{program.url}static/app.css")
+        await push(json.dumps(NOTE))
+        (note,) = await until_titled(NOTE["title"])
+        assert note == NOTE | {"tag": "written"}
+        await push("not ours")
+        await until_titled("Confidant")
+        # A click opens the conversation, or leads to where it is open.
+        await worker.evaluate(CLICKS)
+        await click(worker)
+        assert await worker.evaluate("went") == ["opened /"]
+        assert await shown() == []
+        await page.goto(program.url)
+        await installed(page)
+        await click(worker)
+        assert await worker.evaluate("went") == ["opened /", f"focused {program.url}"]
+        # While it can be seen nothing is shown.
+        await push(json.dumps(NOTE))
+        await push(json.dumps(NOTE | {"title": "second"}))
+        await page.goto(f"{program.url}static/app.css")
+        await push(json.dumps(NOTE | {"title": "third"}))
+        await until_titled("third")
+        assert await worker.evaluate("told") == ["third"]
+
+
+async def click(worker: Worker) -> None:
+    """What the system does; only it may give a worker the right to open windows."""
+    await worker.evaluate(
+        """async () => {
+            const [shown] = await registration.getNotifications();
+            const notification = shown ?? { close() {} };
+            const work = [];
+            const event = new Event("notificationclick");
+            event.notification = notification;
+            event.waitUntil = (each) => work.push(each);
+            self.dispatchEvent(event);
+            await Promise.all(work);
+        }"""
+    )
