@@ -53,6 +53,7 @@ from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.context import ContextPages
+from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import LoginPages
 from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.pages import WayPages
@@ -599,6 +600,7 @@ class App:
             name=self._config.agent.name,
             channels=(
                 ways,
+                ConversationPages(backend.database, visits, self._clock),
                 MemoryPages(memory),
                 MemoryBrowser(visits, memory, self._clock),
                 usage,

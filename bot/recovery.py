@@ -28,7 +28,7 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.sessions import approvals, entries, inbox, journal_records, page_logins, store
-from bot.sessions.entries import Entry, NewEntry
+from bot.sessions.entries import Entry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, backup, journal, upsert
@@ -274,10 +274,7 @@ def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -
         if number > session.entry_count and entry.id == entries.entry_id(session_id, number)
     ]
     for entry in added:
-        news = NewEntry(
-            entry.kind, entry.role, entry.text, entry.content, entry.source, entry.below
-        )
-        store.append(tx, session_id, [news], entry.at)
+        store.append(tx, session_id, [entries.to_append(entry)], entry.at)
     journal_records.arrived(tx, session_id, now)
     torn_at = added[-1].at if added and (is_torn or not data.endswith(b"\n")) else None
     recovered(tx, session, [entry for entry in added if entry.at != torn_at])
@@ -358,7 +355,7 @@ def words(restored: Restored, language: str) -> str:
             reminders=counts.get("reminders", 0) + counts.get("repeats", 0),
             people=counts.get("pairing", 0) + counts.get("blocks", 0),
             rooms=counts.get("rooms", 0) + counts.get("moved_chats", 0),
-            choices=sum(counts.get(kind, 0) for kind in ("sessions", "current", "zones")),
+            choices=sum(counts.get(kind, 0) for kind in ("sessions", "current", "zones", "titles")),
         )
     )
     if restored.unread:

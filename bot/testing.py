@@ -95,8 +95,14 @@ class RecordingEngine:
                 raise StorageError("the disk is full")
             self.moved.append((address, chat))
 
-    async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
-        """The lines set on this double."""
+    async def history(
+        self, address: Address, limit: int, before: str = ""
+    ) -> Sequence[HistoryItem]:
+        """The lines set on this double, or those of them that stand before a place."""
+        places = [line.place for line in self.lines]
+        if before:
+            end = places.index(before) if before in places else 0
+            return self.lines[max(0, end - limit) : end]
         return self.lines[-limit:]
 
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:

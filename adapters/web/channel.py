@@ -15,7 +15,7 @@ from adapters.web import protocol
 from adapters.web.away import Away
 from adapters.web.nodes import OtherNodes
 from adapters.web.pages import PersonPages, now
-from adapters.web.protocol import AskModels, BadFrame, Seen, Send
+from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send
 from adapters.web.socket import Socket
 from bot.channel import (
     DEFAULT_ACCOUNT,
@@ -37,6 +37,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 ADDRESS = Address("web", DEFAULT_ACCOUNT, OWNER)
 HISTORY_ITEMS = 200
+OLDER_ITEMS = 100  # lines that are read further back at once
 HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
 HEARTBEAT_SECONDS = 25.0
 STOP_SECONDS = 5.0
@@ -207,12 +208,24 @@ class Web(TakesMarkdown):
             except BadFrame as bad:
                 socket.put(protocol.error(bad.key, socket.locale, bad.id))
             else:
-                if isinstance(frame, AskModels):
-                    await _tell_models(socket, engine)
-                elif isinstance(frame, Seen):
-                    await self._pages_of(socket.person).seen(frame.id)
-                else:
-                    await self._receive(frame, socket, engine)
+                match frame:
+                    case AskModels():
+                        await _tell_models(socket, engine)
+                    case AskOlder(before):
+                        await self._tell_older(before, socket, engine)
+                    case Seen(id_):
+                        await self._pages_of(socket.person).seen(id_)
+                    case Send():
+                        await self._receive(frame, socket, engine)
+
+    async def _tell_older(self, before: str, socket: Socket, engine: Engine) -> None:
+        try:
+            items = await engine.history(_address(socket.person), OLDER_ITEMS, before)
+        except StorageError:
+            log.warning("web.history.failed")
+            socket.put(protocol.error("older", socket.locale))
+            return
+        socket.put(await self._pages_of(socket.person).older_frame(socket, items))
 
     async def _receive(self, frame: Send, socket: Socket, engine: Engine) -> None:
         at = now()

@@ -22,7 +22,8 @@ from bot.channel.kit.markdown_html import render
 
 log = structlog.stdlib.get_logger(__name__)
 
-HISTORY_CHARS = 2_000_000  # of text in one history frame
+HISTORY_CHARS = 2_000_000  # of text in one history frame …
+OLDER_CHARS = 300_000  # … and in one with what stands before it
 RENDERS_AT_ONCE = 8  # history lines rendered before others get a turn
 LONG_TEXT = 2_000  # characters from which rendering is done in a thread; 1 000 take some 5 ms
 INTERVAL = 0.08  # seconds between two frames of one draft
@@ -66,6 +67,7 @@ class PersonPages:
             "at": piece.at or now(),
             "draft": piece.draft,
             "is_reply": piece.kind == "reply",
+            "begins": piece.whole.begins,
         }
         await self._show(message, more)
         fits = extras.size(more) <= nodes.MAX_BODY
@@ -133,6 +135,8 @@ class PersonPages:
             replaces = self._drafts.clear()
         html = await self.html(message["text"])
         line = {"id": message["id"], "role": "bot", "text": message["text"], "at": message["at"]}
+        if begins := message.get("begins"):
+            line["begins"] = begins
         if more:
             self._shelf.keep(message["id"], more)
         self._broadcast(
@@ -178,7 +182,7 @@ class PersonPages:
 
     async def first_frames(self, socket: Socket, items: Sequence[HistoryItem]) -> list[str]:
         """The history, and what is being written and done now."""
-        first = [protocol.encode("history", items=await self._lines(items, socket))]
+        first = [await self._frame("history", socket, items, HISTORY_CHARS)]
         as_html = socket.format == "html"
         drafts = [
             (draft_id, _draft_frame(draft_id, text, await _rendered(text), as_html=as_html))
@@ -189,18 +193,34 @@ class PersonPages:
         first += map(_activity_frame, self._doing.values())
         return first
 
-    async def _lines(self, items: Sequence[HistoryItem], socket: Socket) -> list[dict[str, object]]:
-        """The newest lines that fit one frame, as the page takes them."""
+    async def older_frame(self, socket: Socket, items: Sequence[HistoryItem]) -> str:
+        """What stands before what a page shows, as far as it was asked for."""
+        return await self._frame("older", socket, items, OLDER_CHARS)
+
+    async def _frame(
+        self, kind: str, socket: Socket, items: Sequence[HistoryItem], most: int
+    ) -> str:
+        lines = await self._lines(items, socket, most)
+        # Where the first of them stands, what is before it begins; without one there is none.
+        before = next((line["place"] for line in lines if "place" in line), "")
+        return protocol.encode(kind, items=lines, before=before)
+
+    async def _lines(
+        self, items: Sequence[HistoryItem], socket: Socket, most: int
+    ) -> list[dict[str, object]]:
+        """The newest lines that fit one frame, but one at least, as the page takes them."""
         as_html = socket.format == "html"
         lines: list[dict[str, object]] = []
         size = 0
         for number, item in enumerate(reversed(items), start=1):
             size += len(item.text)
-            if size > HISTORY_CHARS:
+            if size > most and lines:
                 break
             what = (item.id, item.role, item.text, item.at)
             html = await _rendered(item.text) if as_html and item.role == "bot" else ""
             line = _line(*what, html)
+            if item.place:
+                line["place"] = item.place
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)

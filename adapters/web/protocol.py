@@ -1,11 +1,12 @@
 """What the page and the server say to each other: JSON text frames over one WebSocket.
 
 From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send` (`id`, `text`,
-`locale`), `models`, which asks for the frame of that name, and `seen` (`id`): somebody can see a
-message. To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`, `activity`,
-`models`, `error`. The page keeps a message until its `ack`, and sends it again under the same id
-after a reconnect. A press on a button below the message X is a `send` with the id `press-X`, so
-that one message takes one press, whatever the number of pages and tries.
+`locale`), `models`, which asks for the frame of that name, `seen` (`id`): somebody can see a
+message, and `older` (`before`, as the last `history` or `older` had it), which asks for what stands
+before that. To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`, `activity`,
+`models`, `older`, `error`. The page keeps a message until its `ack`, and sends it again under the
+same id after a reconnect. A press on a button below the message X is a `send` with the id
+`press-X`, so that one message takes one press, whatever the number of pages and tries.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MAX_FRAME = 8 * MAX_TEXT  # bytes; JSON may escape one byte as six
 
 Format = Literal["html", "text"]
 
+_PLACE = re.compile(r"[!-~]{1,200}")
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")
 _LOCALE = re.compile(r"[A-Za-z0-9_-]{0,35}")
@@ -72,6 +74,13 @@ class Seen:
     id: str
 
 
+@dataclass(frozen=True, slots=True)
+class AskOlder:
+    """The page asks for the lines that stand before a place."""
+
+    before: str
+
+
 def parse_hello(raw: str) -> Hello:
     """The first frame of a client.
 
@@ -86,15 +95,20 @@ def parse_hello(raw: str) -> Hello:
     return Hello(_locale(frame), "text" if frame.get("format") == "text" else "html", known)
 
 
-def parse_frame(raw: str) -> Send | AskModels | Seen:
+def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen:
     """A message of a client, or what else it wants.
 
     Raises:
         BadFrame: it is something else, or holds something that cannot be taken.
     """
-    frame = _frame(raw, "send", "models", "seen")
+    frame = _frame(raw, "send", "models", "older", "seen")
     if frame["type"] == "models":
         return AskModels()
+    if frame["type"] == "older":
+        before = frame.get("before")
+        if not isinstance(before, str) or not _PLACE.fullmatch(before):
+            raise BadFrame("malformed")
+        return AskOlder(before)
     message_id = frame.get("id")
     if frame["type"] == "seen":
         if not isinstance(message_id, str) or len(message_id) > LONGEST_ID:

@@ -33,14 +33,17 @@ _RECALLED: frozenset[Whose] = frozenset({"memory", "before", "carried", "unknown
 _TIME = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d\]\n")
 
 
-def new_entry(message: Message, *, text: str | None = None, source: str = "") -> NewEntry:
+def new_entry(
+    message: Message, *, text: str | None = None, source: str = "", said_at: int = 0
+) -> NewEntry:
     """The entry of a message.
 
-    `text` is what the person wrote when it is not the message's own, `source` the platform's id.
+    `text` is what the person wrote when it is not the message's own, `source` the platform's id
+    and `said_at` when it was sent.
     """
     words = message.text if text is None else text
     blocks = tuple(to_json(block) for block in message.blocks)
-    return NewEntry("message", message.role, words, blocks, source)
+    return NewEntry("message", message.role, words, blocks, source, said_at=said_at)
 
 
 def message_of(entry: Entry) -> Message:

@@ -35,8 +35,14 @@ class Engine(Protocol):
         """
         ...
 
-    async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
-        """The newest `limit` lines of this address's conversations, oldest first."""
+    async def history(
+        self, address: Address, limit: int, before: str = ""
+    ) -> Sequence[HistoryItem]:
+        """The newest lines of this address's conversations, about `limit`, oldest first.
+
+        With `before`, the `HistoryItem.place` of a line, those that stand before it: none where
+        the conversations begin, and none before a place that is not there.
+        """
         ...
 
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:

@@ -181,7 +181,8 @@ class Outbound:
     `text` is Markdown (CommonMark). `id` is stable across retries and restarts; a reply's is also
     that of its line in the history. `reply_to` is the message id to answer. Buttons and attachments
     come only to a channel whose `Capabilities` declare them. `draft` is the id under which a reply
-    was shown while it was being written (`Drafts.draft`), the same after a restart.
+    was shown while it was being written (`Drafts.draft`), the same after a restart. `begins` is the
+    id of the message with which another conversation begins, as this tells its person, or empty.
     """
 
     id: str
@@ -193,6 +194,7 @@ class Outbound:
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     draft: str = ""
+    begins: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,13 +296,16 @@ class HistoryItem:
     """One line of a conversation as a person saw it, for channels that redraw their history.
 
     The `id` of a person's line is the message id it came with, that of the bot's the
-    `Outbound.id` it was sent with.
+    `Outbound.id` it was sent with. A line whose words were forgotten has no `text`, nor has a
+    divider, which stands where another conversation begins. `place` is what `Engine.history` goes
+    on from; a line that waits for its answer has none yet.
     """
 
     id: str
     role: Literal["user", "bot", "divider"]
     text: str  # Markdown for "bot", plain text for "user"
     at: int  # ms since the epoch
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

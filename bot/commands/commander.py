@@ -153,7 +153,13 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
     # The conversation that goes on is where the command and its answer are noted.
     after, _ = unit.current(call.place)
     notes = (
-        NewEntry("command", "user", typed, source="" if answer.message else inbound.message_id),
+        NewEntry(
+            "command",
+            "user",
+            typed,
+            source="" if answer.message else inbound.message_id,
+            said_at=inbound.sent_at,
+        ),
         NewEntry("notice", "assistant", answer.text),
     )
     noted = unit.append(after.id, notes)

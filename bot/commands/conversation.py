@@ -49,7 +49,8 @@ class ConversationCommands:
                 return Answer(text(call.language, key, model=chosen), message)
             unit.start(call.place, by="new", previous=session, model=chosen or session.model)
             key = "command.new.done_model" if chosen else "command.new.done"
-            return Answer(text(call.language, key, model=chosen), message)
+            begun = Extra(begins=call.inbound.message_id)
+            return Answer(text(call.language, key, model=chosen), message, extra=begun)
 
         return apply
 

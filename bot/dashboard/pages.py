@@ -38,6 +38,7 @@ class Way:
 # In the order in which they are shown; what is the owner's is shown to nobody else.
 WAYS: Final = (
     Way("/", "chat"),
+    Way("/conversations", "conversations"),
     Way("/memory", "memory"),
     Way("/context", "context"),
     Way("/usage", "usage", is_owners=True),

@@ -21,7 +21,7 @@ _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What comes with a text, to a channel that takes it; `draft` as in `Outbound`.
+    """What comes with a text, to a channel that takes it; `draft` and `begins` as in `Outbound`.
 
     `aloud` are words to say in a voice message of its own, which has no text.
     """
@@ -30,6 +30,7 @@ class Extra:
     attachments: tuple[Attachment, ...] = ()
     draft: str = ""
     aloud: str = ""
+    begins: str = ""
 
 
 NOTHING = Extra()
@@ -84,6 +85,7 @@ class Letter:
             buttons=self.extra.buttons if able.buttons else (),
             attachments=self.extra.attachments if able.attachments else (),
             draft=self.extra.draft,
+            begins=self.extra.begins,
         )
 
 
@@ -268,7 +270,7 @@ def _to_json(extra: Extra | None) -> str:
     buttons = [(button.label, button.command) for button in extra.buttons]
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
-    found["aloud"] = extra.aloud
+    found |= {"aloud": extra.aloud, "begins": extra.begins}
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
@@ -281,4 +283,5 @@ def _from_json(text: str) -> Extra:
         tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw.get("attachments", ())),
         raw.get("draft", ""),
         raw.get("aloud", ""),
+        raw.get("begins", ""),
     )

@@ -127,7 +127,12 @@ class TurnRecorder:
             turns=1,
         )
         news = [
-            new_entry(message, text=row.inbound.shown, source=row.inbound.message_id)
+            new_entry(
+                message,
+                text=row.inbound.shown,
+                source=row.inbound.message_id,
+                said_at=row.inbound.sent_at,
+            )
             for message, row in zip(spoken, rows, strict=False)
         ]
         stand_in = standing_in(result, prepared)

@@ -40,6 +40,7 @@ from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, Parsed
 from bot.metrics import Metrics
 from bot.sessions import inbox, pairing, repeats, reset, store, zones
+from bot.sessions.history import history_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
@@ -243,9 +244,11 @@ class Gateway:
         """
         await self._admission.chat_moved(address, chat)
 
-    async def history(self, address: Address, limit: int) -> Sequence[HistoryItem]:
-        """The newest `limit` lines of this address's conversations, oldest first."""
-        return await self._database.read(lambda tx: inbox.history_of(tx, address, limit))
+    async def history(
+        self, address: Address, limit: int, before: str = ""
+    ) -> Sequence[HistoryItem]:
+        """Up to `limit` lines of this address's conversations, the newest or those before."""
+        return await self._database.read(lambda tx: history_of(tx, address, limit, before))
 
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest stored message id of each chat, to catch up after a downtime."""
@@ -375,6 +378,6 @@ def _tell_of_reset(
         language=language,
         noted_in=fresh.id,
         asker=inbound.asker,
-        extra=undo_button(language),
+        extra=replace(undo_button(language), begins=inbound.message_id),
     )
     log.info("session.reset", reason=reason, channel=inbound.channel, session=fresh.id)

@@ -30,7 +30,8 @@ class NewEntry:
     "compaction" see `bot.sessions.compactions`.
     `content` is what the model saw or said, as JSON blocks; empty for the other kinds. `source` is
     the platform's id of the message it came with, empty for what the bot said. `below` is what
-    people read under the text, such as what a reply cost; nobody finds it by its words.
+    people read under the text, such as what a reply cost; nobody finds it by its words. `said_at`
+    is when a message was sent, which may be long before its answer is stored, or 0.
     """
 
     kind: Kind
@@ -39,11 +40,12 @@ class NewEntry:
     content: tuple[Mapping[str, Any], ...] = ()
     source: str = ""
     below: str = ""
+    said_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a transcript. `at` is in ms since the epoch."""
+    """An entry of a transcript. `at` is in ms since the epoch; `said_at` as in `NewEntry`."""
 
     id: str
     parent_id: str | None
@@ -54,6 +56,17 @@ class Entry:
     content: tuple[Mapping[str, Any], ...]
     source: str
     below: str = ""
+    said_at: int = 0
+
+    @property
+    def session_id(self) -> str:
+        """The session it belongs to."""
+        return self.id.rpartition(".")[0]
+
+    @property
+    def said_or_at(self) -> int:
+        """When it was said, as far as that is known, in ms since the epoch."""
+        return self.said_at or self.at
 
     @property
     def shown(self) -> str:
@@ -80,8 +93,23 @@ def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
         message["source"] = new.source
     if new.below:
         message["below"] = new.below
+    if 0 < new.said_at < at:
+        message["saidAt"] = new.said_at
     record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
     return orjson.dumps(record).decode()
+
+
+def to_append(entry: Entry) -> NewEntry:
+    """An entry as it was before it stood in a transcript."""
+    return NewEntry(
+        entry.kind,
+        entry.role,
+        entry.text,
+        entry.content,
+        entry.source,
+        entry.below,
+        entry.said_at,
+    )
 
 
 def parse(line: str | bytes) -> Entry:
@@ -104,6 +132,7 @@ def parse(line: str | bytes) -> Entry:
             content=tuple(content),
             source=str(message.get("source", "")),
             below=str(message.get("below", "")),
+            said_at=int(message.get("saidAt", 0)),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError("not a transcript entry") from exc

@@ -9,15 +9,14 @@ from typing import Any, cast
 
 import orjson
 
-from bot.channel import Address, Foreign, Heard, HistoryItem, Inbound, Media, ReplyTo
+from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
 from bot.clock import DAY_MS
 from bot.identity import Conversation
-from bot.sessions.entries import Entry, parse
+from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction
 from bot.unicode import well_formed
 
-_HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
 
 
@@ -276,40 +275,6 @@ def last_received(tx: Transaction) -> dict[tuple[str, str], int]:
         "SELECT channel, account, max(received_at) FROM inbox GROUP BY channel, account"
     )
     return {(channel, account): int(at) for channel, account, at in rows}
-
-
-def history_of(tx: Transaction, address: Address, limit: int) -> list[HistoryItem]:
-    """The newest `limit` lines said at an address, across its conversations, oldest first.
-
-    A divider stands where one conversation ends and another goes on; what has no answer yet comes
-    last. Nobody saw how a task was carried out: what came of it stands in the conversation itself.
-    """
-    place = (address.channel, address.account, address.chat, address.thread)
-    rows = tx.execute(
-        "SELECT entries.session_id, line FROM entries "
-        "JOIN sessions ON sessions.id = entries.session_id "
-        f"WHERE {_HERE} AND started_by <> 'task' ORDER BY seq DESC LIMIT ?",
-        (*place, limit),
-    )
-    items: list[HistoryItem] = []
-    session = ""
-    for session_id, line in reversed(rows):
-        entry = parse(line)
-        if not entry.text or entry.kind == "compaction":
-            continue
-        if session and session_id != session:
-            items.append(HistoryItem(f"{entry.id}.divider", "divider", "", entry.at))
-        session = session_id
-        role = "user" if entry.role == "user" else "bot"
-        items.append(HistoryItem(entry.source or entry.id, role, entry.shown, entry.at))
-    unanswered = tx.execute(
-        f"SELECT body FROM inbox WHERE {_HERE} AND state = 'waiting' ORDER BY id", place
-    )
-    for (body,) in unanswered:
-        inbound = read_back(body)
-        if inbound is not None:
-            items.append(HistoryItem(inbound.message_id, "user", inbound.shown, inbound.sent_at))
-    return items[-limit:]
 
 
 def prune(tx: Transaction, before: int) -> None:

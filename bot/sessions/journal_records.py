@@ -24,6 +24,7 @@ Name = Literal[
     "rooms",
     "moved_chats",
     "zones",
+    "titles",
     "repeats",
     "sessions",
 ]
@@ -105,6 +106,7 @@ TABLES: dict[str, Table] = {
         numbers=("moved_at",),
     ),
     "zones": Table(key=("person",), texts=("person", "zone"), numbers=("changed_at",)),
+    "titles": Table(key=("session_id",), texts=("session_id", "title"), numbers=("changed_at",)),
     "sessions": Table(
         key=("id",),
         texts=("id", "model", "notices", "usage", "saved", "compaction", "sender"),

@@ -296,6 +296,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             words BIGINT NOT NULL, made_at BIGINT NOT NULL)""",
         "CREATE INDEX push_subscriptions_by_person ON push_subscriptions(person, made_at)",
     ),
+    (
+        # What people named their conversations.
+        """CREATE TABLE titles(
+            session_id TEXT PRIMARY KEY, title TEXT NOT NULL, changed_at BIGINT NOT NULL)""",
+        # Somebody's direct conversations by their last turn, and those of an address.
+        """CREATE INDEX sessions_by_person ON sessions(person,
+            (CASE WHEN last_turn_at > 0 THEN last_turn_at ELSE started_at END))
+            WHERE chat_type = 'direct'""",
+        "CREATE INDEX sessions_by_address ON sessions(channel, account, chat, last_user_at)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

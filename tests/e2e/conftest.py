@@ -95,8 +95,12 @@ class EchoEngine:
         self.lines.append(HistoryItem(message_id, "bot", text, at))
         await post(self.web, outbound)
 
-    async def history(self, _address: object, limit: int) -> Sequence[HistoryItem]:
-        return self.lines[-limit:]
+    async def history(
+        self, _address: object, limit: int, before: str = ""
+    ) -> Sequence[HistoryItem]:
+        places = [line.place for line in self.lines]
+        end = places.index(before) if before else len(self.lines)
+        return self.lines[max(0, end - limit) : end]
 
     async def models(self, _address: object, _sender: str) -> ModelChoice:
         return self.choice

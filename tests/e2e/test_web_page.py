@@ -211,6 +211,55 @@ async def test_old_days_and_conversations_are_told_apart(page: Page, service: An
     assert days[1:] == ["Yesterday", "Today"]
 
 
+async def test_one_reads_back_to_the_first_word(page: Page, service: Any) -> None:
+    now = time.time_ns() // 1_000_000
+    service.engine.lines = [
+        HistoryItem(f"m{n}", "user", f"line {n}", now - (700 - n) * 3_600_000, f"s.{n}")
+        for n in range(700)
+    ]
+    await page.reload()
+    await expect(lines(page, "user")).to_have_count(200)
+    # Coming near the top brings more, and what is read stays where it is.
+    where = "[...document.querySelectorAll('#log .line')].find((n) => n.textContent.includes("
+    where += "'line 505')).getBoundingClientRect().top"
+    top = await page.evaluate(f"document.getElementById('scroll').scrollTop = 300, {where}")
+    await expect(lines(page, "user").first).to_have_text("line 400")
+    assert abs(await page.evaluate(where) - top) <= 2
+    # By the keyboard alone, which keeps its place.
+    await page.locator("#older").press("Enter")
+    await until(page, "document.querySelectorAll('#log .line').length > 300")
+    assert await page.evaluate("document.activeElement.id") == "older"
+    # By scrolling, to the first word there is.
+    while await page.locator("#older").is_visible():
+        await page.evaluate("document.getElementById('scroll').scrollTop = 0")
+        await page.evaluate("new Promise(requestAnimationFrame)")
+    texts = await lines(page, "user").all_text_contents()
+    assert texts == [f"line {n}" for n in range(700)]
+    days = await page.locator("#log .rule.day").all_text_contents()
+    assert len(days) == len(set(days))
+    # Back at the end most of it is let go of, and can be read again.
+    await page.evaluate("document.getElementById('scroll').scrollTop = 10 ** 9")
+    await expect(page.locator("#older")).to_be_visible()
+    assert await lines(page, "user").count() <= 500
+    await expect(lines(page, "user").last).to_be_in_viewport()
+
+
+async def test_a_new_conversation_looks_new_at_once_and_after_a_reload(
+    page: Page, service: Any
+) -> None:
+    await say(page, "/fresh")
+    await expect(lines(page, "bot")).to_have_count(1)
+    mine = service.engine.lines[0].id
+    await service.engine.say("New conversation.", "n1", begins=mine)
+    divider = page.locator("#log .rule.divider")
+    await expect(divider).to_have_text(["New conversation"])
+    assert await divider.evaluate("node => node.nextElementSibling.classList.contains('user')")
+    service.engine.lines.insert(0, HistoryItem("d", "divider", "", service.engine.lines[0].at))
+    await page.reload()
+    await expect(lines(page, "bot")).to_have_count(2)
+    await expect(divider).to_have_text(["New conversation"])
+
+
 async def test_new_messages_do_not_pull_a_reader_down(page: Page, service: Any) -> None:
     service.engine.replies["long"] = "\n\n".join(f"paragraph {n}" for n in range(80))
     await say(page, "long")

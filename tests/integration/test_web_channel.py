@@ -220,6 +220,60 @@ async def test_a_huge_history_is_cut_at_its_old_end(chat: Chat) -> None:
     assert len(items) == 20
 
 
+async def test_what_was_said_before_is_read_on_demand(chat: Chat) -> None:
+    chat.engine.lines = [HistoryItem(f"m{n}", "user", f"{n}", n, f"s.{n}") for n in range(450)]
+    async with chat.page() as page:
+        frame, seen = page.frames[-1], list[str]()
+        while frame["items"]:
+            seen = [item["text"] for item in frame["items"]] + seen
+            await page.say(type="older", before=frame["before"])
+            frame = await page.until("older")
+        assert frame == {"type": "older", "items": [], "before": ""}
+    assert seen == [str(n) for n in range(450)]
+
+
+async def test_however_long_a_line_is_older_ones_come_one_at_least_at_a_time(chat: Chat) -> None:
+    chat.engine.lines = [
+        HistoryItem(f"m{n}", "user", "x" * 200_000, n, f"s.{n}") for n in range(15)
+    ]
+    async with chat.page() as page:
+        await page.say(type="older", before=page.frames[-1]["before"])
+        first = await page.until("older")
+        await page.say(type="older", before=first["before"])
+        second = await page.until("older")
+    assert [len(frame["items"]) for frame in (first, second)] == [1, 1]
+    assert [item["id"] for frame in (second, first) for item in frame["items"]] == ["m3", "m4"]
+
+
+@pytest.mark.parametrize("before", [None, "", 7, "a b", "\0", "x" * 201, ["s.1"]])
+async def test_a_place_that_cannot_be_is_refused(chat: Chat, before: object) -> None:
+    async with chat.page() as page:
+        await page.say(type="older", before=before)
+        assert (await page.until("error"))["key"] == "malformed"
+
+
+async def test_older_lines_that_cannot_be_read_now_may_be_asked_for_again(chat: Chat) -> None:
+    chat.engine.lines = [HistoryItem(f"m{n}", "user", f"{n}", n, f"s.{n}") for n in range(2)]
+    async with chat.page() as page:
+        right = chat.engine.history
+
+        async def broken(*_: object) -> list[HistoryItem]:
+            raise StorageError("the disk is gone")
+
+        chat.engine.history = broken  # type: ignore[method-assign]
+        await page.say(type="older", before="s.1")
+        await page.until("error", key="older")
+        chat.engine.history = right  # type: ignore[method-assign]
+        await page.say(type="older", before="s.1")
+        assert [item["id"] for item in (await page.until("older"))["items"]] == ["m0"]
+
+
+async def test_a_message_says_with_what_another_conversation_begins(chat: Chat) -> None:
+    async with chat.page() as page:
+        await post(chat.web, bot_says("New conversation.", begins="m7"))
+        assert (await page.until("message"))["begins"] == "m7"
+
+
 async def test_what_is_said_while_history_is_read_comes_after_it(chat: Chat) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 

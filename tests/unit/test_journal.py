@@ -61,6 +61,7 @@ SURVIVES = {
     "moved_chats": "the journal",
     "zones": "the journal",
     "told_zones": "no: browsers say it again",
+    "titles": "the journal",
     "usage_counts": "no: counters",
     "limit_notices": "no: who was told; they are told again",
     "repeats": "the journal",

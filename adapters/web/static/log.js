@@ -73,6 +73,44 @@ export class Log extends EventTarget {
     setTimeout(() => this.#lines.setAttribute("aria-live", "polite"), 200);
   }
 
+  /** Shows what was said before all that is there; the view stays on what it shows. */
+  prepend(items) {
+    const { scrollHeight, scrollTop } = this.#scroll;
+    const [lines, lastDay] = [this.#lines, this.#lastDay];
+    const above = document.createDocumentFragment();
+    lines.setAttribute("aria-live", "off"); // nothing of it is news
+    this.#lines = above;
+    this.#lastDay = "";
+    for (const item of items) if (!this.has(item.id)) this.#append(item);
+    const first = lines.firstElementChild;
+    if (above.lastElementChild && first?.dataset.day === this.#lastDay) first.remove();
+    this.#lines = lines;
+    this.#lastDay = lastDay;
+    lines.prepend(above);
+    this.#scroll.scrollTop = scrollTop + this.#scroll.scrollHeight - scrollHeight;
+    setTimeout(() => lines.setAttribute("aria-live", "polite"), 200);
+  }
+
+  /** Drops the oldest lines beyond so many; where what stands before the rest goes on, or "". */
+  trim(most) {
+    const lines = [...this.#lines.children];
+    const kept = lines.findIndex((line, at) => line.dataset.place && at >= lines.length - most);
+    if (lines.length <= 2 * most || kept < 1) return "";
+    const gone = new Set(lines.slice(0, kept));
+    for (const [id, line] of this.#byId) if (gone.has(line)) this.#byId.delete(id);
+    for (const line of gone) line.remove();
+    this.toEnd();
+    return lines[kept].dataset.place;
+  }
+
+  /** Shows that another conversation begins with a line. */
+  divide(id) {
+    const line = this.#byId.get(id);
+    if (!line || line.previousElementSibling?.classList.contains("divider")) return;
+    line.before(rule("divider", t("another")));
+    if (this.#atEnd) this.toEnd();
+  }
+
   /** Adds one line, unless it is there already. */
   add(item) {
     if (this.has(item.id)) return false;
@@ -189,7 +227,7 @@ export class Log extends EventTarget {
   #append(item) {
     this.#startDay(item.at);
     if (item.role === "divider") {
-      this.#lines.append(rule("divider", item.text));
+      this.#lines.append(rule("divider", item.text || t("another")));
     } else {
       const line = article(item.role);
       const body = line.querySelector(".body");
@@ -200,11 +238,13 @@ export class Log extends EventTarget {
       } else {
         body.textContent = item.text;
       }
+      if (!item.text) body.textContent = t("forgotten");
       const time = line.querySelector("time");
       const at = new Date(item.at);
       time.dateTime = at.toISOString();
       time.textContent = clock.format(at);
       time.title = exact.format(at);
+      if (item.place) line.dataset.place = item.place;
       this.#byId.set(item.id, line);
       this.#lines.append(line);
       const group = this.#choicesOf(pressedOn(item.id));
@@ -232,7 +272,9 @@ export class Log extends EventTarget {
     const day = new Date(at).toDateString();
     if (day === this.#lastDay) return;
     this.#lastDay = day;
-    this.#lines.append(rule("day", nameOfDay(new Date(at))));
+    const node = rule("day", nameOfDay(new Date(at)));
+    node.dataset.day = day;
+    this.#lines.append(node);
   }
 
   #follow(always = false) {

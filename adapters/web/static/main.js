@@ -5,6 +5,7 @@ import { Connection } from "./connection.js";
 import { pressId } from "./extras.js";
 import { Log } from "./log.js";
 import { ModelMenu } from "./models.js";
+import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
 import { tellSeen } from "./push.js";
 import { language, locale, t, translate } from "./strings.js";
@@ -22,6 +23,7 @@ const composer = new Composer();
 const models = new ModelMenu();
 const connection = new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
+const older = new Older(log, connection);
 let unread = 0;
 let botName = "Confidant"; // until the server has said what it is called
 let known = false; // whether a history was seen since the page was loaded
@@ -33,12 +35,13 @@ const frames = {
     composer.commands = items;
   },
 
-  history({ items }) {
+  history({ items, before }) {
     known = true;
     connection.settle();
     sessionStorage.removeItem(RELOADED);
     showState("open");
     log.reset(items);
+    older.begin(before);
     for (const { id, text, at } of outbox.items) {
       if (log.has(id)) outbox.remove(id);
       else showMine(id, text, at);
@@ -55,6 +58,7 @@ const frames = {
       askForModels(); // it may be the answer to /model, or say that another one stands in
     }
     const isNew = log.add(item);
+    if (item.begins) log.divide(item.begins);
     if (item.role === "user") {
       log.mark(item.id, "");
       outbox.remove(item.id);
@@ -85,8 +89,13 @@ const frames = {
     models.show(found);
   },
 
+  older(found) {
+    older.take(found);
+  },
+
   error({ key, id }) {
     const sentence = t(`error.${key}`);
+    if (key === "older") older.release();
     if (key === "version" && !sessionStorage.getItem(RELOADED)) {
       sessionStorage.setItem(RELOADED, "1");
       location.reload();
@@ -177,6 +186,7 @@ connection.addEventListener("state", ({ detail: { state, delay } }) => {
   showState(state);
   if (state !== "closed") return;
   outbox.stop();
+  older.release();
   log.clearDrafts();
   log.clearActivities();
   for (const { id } of outbox.items) log.mark(id, "waiting");

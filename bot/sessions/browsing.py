@@ -1,0 +1,348 @@
+"""Conversations as their person looks through them: listed, opened, searched, named.
+
+Plain functions over one transaction. They see the direct conversations of the `people` they are
+given, which are the identities of a `MemoryView`, and no others; what was forgotten is shown
+neither to a model nor here. Everything is read by index, a page at a time, however much there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from bot.identity import MANY
+from bot.identity.view import MemoryView
+from bot.sessions import entries, journal_records, store
+from bot.sessions.entries import Entry
+from bot.sessions.store import Session
+from bot.storage import Row, Transaction, upsert
+
+MAX_TITLE = 120  # characters
+MAX_FOUND = 200  # messages one search comes to
+OPENING = 12  # entries among which the first words are looked for
+BATCH = 100  # entries that are read together
+LONGEST = 6_000  # characters of one line that are shown …
+PAGE_CHARS = 60_000  # … and of a page
+
+# Tasks are carried out unseen, and what several people wrote is nobody's own.
+_OWN = f"chat_type = 'direct' AND started_by <> 'task' AND sender <> '{MANY}'"
+
+# As the index has it. A command alone, such as the `/new` that ends it, makes it no newer.
+_AT = "CASE WHEN last_turn_at > 0 THEN last_turn_at ELSE started_at END"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a page of the list ends: the conversation after which the next one begins."""
+
+    at: int
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A conversation in the list.
+
+    `at` is when its last turn was, or else when it began (ms since the epoch), `title` what its
+    person named it, `opening` what they first said, and `entries` how many it has.
+    """
+
+    id: str
+    channel: str
+    at: int
+    entries: int
+    title: str
+    opening: str
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the list goes on after it."""
+        return Cursor(self.at, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A part of a conversation, oldest first; `older` and `newer` say whether there is more.
+
+    `gone` are the ids of those whose words were forgotten.
+    """
+
+    said: tuple[Entry, ...]
+    gone: frozenset[str]
+    older: bool
+    newer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message that matched a search, in the conversation it was said in."""
+
+    session_id: str
+    channel: str
+    entry: Entry
+
+
+# --- which there are ----------------------------------------------------------------------------
+
+
+def listed(
+    tx: Transaction, people: Sequence[str], limit: int, after: Cursor | None = None
+) -> list[Listed]:
+    """Conversations in which these people wrote, the last one first, from a place on."""
+    where, values = "", ()
+    if after is not None:
+        where = f"AND {_AT} <= ? AND ({_AT} < ? OR id < ?) "
+        values = (after.at, after.at, after.session_id)
+    rows: list[Row] = []
+    for person in people:  # each by itself: the index has them in order
+        rows += tx.execute(
+            f"SELECT id, channel, {_AT}, entry_count, first_seq FROM sessions "
+            f"WHERE person = ? AND {_OWN} AND entry_count > 0 {where}"
+            f"ORDER BY {_AT} DESC, id DESC LIMIT ?",
+            (person, *values, limit),
+        )
+    rows.sort(key=lambda row: (row[2], row[0]), reverse=True)
+    return [
+        Listed(id_, channel, at, count, title_of(tx, id_), _opening(tx, id_, first_seq))
+        for id_, channel, at, count, first_seq in rows[:limit]
+    ]
+
+
+def own(tx: Transaction, people: Sequence[str], session_id: str) -> Session | None:
+    """A conversation by its id; None when it is not one of these people's, or is not there."""
+    rows = tx.execute(
+        f"SELECT person FROM sessions WHERE id = ? AND {_OWN}",
+        (session_id,),
+    )
+    return store.get(tx, session_id) if rows and rows[0][0] in people else None
+
+
+def title_of(tx: Transaction, session_id: str) -> str:
+    """What somebody named a conversation, or empty."""
+    rows = tx.execute("SELECT title FROM titles WHERE session_id = ?", (session_id,))
+    return str(rows[0][0]) if rows else ""
+
+
+def name(tx: Transaction, session_id: str, title: str, now: int) -> None:
+    """Name a conversation, or take its name away with an empty one."""
+    words = " ".join(title.split())[:MAX_TITLE].rstrip()
+    if words:
+        row = {"session_id": session_id, "title": words, "changed_at": now}
+        upsert(tx, "titles", ("session_id",), row)
+    else:
+        tx.execute("DELETE FROM titles WHERE session_id = ?", (session_id,))
+    journal_records.keep(tx, "titles", session_id)
+
+
+def opening_of(tx: Transaction, session: Session) -> str:
+    """The words a conversation began with, as far as they may be shown."""
+    return _opening(tx, session.id, session.first_seq)
+
+
+def _opening(tx: Transaction, session_id: str, since: int) -> str:
+    rows = tx.execute(
+        "SELECT seq, kind, role, line FROM entries WHERE session_id = ? AND seq >= ? "
+        "ORDER BY seq LIMIT ?",
+        (session_id, since, OPENING),
+    )
+    said = ((seq, line) for seq, kind, role, line in rows if (kind, role) == ("message", "user"))
+    shown, gone = as_shown(tx, list(said))
+    first = (" ".join(entry.text.split()) for entry in shown if entry.id not in gone)
+    return next(filter(None, first), "")[:MAX_TITLE]
+
+
+# --- what was said in one -----------------------------------------------------------------------
+
+
+def before(tx: Transaction, session: Session, number: int | None, limit: int) -> Lines:
+    """The last lines before an entry, by its number, or the newest there are."""
+    end = _seq(tx, session, number)
+    said, gone, older = _walk(tx, session, end, limit, newest_first=True)
+    newer = end is not None and _has(tx, session, end)
+    return Lines(tuple(reversed(said)), gone, older, newer)
+
+
+def after(tx: Transaction, session: Session, number: int, limit: int) -> Lines:
+    """The first lines after an entry, by its number."""
+    start = _seq(tx, session, number)
+    if start is None:
+        return before(tx, session, None, limit)
+    said, gone, newer = _walk(tx, session, start + 1, limit, newest_first=False)
+    return Lines(tuple(said), gone, older=True, newer=newer)
+
+
+def around(tx: Transaction, session: Session, number: int, limit: int) -> Lines:
+    """An entry, by its number, among what was said just before and after it."""
+    at = _seq(tx, session, number)
+    if at is None:
+        return before(tx, session, None, limit)
+    first = before(tx, session, number, limit // 2)
+    said, gone, newer = _walk(tx, session, at, limit - limit // 2, newest_first=False)
+    return Lines((*first.said, *said), first.gone | gone, first.older, newer)
+
+
+def everything(tx: Transaction, session: Session, after_seq: int) -> tuple[list[str], int]:
+    """The next lines of a conversation's JSONL file without what was forgotten, and how far.
+
+    The number is to be given for those after them; 0 when there are no more.
+    """
+    rows = tx.execute(
+        "SELECT seq, line FROM entries WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (session.id, max(after_seq, session.first_seq - 1), BATCH),
+    )
+    shown, _ = as_shown(tx, rows)
+    return [
+        line if entry == entries.parse(line) else _line_of(entry)
+        for entry, (_, line) in zip(shown, rows, strict=True)
+    ], (int(rows[-1][0]) if rows else 0)
+
+
+def _line_of(entry: Entry) -> str:
+    return entries.line_of(entries.to_append(entry), entry.id, entry.parent_id, entry.at)
+
+
+def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozenset[str]]:
+    """Entries, of rows of number and line, as they may be shown; and which were forgotten."""
+    numbers = [int(row[0]) for row in rows]
+    marks = ",".join("?" * len(numbers))
+    forgotten = {
+        row[0] for row in tx.execute(f"SELECT seq FROM forgotten WHERE seq IN ({marks})", numbers)
+    }
+    hidden: dict[int, set[int]] = {}
+    for seq, block in tx.execute(f"SELECT seq, block FROM hidden WHERE seq IN ({marks})", numbers):
+        hidden.setdefault(seq, set()).add(block)
+    shown: list[Entry] = []
+    gone: set[str] = set()
+    for seq, line in rows:
+        whole = entry = entries.parse(line)
+        if seq in hidden:
+            entry = entries.veil(whole, hidden[seq])
+        if seq in forgotten:
+            entry = replace(entry, text="")
+        if whole.text and not entry.text:
+            gone.add(entry.id)
+        shown.append(entry)
+    return shown, frozenset(gone)
+
+
+def is_line(entry: Entry, gone: Iterable[str] = ()) -> bool:
+    """True for what its person saw as a line of the conversation, or would if it were not gone."""
+    return entry.kind != "compaction" and (bool(entry.text) or entry.id in gone)
+
+
+def in_order(said: Sequence[Entry]) -> list[Entry]:
+    """Lines as they were said. Pure.
+
+    A message is stored with its answer, a command at once: so what was asked before a command (a
+    reply that `/stop` ended) is moved above it, and above what else came while it was answered.
+    """
+    ordered: list[Entry] = []
+    for entry in said:
+        place = len(ordered)
+        if entry.said_at and (entry.kind, entry.role) == ("message", "user"):
+            while place and _came_later(ordered[place - 1], entry):
+                place -= 1
+            if ordered[place - 1 : place] and _answers(ordered[place:], ordered[place - 1]):
+                place += 1  # a command and what it said stay together
+        ordered.insert(place, entry)
+    return ordered
+
+
+def _came_later(line: Entry, entry: Entry) -> bool:
+    is_beside = line.kind != "message" and line.session_id == entry.session_id
+    # Some platforms tell whole seconds only.
+    return is_beside and line.said_or_at > entry.said_at
+
+
+def _answers(lines: Sequence[Entry], command: Entry) -> bool:
+    return command.kind == "command" and bool(lines) and lines[0].kind == "notice"
+
+
+def has_lines_before(tx: Transaction, session_id: str, seq: int) -> bool:
+    """True when something of a session was seen before an entry, by its number."""
+    rows = tx.execute(
+        "SELECT seq, line FROM entries WHERE session_id = ? AND seq < ? ORDER BY seq LIMIT ?",
+        (session_id, seq, OPENING),
+    )
+    shown, gone = as_shown(tx, rows)
+    return len(rows) == OPENING or any(is_line(entry, gone) for entry in shown)
+
+
+def _walk(
+    tx: Transaction, session: Session, edge: int | None, limit: int, *, newest_first: bool
+) -> tuple[list[Entry], frozenset[str], bool]:
+    """Lines from a number on, one way, and whether there are more that way."""
+    said: list[Entry] = []
+    lost: set[str] = set()
+    size = 0
+    batches = _batches(tx, session, edge, newest_first=newest_first)
+    for rows in batches:
+        shown, gone = as_shown(tx, rows)
+        for entry in shown:
+            if not is_line(entry, gone):
+                continue
+            if len(said) == limit or size > PAGE_CHARS:
+                return said, frozenset(lost), True
+            said.append(entry)
+            size += min(len(entry.text), LONGEST)
+            lost |= gone & {entry.id}
+    return said, frozenset(lost), False
+
+
+def _batches(
+    tx: Transaction, session: Session, edge: int | None, *, newest_first: bool
+) -> Iterator[list[Row]]:
+    bound, order = ("<", "DESC") if newest_first else (">=", "ASC")
+    while True:
+        is_bound = "" if edge is None else f"AND seq {bound} ? "
+        rows = tx.execute(
+            f"SELECT seq, line FROM entries WHERE session_id = ? AND seq >= ? {is_bound}"
+            f"ORDER BY seq {order} LIMIT ?",
+            (session.id, session.first_seq, *(() if edge is None else (edge,)), BATCH),
+        )
+        yield rows
+        if len(rows) < BATCH:
+            return
+        edge = int(rows[-1][0]) + (0 if newest_first else 1)
+
+
+def _seq(tx: Transaction, session: Session, number: int | None) -> int | None:
+    """Where an entry stands; None when it is not there (any more)."""
+    if number is None:
+        return None
+    rows = tx.execute(
+        "SELECT seq FROM entries WHERE id = ? AND seq >= ?",
+        (entries.entry_id(session.id, number), session.first_seq),
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def _has(tx: Transaction, session: Session, since: int) -> bool:
+    return bool(
+        tx.execute(
+            "SELECT 1 FROM entries WHERE session_id = ? AND seq >= ? LIMIT 1", (session.id, since)
+        )
+    )
+
+
+# --- where something was said -------------------------------------------------------------------
+
+
+def found(tx: Transaction, view: MemoryView, query: str, first: int, limit: int) -> list[Found]:
+    """Messages in a person's own conversations that match the words, best first, from one on."""
+    numbers = [row[0] for row in tx.search_text(query, MAX_FOUND, (), view.people)]
+    marks = ",".join("?" * len(numbers))
+    rows = tx.execute(
+        "SELECT seq, session_id, channel FROM entries JOIN sessions ON sessions.id = session_id "
+        f"WHERE seq IN ({marks}) AND {_OWN}",
+        numbers,
+    )
+    places = {row[0]: (str(row[1]), str(row[2])) for row in rows}
+    wanted = [number for number in numbers if number in places][first : first + limit]
+    hits: list[Found] = []
+    for number in wanted:
+        lines = tx.execute("SELECT seq, line FROM entries WHERE seq = ?", (number,))
+        shown, gone = as_shown(tx, lines)
+        session_id, channel = places[number]
+        hits += [Found(session_id, channel, entry) for entry in shown if entry.id not in gone]
+    return hits

@@ -1,0 +1,390 @@
+"""The pages in which somebody looks through their own conversations, and nobody else's."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from bot.identity.routing import OWNER
+from bot.identity.view import MemoryView
+from bot.sessions import browsing, entries, forgetting, store
+from bot.storage import Database, Transaction
+from bot.storage.sqlite import SqliteDatabase
+from bot.testing import ScriptedModel
+from tests.fakes.brain import query
+from tests.support import NOON, Engine, FakeClock, running
+
+# The owner of the page talks from the memory channel too, as "ada".
+SESSION = {"owner": ["memory:ada"], "reset": {"mode": "none"}}
+
+
+class Browser:
+    """The owner's browser, without script."""
+
+    def __init__(self, client: aiohttp.ClientSession, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    async def get(self, path: str, status: int = 200) -> str:
+        async with self._client.get(f"{self._url}{path}") as answer:
+            assert answer.status == status, path
+            return await answer.text()
+
+    async def headers(self, path: str) -> Any:
+        async with self._client.get(f"{self._url}{path}") as answer:
+            return answer.headers
+
+    async def post(self, path: str, status: int = 303, *, origin: str = "", **form: str) -> None:
+        headers = {"Origin": origin or self._url}
+        async with self._client.post(
+            f"{self._url}{path}", data=form, headers=headers, allow_redirects=False
+        ) as answer:
+            assert answer.status == status, path
+
+
+@asynccontextmanager
+async def browsing_with(
+    folder: Path, *, language: str = "en", **settings: Any
+) -> AsyncIterator[tuple[Engine, Browser]]:
+    settings.setdefault("session", SESSION)
+    async with (
+        running(folder, serves=True, **settings) as engine,
+        aiohttp.ClientSession(headers={"Accept-Language": language}) as client,
+    ):
+        assert engine.app.address is not None
+        yield engine, Browser(client, engine.app.address.url.rstrip("/"))
+
+
+@asynccontextmanager
+async def writing(folder: Path) -> AsyncIterator[Database]:
+    """The database beside the running program."""
+    database = await SqliteDatabase.open(folder / "confidant.db")
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def lengthen(folder: Path, id_: str, count: int, words: str = "number") -> None:
+    """Say more in a conversation: "number 1", "number 2" …"""
+    news = [entries.NewEntry("message", "user", f"{words} {n}") for n in range(1, count + 1)]
+    async with writing(folder) as database:
+        await database.write(lambda tx: store.append(tx, id_, news, NOON))
+
+
+async def copy(folder: Path, id_: str, count: int) -> None:
+    """Have more conversations like one, each begun and left at the same moment."""
+
+    def work(tx: Transaction) -> None:
+        session = store.get(tx, id_)
+        assert session is not None
+        for number in range(count):
+            another = replace(session, id=f"20260101-000000-{number:010x}", key=f"copy {number}")
+            store.insert(tx, another)
+
+    async with writing(folder) as database:
+        await database.write(work)
+
+
+def turn(page: str, rel: str) -> str | None:
+    """Where a page leads on to, without the place in it."""
+    found = re.search(rf'rel="{rel}" href="([^"#]+)', page)
+    return found[1] if found else None
+
+
+def ids_in(page: str) -> list[str]:
+    """The conversations a list leads to, in order."""
+    return re.findall(r'href="/conversations/([0-9a-z-]+)#end"', page)
+
+
+def said_in(page: str) -> list[str]:
+    """What a conversation's page shows as the person's own words, in order."""
+    found = re.findall(r'<div class="text plain">(.*?)</div>', page, re.DOTALL)
+    return [html.unescape(words) for words in found]
+
+
+async def test_the_list_has_ones_own_conversations_by_day_and_nobody_elses(tmp_path: Path):
+    clock = FakeClock()
+    async with browsing_with(tmp_path, clock=clock) as (engine, browser):
+        await engine.ask("the older talk")
+        clock.advance(days=1)
+        await engine.ask("/new")
+        await engine.ask("about the heron")
+        await engine.ask("of bob alone", sender="bob")
+        page = await browser.get("/conversations")
+    assert page.index("<h2>Today</h2>") < page.index("about the heron")
+    assert page.index("about the heron") < page.index("<h2>Yesterday</h2>")
+    assert page.index("<h2>Yesterday</h2>") < page.index("the older talk")
+    assert "of bob alone" not in page
+    assert len(ids_in(page)) == 2
+    assert page.count("· Memory ·") == 2
+
+
+async def test_an_empty_list_says_so_in_both_languages(tmp_path: Path):
+    async with browsing_with(tmp_path) as (_, browser):
+        assert "Nothing was said yet." in await browser.get("/conversations")
+    async with browsing_with(tmp_path, language="zh") as (_, browser):
+        assert "<h1>对话</h1>" in await browser.get("/conversations")
+
+
+async def test_what_is_not_ones_own_is_not_there(tmp_path: Path):
+    channels = {"memory": {"group_policy": "open"}}
+    async with browsing_with(tmp_path, channels=channels) as (engine, browser):
+        await engine.ask("of bob alone", sender="bob")
+        room: dict[str, Any] = {"chat": "garden", "chat_type": "group", "mentions_bot": True}
+        await engine.say("in the room", **room)
+        await engine.channel.wait_until(lambda _: bool(engine.sent_to("garden")))
+        rows = query(tmp_path, "SELECT id, chat_type FROM sessions ORDER BY chat_type")
+        assert [kind for _, kind in rows] == ["direct", "group"]
+        assert ids_in(await browser.get("/conversations")) == []
+        for id_ in (*(row[0] for row in rows), "20260101-000000-aa", "%2e%2e", "x" * 500):
+            for path in (id_, f"{id_}.md", f"{id_}.jsonl"):
+                page = await browser.get(f"/conversations/{path}", 404)
+                assert "alone" not in page
+            await browser.post(f"/conversations/{id_}/title", 404, title="mine now")
+
+
+async def _first_id(browser: Browser) -> str:
+    return ids_in(await browser.get("/conversations"))[0]
+
+
+async def test_a_conversation_is_shown_as_it_was_said(tmp_path: Path):
+    model = ScriptedModel(script=lambda _: "**All** right, <i>you</i>.\n\n# Heading")
+    async with browsing_with(tmp_path, model=model) as (engine, browser):
+        await engine.ask("<script>alert(1)</script> & the heron")
+        page = await browser.get(f"/conversations/{await _first_id(browser)}")
+    assert said_in(page) == ["<script>alert(1)</script> & the heron"]
+    assert "<script>" not in page
+    assert "<strong>All</strong> right, &lt;i&gt;" in page
+    assert "<h1><bdi>&lt;script&gt;alert(1)&lt;/script&gt; &amp; the heron</bdi></h1>" in page
+    assert "Memory, begun Today, 2 entries" in page
+
+
+async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("hello")
+        await copy(tmp_path, await _first_id(browser), 95)
+        seen: list[str] = []
+        path = "/conversations"
+        for _ in range(3):
+            page = await browser.get(path)
+            seen += ids_in(page)
+            older = re.search(r'href="(/conversations\?after=[^"]+)"', page)
+            path = older[1] if older else ""
+        assert path == ""
+        assert len(seen) == len(set(seen)) == 96
+        assert seen == sorted(seen, reverse=True)
+        last = f"1.{'a' * 40}"
+        assert "There are no older ones." in await browser.get(f"/conversations?after={last}")
+
+
+@pytest.mark.parametrize(
+    "rubbish", ["x", "1", "1.", ".a", "1.A", "1.a%0a", "-1.a", "9" * 30 + ".a", "1.%27--", "%00"]
+)
+async def test_a_cursor_that_is_rubbish_is_refused(tmp_path: Path, rubbish: str):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("hello")
+        await browser.get(f"/conversations?after={rubbish}", 400)
+        id_ = await _first_id(browser)
+        for name in ("before", "after", "at"):
+            number = rubbish if rubbish != "1" else "0"
+            await browser.get(f"/conversations/{id_}?{name}={number}", 400)
+        await browser.get(f"/conversations?q=hello&page={rubbish if rubbish != '1' else '99'}", 400)
+
+
+async def test_a_line_that_is_not_there_leads_to_the_newest(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("hello")
+        id_ = await _first_id(browser)
+        for name in ("before", "after", "at"):
+            page = await browser.get(f"/conversations/{id_}?{name}=4000000000")
+            assert said_in(page) == ["hello"]
+        await browser.get(f"/conversations/{id_}?before=1&after=1", 400)
+
+
+async def test_one_reads_back_to_the_beginning_and_forth_again(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("number 0")
+        id_ = await _first_id(browser)
+        await lengthen(tmp_path, id_, 200)
+        seen: list[str] = []
+        path: str | None = f"/conversations/{id_}"
+        while path:
+            page = await browser.get(path)
+            seen = said_in(page) + seen
+            first, path = path, turn(page, "prev")
+        assert seen == [f"number {n}" for n in range(201)]
+        forth = said_in(await browser.get(first))
+        path = turn(await browser.get(first), "next")
+        while path:
+            page = await browser.get(path)
+            forth += said_in(page)
+            path = turn(page, "next")
+        assert forth == seen
+        page = await browser.get(f"/conversations/{id_}?at=103")
+        assert 'id="l103" class="said mine found"' in page
+        assert said_in(page)[0] == "number 71"
+        assert turn(page, "prev")
+        assert turn(page, "next")
+
+
+async def test_what_tools_did_is_passed_over_however_long_it_took(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("number 0")
+        id_ = await _first_id(browser)
+        silent = [entries.NewEntry("message", "assistant", "")] * 450
+        async with writing(tmp_path) as database:
+            await database.write(lambda tx: store.append(tx, id_, silent, NOON))
+        assert said_in(await browser.get(f"/conversations/{id_}")) == ["number 0"]
+
+
+async def test_a_long_line_and_a_long_page_are_bounded(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("x" * 9_000)
+        await engine.ask("y" * 9_000)
+        id_ = await _first_id(browser)
+        page = await browser.get(f"/conversations/{id_}")
+        assert [len(words) for words in said_in(page)] == [browsing.LONGEST] * 2
+        assert "3000 more characters" in page
+        assert len(re.search(r"<h1><bdi>(.*?)</bdi>", page)[1]) == browsing.MAX_TITLE  # type: ignore[index]
+        await lengthen(tmp_path, id_, 30, "z" * 7_000)
+        assert len(said_in(await browser.get(f"/conversations/{id_}"))) <= 11
+        whole = await browser.get(f"/conversations/{id_}.md")
+        assert "x" * 9_000 in whole
+
+
+# --- searching ------------------------------------------------------------------------------------
+
+
+async def test_a_search_finds_what_was_said_and_answered_and_leads_there(tmp_path: Path):
+    model = ScriptedModel(script=lambda _: "A heron is <b>grey</b>.")
+    async with browsing_with(tmp_path, model=model) as (engine, browser):
+        await engine.ask("what is a Heron <i>like</i>?")
+        await engine.ask("the heron of bob", sender="bob")
+        page = await browser.get("/conversations?q=heron")
+        assert "what is a <mark>Heron</mark> &lt;i&gt;like" in page
+        assert "A <mark>heron</mark> is &lt;b&gt;grey" in page
+        assert "of bob" not in page
+        link = re.search(r'href="(/conversations/[^"]+\?at=(\d+))#l(\d+)"', page)
+        assert link is not None
+        assert link[2] == link[3]
+        assert f'id="l{link[2]}"' in await browser.get(link[1])
+        assert "Nothing that was said" in await browser.get("/conversations?q=unicorn")
+        hostile = await browser.get("/conversations?q=%22%3E%3Cscript%3E")
+        assert "<script>" not in hostile
+        assert await browser.get("/conversations?q=" + "a+" * 1_000)
+
+
+async def test_chinese_is_found_and_marked(tmp_path: Path):
+    async with browsing_with(tmp_path, language="zh") as (engine, browser):
+        await engine.ask("我喜欢喝乌龙茶")
+        page = await browser.get("/conversations?q=乌龙茶")
+    assert "我喜欢喝" in page
+    assert "<mark>乌龙</mark>" in page
+
+
+async def test_results_are_paged(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("number 0")
+        await lengthen(tmp_path, await _first_id(browser), 40)
+        pages = [await browser.get(f"/conversations?q=number&page={n}") for n in (1, 2, 3)]
+    assert [page.count('<p class="words">') for page in pages] == [20, 20, 2]
+    found = [set(re.findall(r"\?at=(\d+)#", page)) for page in pages]
+    assert len(set.union(*found)) == 42
+
+
+# --- forgetting -----------------------------------------------------------------------------------
+
+
+async def test_what_was_forgotten_is_nowhere(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("my sister is called Leonor")
+        await engine.ask("something else")
+        id_ = await _first_id(browser)
+        assert "Leonor" in await browser.get("/conversations")
+        owner = MemoryView("main", (), private=True, people=(OWNER,))
+        async with writing(tmp_path) as database:
+            await forgetting.forget(database, owner, "Leonor", NOON)
+        listed = await browser.get("/conversations")
+        assert "something else" in listed  # it has another title now
+        shown = await browser.get(f"/conversations/{id_}")
+        assert "Forgotten, as you wished." in shown
+        found = await browser.get("/conversations?q=sister")
+        exported = await browser.get(f"/conversations/{id_}.jsonl")
+        markdown = await browser.get(f"/conversations/{id_}.md")
+    for page in (listed, shown, found.split("<h2>")[1], exported, markdown):
+        assert "Leonor" not in page
+        assert "sister" not in page
+    assert [orjson.loads(line)["id"] for line in exported.splitlines()[1:]] == [
+        f"{id_}.{n}" for n in range(1, 5)
+    ]
+
+
+# --- naming and taking along ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ("Garden plans", "Garden plans"),
+        ("  a\n\tb \0 c  ", "a b c"),
+        ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)&gt;"),
+        ("花园" * 200, "花园" * 60),
+        ("\u202edcba", "\u202edcba"),
+        ("   ", "hello"),
+    ],
+)
+async def test_a_conversation_is_named(tmp_path: Path, given: str, title: str):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("hello")
+        id_ = await _first_id(browser)
+        await browser.post(f"/conversations/{id_}/title", title="before")
+        await browser.post(f"/conversations/{id_}/title", title=given)
+        for path in ("/conversations", f"/conversations/{id_}"):
+            assert f"<bdi>{title}</bdi>" in await browser.get(path)
+        await browser.post(f"/conversations/{id_}/title", 400, other="x")
+
+
+async def test_a_name_outlives_the_database(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("hello")
+        await browser.post(f"/conversations/{await _first_id(browser)}/title", title="Garden")
+    for file in tmp_path.glob("confidant.db*"):
+        file.unlink()
+    async with browsing_with(tmp_path) as (_, browser):
+        assert "<bdi>Garden</bdi>" in await browser.get("/conversations")
+
+
+async def test_a_name_is_taken_from_the_page_alone(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("hello")
+        path = f"/conversations/{await _first_id(browser)}/title"
+        await browser.post(path, 403, origin="https://elsewhere.example", title="mine")
+        assert "mine" not in await browser.get("/conversations")
+
+
+async def test_a_conversation_is_taken_along_whole(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("number 0")
+        id_ = await _first_id(browser)
+        await lengthen(tmp_path, id_, 250)
+        await browser.post(f"/conversations/{id_}/title", title="All my numbers")
+        exported = await browser.get(f"/conversations/{id_}.jsonl")
+        markdown = await browser.get(f"/conversations/{id_}.md")
+        async with writing(tmp_path) as database:
+            transcript = await database.read(lambda tx: store.lines(tx, id_))
+        headers = await browser.headers(f"/conversations/{id_}.md")
+    assert exported.splitlines() == transcript
+    assert markdown.startswith("# All my numbers\n\n## 2026-11-21\n\n**You**, 12:00\n\nnumber 0\n")
+    assert re.findall(r"^number (\d+)$", markdown, re.MULTILINE) == [str(n) for n in range(251)]
+    assert headers["Content-Disposition"] == f'attachment; filename="{id_}.md"'
+    assert headers["Cache-Control"] == "no-store"
