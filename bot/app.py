@@ -56,6 +56,9 @@ from bot.dashboard.context import ContextPages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import LoginPages
 from bot.dashboard.memory.browsing import MemoryBrowser
+from bot.dashboard.memory.editing import MemoryEditor
+from bot.dashboard.memory.forgetting import MemoryForgetting
+from bot.dashboard.memory.searching import MemorySearching
 from bot.dashboard.pages import WayPages
 from bot.dashboard.passwords import Passwords
 from bot.dashboard.people import PeoplePages
@@ -89,6 +92,8 @@ from bot.gateway.voice import VoiceReader
 from bot.identity import ConversationResolver, Policy
 from bot.identity.routing import channels_of
 from bot.identity.zone import local_zone
+from bot.memory.forgetter import Forgetter
+from bot.memory.lookup import Lookup
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.memory.transcripts import TranscriptFeed
@@ -280,7 +285,9 @@ class App:
         stops = TurnStops(running, backend.coordination, clock)
         cache = SessionCache(database, limits.count, is_shared=backend.coordination.is_shared)
         measured = partial(measure, self.metrics, prices)
-        committer = Committer(database, delivery, backend.mirrored, cache, measured)
+        committer = self.committer = Committer(
+            database, delivery, backend.mirrored, cache, measured
+        )
         active = ActiveSessions(cache, limits, resolver)
         artifacts = ArtifactStore(database, clock)
         opener = Opener(MetaStore(database, clock), clock)
@@ -341,7 +348,12 @@ class App:
             context=context,
             usage=UsageCommands(database, resolver, allowance),
             info=info,
-            memory=MemoryCommands(memory, database),
+            memory=MemoryCommands(
+                memory,
+                database,
+                Lookup(memory, database, config.memory.max_results),
+                Forgetter(memory, database),
+            ),
             remind=RemindCommands(self.reminders, self.channels),
             rooms=RoomCommands(self.channels),
             link=LinkCommands(),
@@ -588,6 +600,7 @@ class App:
             Visits(self.resolver), self.context, backend.database, self.gateway.receive, self._clock
         )
         visits, passwords = Visits(self.resolver), Passwords()
+        most = self._config.memory.max_results
         browsers = self._browsers
         backend.coordination.on("books", browsers.heard)
         self._scheduler.every("logins", LOOK_SECONDS, browsers.look)
@@ -603,6 +616,11 @@ class App:
                 ConversationPages(backend.database, visits, self._clock),
                 MemoryPages(memory),
                 MemoryBrowser(visits, memory, self._clock),
+                MemorySearching(visits, Lookup(memory, backend.database, most)),
+                MemoryEditor(visits, memory, backend.database, self._clock),
+                MemoryForgetting(
+                    visits, Forgetter(memory, backend.database), self.committer, self._clock
+                ),
                 usage,
                 context,
                 LoginPages(browsers, visits, self._config.dashboard),

@@ -14,10 +14,10 @@ from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
 from bot.memory import layout, markdown
-from bot.memory.memory import OWNER_VIEW, Cleared, Memory
+from bot.memory.forgetter import Forgetter, Forgotten
+from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.search import Hit
 from bot.sessions import forgetting
-from bot.sessions.forgetting import Gone
 from bot.settings import Loaded
 from bot.storage.files import DataDirLock
 
@@ -126,16 +126,15 @@ def forget(
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
 
-    async def work(memory: Memory) -> tuple[Cleared, Gone]:
+    async def work(memory: Memory) -> Forgotten:
         # Nodes hear of it, and what they have read before they write no more.
-        async with memory.notes.forgetting(OWNER_VIEW, wanted):
-            cleared = await memory.forget(OWNER_VIEW, wanted)
-            async with opened_database(loaded.config) as database:
-                now = system_clock()
-                return cleared, await forgetting.forget(database, OWNER_VIEW, wanted, now)
+        async with (
+            opened_database(loaded.config) as database,
+            Forgetter(memory, database).forgetting(OWNER_VIEW, wanted, system_clock()) as complete,
+        ):
+            return await database.write(complete)
 
-    cleared, gone = _with_memory(loaded, work)
-    _tell(cleared, gone)
+    _tell(_with_memory(loaded, work))
     if _is_running(loaded.config):
         typer.echo(
             "The bot is running and still has its open conversations in mind: start it again, "
@@ -143,8 +142,9 @@ def forget(
         )
 
 
-def _tell(cleared: Cleared, gone: Gone) -> None:
+def _tell(done: Forgotten) -> None:
     """Say what was removed where."""
+    cleared, gone = done.cleared, done.gone
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} {'entry' if count == 1 else 'entries'} removed")
     if cleared.is_indexed:
@@ -159,6 +159,8 @@ def _tell(cleared: Cleared, gone: Gone) -> None:
     )
     if gone.results:
         typer.echo(f"long results of tools: {gone.results} removed")
+    if done.versions:
+        typer.echo(f"earlier versions of notes: {done.versions} without it now")
 
 
 def _is_running(config: Config) -> bool:

@@ -13,9 +13,11 @@ from bot.commands.info import last_save
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.memory import layout, markdown
+from bot.memory.forgetter import Forgetter
+from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
-from bot.memory.search import Hit
-from bot.sessions import forgetting, store
+from bot.memory.search import Findings, Hit, Why
+from bot.sessions import forgetting
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.unit_of_work import UnitOfWork
@@ -34,9 +36,13 @@ NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 class MemoryCommands:
     """`/memory [search|show|forget]`, `/whosees`."""
 
-    def __init__(self, memory: Memory, database: Database) -> None:
+    def __init__(
+        self, memory: Memory, database: Database, lookup: Lookup, forgetter: Forgetter
+    ) -> None:
         self._memory = memory
         self._database = database
+        self._lookup = lookup
+        self._forgetter = forgetter
         # By conversation and person: in a shared one nobody confirms what another one asked.
         self._asked: TTLCache[tuple[str, str], str] = TTLCache(
             MAX_ASKED, ASKED_SECONDS, timer=time.monotonic
@@ -105,17 +111,17 @@ class MemoryCommands:
     async def _search(self, call: Call, rest: str) -> Apply:
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        found = await self._memory.index.search(rest, call.view.partitions)
-        hits = [hit for hit in found.hits if not markdown.says_nothing(hit.snippet)]
-        if not hits:
-            return saying(text(call.language, "memory.nothing", mode=found.mode))
+        found = await self._lookup.find(call.view, rest)
+        mode = mode_of(call.language, found)
         lines: list[str] = []
-        for hit in hits:
+        for hit in found.hits:
             words = markdown.readable(hit.snippet).strip()
             quote = "\n".join(f"> {line}".rstrip() for line in words.splitlines())
-            lines += [f"**{self._where(call, hit)}** ({hit.score:.2f})", "", quote, ""]
-        lines.append(text(call.language, "memory.mode", mode=found.mode))
-        return saying("\n".join(lines))
+            why = whys(call.language, hit.why)
+            lines += [f"**{self._where(call, hit)}** · {why}", "", quote, ""]
+        if not lines:
+            lines.append(text(call.language, "memory.nothing"))
+        return saying("\n".join([*lines, mode]).rstrip())
 
     def _where(self, call: Call, hit: Hit) -> str:
         """Where a passage stands, or when it was said."""
@@ -146,18 +152,16 @@ class MemoryCommands:
             return saying(text(call.language, "memory.forget_kept"))
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        spots = [
-            spot
-            for spot in await self._memory.find(call.view, rest)
-            if not spot.path.startswith("shared/")
-        ]
-        held = await forgetting.find(self._database, call.view, rest)
-        if not spots and not held.mentions and not held.results:
+        found = await self._forgetter.preview(call.view, rest)
+        if found.is_empty:
             return saying(text(call.language, "memory.nowhere"))
+        held = found.held
         lines = [text(call.language, "memory.forget_ask")]
-        lines += [*_spots(call, spots), *_in_transcripts(call, held.mentions)]
+        lines += [*_spots(call, found.spots), *_in_transcripts(call, held.mentions)]
         if held.results:
             lines.append(text(call.language, "memory.in_artifacts", count=len(held.results)))
+        if found.versions:
+            lines.append(text(call.language, "memory.in_versions", count=found.versions))
         answer = Answer("\n".join([*lines, "", text(call.language, "memory.forget_how")]))
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
@@ -167,21 +171,14 @@ class MemoryCommands:
         return apply
 
     async def _forgotten(self, call: Call, words: str) -> Apply:
-        # Until it is in the database too: what is begun meanwhile would read the words once more.
-        await call.scope.enter_async_context(self._memory.notes.forgetting(call.view, words))
-        cleared = await self._memory.forget(call.view, words)
-        found = await forgetting.find(self._database, call.view, words)
-        await forgetting.hide(self._database, found, call.now)
+        work = self._forgetter.forgetting(call.view, words, call.now)
+        complete = await call.scope.enter_async_context(work)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            gone = forgetting.complete(unit.tx, found, call.now)
+            done = complete(unit.tx)
+            unit.stale |= done.sessions
+            cleared, gone = done.cleared, done.gone
             held, prompts, whole = gone.mentions, gone.prompts, gone.results
-            # Those that go on may have begun with the words, and have stored nothing yet.
-            keys = {*found.keys, *call.view.keys}
-            current = (store.current(unit.tx, key) for key in sorted(keys))
-            going_on = (each.id for each in current if each is not None)
-            for session_id in {*prompts, *(mention.session_id for mention in held), *going_on}:
-                unit.stale.add(session_id)
             said = sum(mention.says for mention in held)
             lines = [text(call.language, "memory.forget_done")]
             lines += [
@@ -194,11 +191,31 @@ class MemoryCommands:
                 lines.append(text(call.language, "memory.forget_beside", count=beside))
             if whole:
                 lines.append(text(call.language, "memory.forget_artifacts", count=whole))
+            if done.versions:
+                lines.append(text(call.language, "memory.forget_versions", count=done.versions))
             if prompts:
                 lines.append(text(call.language, "memory.forget_prompts", count=len(prompts)))
             return Answer("\n".join(lines))
 
         return apply
+
+
+def whys(language: str, why: Why) -> str:
+    """Why a passage was found, in words."""
+    told = [
+        text(language, f"memory.found.{name}", words=", ".join(found))
+        for name, found in (("words", why.words), ("headings", why.headings))
+        if found
+    ]
+    reasons = (("meaning", why.by_meaning), ("date", why.by_date))
+    told += [text(language, f"memory.found.{name}") for name, is_so in reasons if is_so]
+    return text(language, "memory.found.why", reasons="; ".join(told))
+
+
+def mode_of(language: str, found: Findings) -> str:
+    """What a search had to do without; empty when it looked for words and for what they mean."""
+    name = {"keyword": "words", "vector": "meaning", "none": "neither"}.get(found.mode)
+    return text(language, f"memory.by.{name}") if name else ""
 
 
 def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:

@@ -81,6 +81,25 @@ class SpaceFiles:
         target = layout.resolve(view, path)
         return await asyncio.to_thread(self._read, target, first, lines, characters)
 
+    async def data(self, view: MemoryView, path: str, most: int) -> bytes:
+        """The first bytes of a file; none when it is not there yet.
+
+        Raises:
+            NotVisible: no file by that name can be in this view.
+            ToolError: the file is there but cannot be read.
+        """
+        target = layout.resolve(view, path)
+
+        def work() -> bytes:
+            try:
+                return self._notes.read(target.folders, target.name, most)[0]
+            except FileNotFoundError:
+                return b""
+            except OSError as error:
+                raise unreadable(error) from error
+
+        return await asyncio.to_thread(work)
+
     async def text(self, view: MemoryView, path: str, characters: int) -> str:
         """The beginning of a file, or nothing when it cannot be read for whatever reason."""
         try:

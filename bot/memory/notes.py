@@ -25,6 +25,10 @@ from bot.memory.note_store import FORGOTTEN, NoteStore, Watch
 T = TypeVar("T")
 
 
+class NoteChanged(ToolError):
+    """The note was changed since it was read; nothing was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where something stands: a path as the person knows it, and a line counted from 1."""
@@ -221,6 +225,27 @@ class Notes:
             return markdown.replace_section(before, title, text, mark)
 
         return await self._replace(view, path, change, now, watch)
+
+    async def put(
+        self, view: MemoryView, path: str, before: bytes, after: bytes, *, watch: Watch
+    ) -> None:
+        """Put a text in the place of a note's own, while it still says what it said `before`.
+
+        Raises:
+            NoteChanged: it says something else.
+            NotVisible: no file by that name can be in this view.
+            ToolError: the disk did not take it, or something was forgotten.
+        """
+        target = layout.resolve(view, path, writing=True)
+
+        def change(data: bytes) -> bytes:
+            if data != before:
+                raise NoteChanged
+            return after
+
+        await self._write(
+            lambda: self._store.rewrite(target.folders, target.name, change, watch), watch
+        )
 
     async def forget(self, view: MemoryView, path: str, words: str) -> tuple[str, ...]:
         """Remove the entries of a file that literally hold these words; what they said.

@@ -19,9 +19,10 @@ from bot.config import MemoryConfig
 from bot.errors import EmbedderError
 from bot.memory import chunking, dates, words
 from bot.memory.chunking import Unit
-from bot.memory.search import Hit
+from bot.memory.search import Hit, Why
 from bot.memory.vectors import Vectors, np
-from bot.memory.words import Likeness, Matches, Matrix, Statistics, Text
+from bot.memory.words import Likeness, Matches, Matrix, Statistics, Term, Text
+from bot.storage.fulltext import is_cjk
 
 K1 = 1.2
 B = 0.75
@@ -36,6 +37,11 @@ UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
 REFINED = 2  # times as many as are wanted are compared by words of like meaning
+# What is told as a reason. Measured with the built-in embedder: what has nothing to do with a query
+# has a cosine of 0.15 and less, and seldom one above 0.25.
+MEANT = 0.25  # a cosine from which something means the same
+LIKE_WORDS = 0.2  # a text score from which words of like meaning do, without any of the words
+LEAST_SHARE = 0.2  # of what the query's words are worth: a passage with less has them by chance
 MAX_SNIPPET = 700  # characters
 OMITTED = "…"  # a line of its own where lines were left out
 # A line is worth more beside one that is shown: an answer follows its question, and what follows
@@ -128,11 +134,16 @@ def answer(
         refined = _fused(scored, request, config)[: request.limit * REFINED]
         with suppress(EmbedderError):  # the words themselves have been found
             score_words(refined, found.query, found.known, like)
-    return hits(scored, request, config)
+    return hits(scored, request, config, found)
 
 
-def hits(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> tuple[Hit, ...]:
-    """Scored candidates as hits, best first."""
+def hits(
+    scored: Sequence[Scored],
+    request: Request,
+    config: MemoryConfig,
+    found: Candidates | None = None,
+) -> tuple[Hit, ...]:
+    """Scored candidates as hits, best first; with what they were among, each says why."""
     ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
     return tuple(
@@ -141,9 +152,33 @@ def hits(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> tu
             score=round(each.score, 4),
             snippet=snippet(each),
             at=each.candidate.hit.at or _milliseconds(each.candidate.day),
+            why=Why() if found is None else why(each, found.query, found.known, request.query),
         )
         for each in diversify(good, request.limit, config.mmr_lambda)
     )
+
+
+def why(scored: Scored, query: words.Query, known: Statistics | None, asked: str) -> Why:
+    """Why a candidate was found, as far as that can be told."""
+    text = scored.prepared
+    marks = [bool(chunking.heading_of(unit.text)) for unit in text.units]
+    lines = [line for line, is_mark in zip(text.lines, marks, strict=False) if not is_mark]
+    above = [line for line, is_mark in zip(text.lines, marks, strict=False) if is_mark]
+    in_lines = words.held(query, lines)
+    in_headings = words.held(query, [*above, text.heading]) - in_lines
+    worth = {term: term.weight if known is None else known.idf(term) for term in query.terms}
+    there = sum(worth[term] for term in in_lines | in_headings)
+    if there < LEAST_SHARE * sum(worth.values()):
+        in_lines, in_headings = frozenset[Term](), frozenset[Term]()
+    meant = scored.vector >= MEANT or (not (in_lines or in_headings) and scored.text >= LIKE_WORDS)
+    named = dates.nearness(dates.named(asked), scored.candidate.day) > 0
+    return Why(_named(query, in_lines), _named(query, in_headings), by_meaning=meant, by_date=named)
+
+
+def _named(query: words.Query, terms: frozenset[Term]) -> tuple[str, ...]:
+    """Terms as they were typed, in that order; a character out of a longer run says nothing."""
+    told = (t for t in query.terms if t in terms and t.weight >= 1.0)
+    return tuple(dict.fromkeys("".join(t.text.split()) if is_cjk(t.text) else t.text for t in told))
 
 
 def score(

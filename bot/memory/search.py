@@ -11,6 +11,25 @@ Source = Literal["memory", "transcript"]
 
 
 @dataclass(frozen=True, slots=True)
+class Why:
+    """Why a passage was found: words of the query that stand in it, or in the headings above it.
+
+    `by_meaning` says that it means something like the query, `by_date` that it is of a time the
+    query names. Without any of these it is in an answer only because nothing is nearer.
+    """
+
+    words: tuple[str, ...] = ()
+    headings: tuple[str, ...] = ()
+    by_meaning: bool = False
+    by_date: bool = False
+
+    @property
+    def is_any(self) -> bool:
+        """True when there is a reason that can be told."""
+        return bool(self.words or self.headings or self.by_meaning or self.by_date)
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A passage that answers a query; a higher `score` is a better match.
 
@@ -28,6 +47,7 @@ class Hit:
     snippet: str
     source: Source
     at: int = 0
+    why: Why = field(default=Why(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

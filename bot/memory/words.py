@@ -191,6 +191,13 @@ def match(
     return found
 
 
+def held(query: Query, lines: Sequence[Sequence[str]]) -> frozenset[Term]:
+    """The terms of a query that stand in some lines, exactly."""
+    finder = _Finder(query)
+    there = {at for line in lines for at in finder.terms_in(line)}
+    return frozenset(query.terms[at] for at in there)
+
+
 def _terms(run: str, tokenize: Tokenize) -> Iterator[tuple[Term, bool]]:
     """A run's terms, each with whether it says anything."""
     if not fulltext.is_cjk(run):

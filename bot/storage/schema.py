@@ -306,6 +306,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             WHERE chat_type = 'direct'""",
         "CREATE INDEX sessions_by_address ON sessions(channel, account, chat, last_user_at)",
     ),
+    (
+        # What notes said before they were changed in the page, and how often something was
+        # forgotten in a space.
+        """CREATE TABLE note_versions(
+            id {serial}, space TEXT NOT NULL, path TEXT NOT NULL, at BIGINT NOT NULL,
+            kind TEXT NOT NULL, size BIGINT NOT NULL, text TEXT NOT NULL)""",
+        "CREATE INDEX note_versions_by_note ON note_versions(space, path, id)",
+        "CREATE TABLE forgotten_spaces(space TEXT PRIMARY KEY, number BIGINT NOT NULL)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

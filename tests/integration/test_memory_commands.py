@@ -258,7 +258,7 @@ async def test_search_tells_words_and_where_they_stand(tmp_path: Path, locale: s
         assert "Eve" not in answer
         assert "owner" not in answer
         nothing = await engine.ask("/memory search zeppelin", locale=locale)
-        assert ("I found nothing" if locale == "en" else "什么也没找到") in nothing
+        assert ("I found nothing" if locale == "en" else "没有找到合适的内容") in nothing
 
 
 async def test_what_search_names_can_be_shown(tmp_path: Path):
@@ -300,7 +300,7 @@ async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(
         found = ""
         while "born" not in found:
             found = await engine.ask("/memory search Rome about me")
-        assert "**said 2026-11-21 12:00** (" in found
+        assert "**said 2026-11-21 12:00** · found by words: Rome" in found
         assert "> - To Rome by train\n" in found
         assert "(from an untrusted source) - The code of Rome" in found
         assert "<!--" not in found

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from bot.dashboard import DashboardServer
+from bot.channel.visitor import Visitor
+from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
 from bot.identity.view import folder_name
+from bot.testing import ScriptedModel
+from tests.fakes.brain import query
 from tests.fakes.web_pages import Chat
 from tests.support import Engine, running
 
@@ -34,6 +39,22 @@ class Browser:
         async with self.client.get(f"{self.url}{where}", params=query) as answer:
             return answer.status, await answer.text()
 
+    async def post(self, where: str, /, **fields: str) -> tuple[int, str, str]:
+        """What a form is answered with: the status, where it leads, and the page at its end."""
+        form = aiohttp.FormData(default_to_multipart=True)
+        for name, value in fields.items():
+            form.add_field(name, value)
+        async with self.client.post(f"{self.url}{where}", data=form) as answer:
+            first = answer.history[0] if answer.history else answer
+            return first.status, str(answer.url.relative()), await answer.text()
+
+    async def form(self, path: str) -> dict[str, str]:
+        """The fields of a note's form as they are sent when nothing is changed."""
+        page = await self.seen("memory/edit", path=path)
+        fields = dict(re.findall(r'name="(path|base|since)" value="([^"]*)"', page))
+        (text,) = re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
+        return {**fields, "text": unescape(text)}
+
     async def seen(self, where: str, /, **query: str) -> str:
         """A page that is there."""
         status, text = await self.get(where, **query)
@@ -47,6 +68,10 @@ class House:
 
     engine: Engine
     workspace: Path
+
+    def read(self, path: str) -> str:
+        with (self.workspace / path).open(encoding="utf-8", newline="") as file:
+            return file.read()
 
     def write(self, path: str, text: str) -> None:
         file = self.workspace / path
@@ -71,8 +96,10 @@ class House:
 async def house(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **sections: Any
 ) -> AsyncGenerator[House]:
-    serving = partial(DashboardServer, guest=Chat().guest)
-    monkeypatch.setattr("bot.app.DashboardServer", serving)
+    async def find(_browsers: Browsers, cookie: str) -> Visitor | None:
+        return await Chat().guest(cookie)
+
+    monkeypatch.setattr(Browsers, "find", find)
     async with running(folder, serves=True, **sections) as engine:
         yield House(engine, folder / "workspace")
 
@@ -192,3 +219,335 @@ async def test_what_was_saved_this_week_is_listed_by_day(
     assert ">Old</a>" not in page
     assert "by hand</a>" not in page
     assert "星期六 2026-11-21" in translated
+
+
+# --- changing ------------------------------------------------------------------------------------
+
+
+async def test_an_edit_is_saved_and_can_be_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("memory/trip.md", "\n- one & <two>\n")
+        form = await owner.form("memory/trip.md")
+        assert form["text"] == "\n- one & <two>\n"
+        status, where, page = await owner.post("memory/edit", **{**form, "text": "- three\r\n"})
+        assert status == 303
+        assert where.startswith("/memory/file?path=memory/trip.md&kept=")
+        assert it.read("memory/trip.md") == "- three\n"
+        assert 'role="status"' in page
+        back = dict(re.findall(r'name="(path|text|base)" value="([^"]*)"', page))
+        assert (await owner.post("memory/back", **back))[0] == 303
+        assert it.read("memory/trip.md") == "\n- one & <two>\n"
+        history = await owner.seen("memory/history", path="memory/trip.md")
+        assert "an edit" in history
+        assert "an earlier version" in history
+        version = re.findall(r"version=(\d+)", history)[-1]
+        shown = await owner.seen("memory/history", path="memory/trip.md", version=version)
+        assert "Both say the same" in shown
+
+
+async def test_line_ends_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("memory/dos.md", "- a\r\n- b\r\n")
+        form = await owner.form("memory/dos.md")
+        await owner.post("memory/edit", **{**form, "text": "- a\r\n- c\r\n"})
+        assert it.read("memory/dos.md") == "- a\r\n- c\r\n"
+
+
+async def test_what_was_changed_meanwhile_is_kept_beside_what_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("memory/trip.md", "- one\n")
+        form = await owner.form("memory/trip.md")
+        it.write("memory/trip.md", "- one\n- the bot's\n")
+        status, _, page = await owner.post("memory/edit", **{**form, "text": "- mine\n"})
+        assert status == 409
+        assert it.read("memory/trip.md") == "- one\n- the bot's\n"
+        assert "- mine\n</textarea>" in page
+        assert "<del>" in page
+        history = await owner.seen("memory/history", path="memory/trip.md")
+        assert "set aside" in history
+        (base,) = re.findall(r'name="base" value="([^"]*)"', page)
+        again = {**form, "text": "- mine\n", "base": base}
+        assert (await owner.post("memory/edit", **again))[0] == 303
+        assert it.read("memory/trip.md") == "- mine\n"
+        history = await owner.seen("memory/history", path="memory/trip.md")
+        assert history.count("version=") == 2
+
+
+async def test_an_entry_is_added_as_said_by_whoever_adds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
+        status, where, page = await owner.post("memory/add", path="", text="Buys -->\nboats")
+        assert (status, where.partition("&")[0]) == (
+            303,
+            "/memory/file?path=memory/2026-11-21.md",
+        )
+        assert "said by you" in page
+        assert it.read("memory/2026-11-21.md").endswith("Buys - -> <!-- owner -->\n  boats\n")
+        await owner.post("memory/add", path="MEMORY.md", text="Likes trains")
+        assert "- Likes trains <!-- owner 2026-11-21 -->" in it.read("MEMORY.md")
+        await ada.post("memory/add", path="", text="Hers alone")
+        assert "Hers alone" in it.read(f"{ADA}/memory/2026-11-21.md")
+        for text in ("", "  ", "x" * 5_000):
+            assert (await owner.post("memory/add", path="", text=text))[0] == 400
+
+
+async def test_nothing_is_written_where_a_visitor_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser("ada") as ada:
+        it.write("shared/how-to.md", "- for all\n")
+        it.write("memory/owners.md", "- mine\n")
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*.md")}
+        names = ("shared/how-to.md", "../memory/owners.md", "AGENTS.md", "x.txt", "", "/x.md")
+        for path in names:
+            assert (await ada.get("memory/edit", path=path))[0] == 404
+            assert (await ada.get("memory/history", path=path))[0] == 404
+            sent = {"path": path, "text": "- hers\n", "base": "", "since": "0"}
+            assert (await ada.post("memory/edit", **sent))[0] == 404
+            if path:
+                assert (await ada.post("memory/add", **sent))[0] == 404
+            assert (await ada.post("memory/back", **{**sent, "text": "1"}))[0] == 404
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.md")} == before
+
+
+async def test_the_versions_of_anothers_note_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
+        it.write("memory/trip.md", "- secret\n")
+        form = await owner.form("memory/trip.md")
+        await owner.post("memory/edit", **{**form, "text": "- public\n"})
+        page = await owner.seen("memory/history", path="memory/trip.md")
+        (version,) = set(re.findall(r"version=(\d+)", page))
+        query = {"path": "memory/trip.md", "version": version}
+        assert "secret" in await owner.seen("memory/history", **query)
+        assert (await ada.get("memory/history", **query))[0] == 404
+        empty = await ada.form("memory/trip.md")
+        sent = {"path": "memory/trip.md", "text": version, "base": empty["base"]}
+        assert (await ada.post("memory/back", **sent))[0] == 404
+
+
+@pytest.mark.parametrize("text", ["a\0b", "x" * 1_000_001])
+async def test_what_is_no_note_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("memory/trip.md", "- one\n")
+        form = await owner.form("memory/trip.md")
+        status, _, page = await owner.post("memory/edit", **{**form, "text": text})
+        assert status == 409
+        assert "Not saved" in page
+        whole = {"Content-Type": "multipart/form-data; boundary=b"}
+        url, body = f"{owner.url}memory/edit", io.BytesIO(b"x" * 3_000_000)
+        async with owner.client.post(url, data=body, headers=whole) as answer:
+            assert answer.status == 413
+        assert it.read("memory/trip.md") == "- one\n"
+
+
+async def test_a_note_that_cannot_be_written_back_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        (it.workspace / "memory").mkdir(exist_ok=True)
+        (it.workspace / "memory" / "latin.md").write_bytes(b"- caf\xe9\n")
+        (it.workspace / "memory" / "huge.md").write_bytes(b"- x\n" * 300_000)
+        (it.workspace / "memory" / "linked.md").symlink_to(tmp_path / "confidant.db")
+        assert (await owner.get("memory/edit", path="memory/latin.md"))[0] == 409
+        assert (await owner.get("memory/edit", path="memory/huge.md"))[0] == 409
+        assert (await owner.get("memory/edit", path="memory/linked.md"))[0] == 404
+        assert "caf" in await owner.seen("memory/file", path="memory/latin.md")
+        assert 'id="L1000"' in await owner.seen("memory/file", path="memory/huge.md")
+
+
+async def test_versions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bot.memory.versions.MOST", 3)
+    monkeypatch.setattr("bot.memory.versions.MOST_BYTES", 1_000)
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        for path, size in (("memory/a.md", 2), ("memory/b.md", 400)):
+            it.write(path, "first\n")
+            for number in range(6):
+                form = await owner.form(path)
+                await owner.post("memory/edit", **{**form, "text": f"{number}" * size})
+        first = await owner.seen("memory/history", path="memory/a.md")
+        second = await owner.seen("memory/history", path="memory/b.md")
+    assert len(set(re.findall(r"version=(\d+)", first))) == 0
+    assert len(set(re.findall(r"version=(\d+)", second))) == 2
+
+
+# --- forgetting ----------------------------------------------------------------------------------
+
+
+def kept(folder: Path) -> str:
+    return str(query(folder, "SELECT text FROM note_versions"))
+
+
+async def test_forgetting_shows_what_would_go_and_then_it_is_gone_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("memory/trip.md", "- peanuts are off\n- trains\n- pea\n- nuts\n")
+        it.write("shared/how-to.md", "- peanuts for all\n")
+        form = await owner.form("memory/trip.md")
+        await owner.post("memory/edit", **{**form, "text": "- PEANUTS\n- boats\n"})
+        assert "peanuts" in kept(tmp_path)
+        status, where, page = await owner.post("memory/forget", words=" peanuts ")
+        assert (status, where) == (200, "/memory/forget")
+        assert "memory/trip.md:1" in page
+        assert "how-to" not in page
+        assert "1 earlier version of files" in page
+        assert "PEANUTS" in it.read("memory/trip.md")
+        status, where, page = await owner.post("memory/forgotten", words="peanuts")
+        assert status == 303
+        assert "peanuts" not in where
+        assert "1 entry removed, in 1 file" in page
+        assert it.read("memory/trip.md") == "- boats\n"
+        assert "peanuts" in it.read("shared/how-to.md")
+        assert "peanuts" not in kept(tmp_path)
+        assert "trains" in kept(tmp_path)
+        nowhere = await owner.post("memory/forget", words="peanuts")
+        assert nowhere[0] == 400
+        assert "Neither your files" in nowhere[2]
+
+
+@pytest.mark.parametrize("how", ["page", "command"])
+async def test_a_form_from_before_brings_nothing_forgotten_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    owner_ids = {"owner": ("memory:ada",)}
+    async with house(tmp_path, monkeypatch, session=owner_ids) as it, it.browser() as owner:
+        it.write("memory/trip.md", "- peanuts are off\n- trains\n")
+        form = await owner.form("memory/trip.md")
+        await owner.post("memory/edit", **{**form, "text": "- peanuts\n"})
+        form = await owner.form("memory/trip.md")
+        if how == "page":
+            await owner.post("memory/forgotten", words="peanuts")
+        else:
+            asked = await it.engine.ask("/memory forget peanuts")
+            assert "1 earlier version" in asked
+            assert "earlier versions of files: 1" in await it.engine.ask("/memory forget yes")
+        assert "peanuts" not in kept(tmp_path)
+        status, _, page = await owner.post(
+            "memory/edit", **{**form, "text": "- peanuts\n- boats\n"}
+        )
+        assert status == 409
+        assert "neither saved nor kept" in page
+        assert "- boats\n</textarea>" in page
+        assert it.read("memory/trip.md") == ""
+        assert "peanuts" not in kept(tmp_path)
+
+
+async def test_words_that_run_over_two_entries_take_the_version_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("memory/trip.md", "secret\nplan\n")
+        form = await owner.form("memory/trip.md")
+        await owner.post("memory/edit", **{**form, "text": "boats\n"})
+        await owner.post("memory/forgotten", words="secret plan")
+        assert kept(tmp_path) == "[]"
+
+
+async def test_what_another_forgets_leaves_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
+        it.write("memory/trip.md", "- peanuts\n")
+        it.write(f"{ADA}/memory/trip.md", "- peanuts\n")
+        for who in (owner, ada):
+            form = await who.form("memory/trip.md")
+            await who.post("memory/edit", **{**form, "text": "- peanuts and boats\n"})
+        await ada.post("memory/forgotten", words="peanuts")
+        assert it.read(f"{ADA}/memory/trip.md") == ""
+        assert it.read("memory/trip.md") == "- peanuts and boats\n"
+        assert query(tmp_path, "SELECT space, text FROM note_versions WHERE text <> ''") == [
+            ("main", "- peanuts\n")
+        ]
+
+
+# --- searching -----------------------------------------------------------------------------------
+
+
+async def found(browser: Browser, words: str) -> str:
+    """The answer to a search, once there is one: what is written is indexed beside."""
+    page = ""
+    while "found by" not in page:
+        page = await browser.seen("memory/search", q=words)
+    return page
+
+
+async def test_a_search_says_why_and_nothing_when_nothing_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it:
+        it.write("memory/2026-11-20.md", "# Harbour\n\n- 10:00 The <b>boats</b> are blue\n")
+        it.write("memory/food.md", "# Food\n\n- risotto with mushrooms\n")
+        it.write("people/bob/memory/his.md", "- boats of Bob\n")
+        async with it.browser() as owner, it.browser("ada") as ada:
+            page = await found(owner, "boats")
+            heading = await found(owner, "harbour")
+            dated = await found(owner, "what of 2026-11-20 boats")
+            nothing = await owner.seen("memory/search", q="zeppelin")
+            hers = await ada.seen("memory/search", q="boats")
+            assert (await owner.get("memory/search", q="x" * 501))[0] == 400
+            assert "<ol" not in await owner.seen("memory/search", q="")
+    assert "found by words: boats" in page
+    assert "&lt;b&gt;boats" in page
+    assert 'href="/memory/file?path=memory%2F2026-11-20.md#L1"' in page
+    assert "risotto" not in page
+    assert "Bob" not in page
+    assert "by words only" in page
+    assert "the heading: harbour" in heading
+    assert "date" in dated
+    assert "I found nothing that fits." in nothing
+    assert "I found nothing that fits." in hers
+
+
+async def test_a_search_returns_what_people_said_and_not_what_the_bot_replied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = ScriptedModel(script=lambda _: "Zeppelins are airships, as I told you.")
+    owner_ids = {"owner": ("memory:ada",)}
+    async with house(tmp_path, monkeypatch, model=model, session=owner_ids) as it:
+        await it.engine.ask("I collect zeppelins")
+        async with it.browser() as owner:
+            page = ""
+            while "collect zeppelins" not in page:  # what was said is indexed within seconds
+                page = await owner.seen("memory/search", q="zeppelins")
+        said = await it.engine.ask("/memory search zeppelins")
+    assert "airships" not in page
+    assert "airships" not in said
+    assert "I collect zeppelins" in said
+    assert "found by words: zeppelins" in said
+    assert "(0." not in said
+
+
+async def test_notes_in_a_database_are_changed_and_forgotten_as_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+):
+    storage = {"url": postgres_url}
+    async with house(tmp_path, monkeypatch, storage=storage) as it, it.browser() as owner:
+        status, where, page = await owner.post("memory/add", path="", text="peanuts are off")
+        assert status == 303
+        assert "said by you" in page
+        assert 'id="L3"' in page
+        (note,) = re.findall(r"path=([^&]*)", where)  # the day is the database's
+        form = await owner.form(note)
+        status, _, page = await owner.post("memory/edit", **{**form, "text": "- trains\n"})
+        assert status == 303
+        stale = {**form, "text": "- peanuts\n"}
+        assert "earlier version" in (await owner.post("memory/forget", words="peanuts"))[2]
+        await owner.post("memory/forgotten", words="peanuts")
+        history = await owner.seen("memory/history", path=note)
+        version = re.findall(r"version=(\d+)", history)[-1]
+        shown = await owner.seen("memory/history", path=note, version=version)
+        assert "peanuts" not in shown
+        status, _, page = await owner.post("memory/edit", **stale)
+        assert (status, "neither saved nor kept" in page) == (409, True)
+        assert "trains" in await owner.seen("memory/file", path=note)
+        assert "trains" in await found(owner, "trains")
+        assert note in await owner.seen("memory")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bot.config import MemoryConfig
 from bot.memory import ranking, vectors, words
 from bot.memory.ranking import Candidate, Request, Scored, Weights
-from bot.memory.search import Hit
+from bot.memory.search import Hit, Why
 from bot.memory.words import Statistics
 from bot.storage.fulltext import tokenizer
 from tests.support import make_config
@@ -280,3 +280,53 @@ def test_words_alone_are_found_with_the_usual_configuration(tmp_path):
     hits = answered(tmp_path, "are peanuts allowed", "peanuts are out", "the car")
     assert [hit.path for hit in hits] == ["0.md"]
     assert hits[0].score > 5 * MemoryConfig().min_score
+
+
+# --- why -----------------------------------------------------------------------------------------
+
+
+def whys(query: str, *texts: str, vector=None, rows=None, days=None) -> list[Why]:
+    found = scored(query, *texts, vector=vector, rows=rows, days=days)
+    parsed = words.parse(query, TOKENIZE)
+    return [ranking.why(each, parsed, statistics(parsed, list(texts)), query) for each in found]
+
+
+def test_a_passage_says_by_which_words_it_was_found():
+    exact, stemmed, heading, chance, nothing = whys(
+        "Peanuts",
+        "peanuts are out",
+        "no peanut",
+        "# Peanuts\n\nnever",
+        "a nut",
+        "the car",
+    )
+    assert (exact.words, exact.headings, exact.by_meaning) == (("Peanuts",), (), False)
+    assert stemmed.words == ("Peanuts",)
+    assert (heading.words, heading.headings) == ((), ("Peanuts",))
+    assert not chance.is_any
+    assert not nothing.is_any
+
+
+def test_a_word_of_many_is_there_by_chance():
+    query = "zeppelin hangar doors near the lake open again"
+    whole, one = whys(query, "zeppelin hangar doors open", "open", "open all day")[:2]
+    assert whole.words[:2] == ("zeppelin", "hangar")
+    assert not one.is_any
+
+
+def test_chinese_words_are_told_whole():
+    (found,) = whys("花生过敏", "女儿对花生过敏")
+    assert found.words == ("花生", "生过", "过敏")
+    (character,) = whys("花生过敏", "女儿喜欢花")
+    assert not character.words
+
+
+def test_a_passage_says_that_it_means_the_same_or_is_of_the_day():
+    rows = np.array([[1.0, 0.0], [0.1, 0.995]], np.float32)
+    near, far = whys("x", "boats", "cars", vector=rows[:1], rows=rows)
+    assert near.by_meaning
+    assert not far.is_any
+    days = [date(2026, 11, 20), date(2026, 1, 1)]
+    named, other = whys("what of 2026-11-20", "boats", "cars", days=days)
+    assert named.by_date
+    assert not other.is_any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -13,6 +14,7 @@ from aiohttp import web
 
 from bot.channel.visitor import shared
 from bot.clock import DAY_MS, Clock, moment
+from bot.commands.memory import MAX_WORDS
 from bot.dashboard import pages
 from bot.dashboard.memory import drawing, week
 from bot.dashboard.visits import Visits
@@ -32,6 +34,8 @@ SHOWN_CHARACTERS = 200_000
 READ_OF_LATE = 50  # files that are looked through for what was saved
 LATE_CHARACTERS = 200_000  # of each of them
 MOST_NUMBER = 10_000_000  # of a line or a file that is asked for
+
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 WHY_OFF = frozenset({"disabled", "weight", "empty", "building"})  # with words of their own
 
@@ -71,7 +75,7 @@ class MemoryBrowser:
             request,
             "memory.html",
             spaces=_spaces(ordered[first : first + LISTED], who, language),
-            count=len(listed),
+            most=MAX_WORDS,
             before=_pages(first - LISTED) if first else "",
             after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
             days=[] if first else await self._of_late(who, listed, now),
@@ -104,6 +108,8 @@ class MemoryBrowser:
             first=first,
             last=max(first, excerpt.last),
             is_shared=path.startswith(f"{SHARED_SPACE}/"),
+            query=urlencode({"path": path}),
+            saved=_saved(request),
         )
 
     async def _of_late(
@@ -140,6 +146,14 @@ def size_in_words(size: int) -> str:
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
     return f"{size} B"
+
+
+def _saved(request: web.Request) -> Mapping[str, Any] | None:
+    """What was changed just now: the version before, if any, and what the change came to."""
+    base = request.query.get("base", "")
+    if "kept" not in request.query or not _DIGEST.fullmatch(base):
+        return None
+    return {"kept": number_of(request, "kept", 0), "base": base}
 
 
 def _spaces(

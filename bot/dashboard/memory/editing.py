@@ -1,0 +1,361 @@
+"""Changing notes in the page: as a whole, by an entry, and back to what they said before.
+
+What is in the way is kept first. Nothing is written over that was not shown: when a note was
+changed meanwhile, the text that was sent is set aside beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import structlog
+from aiohttp import web
+
+from bot.channel.visitor import shared
+from bot.clock import Clock, moment
+from bot.dashboard import pages
+from bot.dashboard.memory.browsing import FILE, FILES, link_to, number_of, size_in_words
+from bot.dashboard.memory.forms import form_of
+from bot.dashboard.visits import Visits
+from bot.errors import NotVisible, StorageError, ToolError
+from bot.i18n import text
+from bot.identity import Conversation
+from bot.memory import exchange, layout, versions
+from bot.memory.exchange import ExchangeError
+from bot.memory.memory import Memory
+from bot.memory.note_store import MAX_WRITE, Watch
+from bot.memory.notes import NoteChanged, day_note
+from bot.memory.versions import ForgottenMeanwhile, Kind
+from bot.storage import Database
+
+EDIT, ADD, HISTORY, BACK = (f"{FILES}/{name}" for name in ("edit", "add", "history", "back"))
+MOST_ENTRY = 4_000  # characters of an entry
+COMPARED = 2_000  # lines of each side of a comparison
+BESIDE = 3  # lines shown around what differs
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A note as it is now: its text, what that is told by, and its space's number of forgettings.
+
+    The number is that from before the text was read.
+    """
+
+    path: str
+    text: str
+    since: int
+
+    @property
+    def base(self) -> str:
+        """Another one for another text."""
+        return base_of(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A form that changes a note: what it was made of, and what the note shall say."""
+
+    path: str
+    text: str
+    base: str
+    since: int
+
+
+class MemoryEditor:
+    """The visitor's own notes; what is shared is read here and changed elsewhere."""
+
+    def __init__(self, visits: Visits, memory: Memory, database: Database, clock: Clock) -> None:
+        self._visits = visits
+        self._memory = memory
+        self._database = database
+        self._clock = clock
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are; each visitor changes what their view permits."""
+        return shared(
+            [
+                web.get(EDIT, self._form),
+                web.post(EDIT, self._edit),
+                web.post(ADD, self._add),
+                web.get(HISTORY, self._history),
+                web.post(BACK, self._back),
+            ]
+        )
+
+    # --- a note as a whole ------------------------------------------------------------------------
+
+    async def _form(self, request: web.Request) -> web.Response:
+        who, path = self._visits.of(request), request.query.get("path", "")
+        try:
+            held = await self._held(who, path)
+        except NotVisible:
+            return pages.refuse_status(request, 404)
+        except (ToolError, ExchangeError) as error:
+            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        return _drawn_form(request, held, held.text)
+
+    async def _edit(self, request: web.Request) -> web.Response:
+        who, sent = self._visits.of(request), await _sent(request)
+        if sent is None:
+            return pages.refuse_status(request, 413)
+        return await self._change(request, who, sent, "edit")
+
+    async def _change(
+        self, request: web.Request, who: Conversation, sent: Sent, kind: Kind
+    ) -> web.Response:
+        """Write what was sent; or say why not, and show it again, so that nothing of it is lost."""
+        try:
+            exchange.checked(sent.path, sent.text.encode("utf-8", "replace"))
+            async with self._memory.notes.watching(who.view) as watch:
+                held = await self._held(who, sent.path)
+                if held.base != sent.base:
+                    return await self._aside(request, who, sent, held)
+                kept, after = await self._write(who, held, sent, kind, watch)
+        except NotVisible:
+            return pages.refuse_status(request, 404)
+        except NoteChanged:
+            return await self._aside(request, who, sent, await self._held(who, sent.path))
+        except ForgottenMeanwhile:
+            return await self._refused(request, who, sent, "forgotten_meanwhile")
+        except (ExchangeError, ToolError) as error:
+            return await self._refused(request, who, sent, "refused", str(error))
+        log.info("memory.edited", by="page", kind=kind)
+        return _to_file(sent.path, kept, after)
+
+    async def _write(
+        self, who: Conversation, held: Held, sent: Sent, kind: Kind, watch: Watch
+    ) -> tuple[int, str]:
+        """Keep what the note says, then put the new text in its place.
+
+        Returns:
+            The number of what was kept, 0 when there was nothing, and what the note says now.
+        """
+        after, kept = _with_line_ends(sent.text, held.text), 0
+        if after != held.text:
+            if held.text:
+                kept = await self._keep(who, held.path, held.text, kind, held.since)
+            old, new = held.text.encode(), after.encode("utf-8", "replace")
+            await self._memory.notes.put(who.view, held.path, old, new, watch=watch)
+        return kept, after
+
+    async def _aside(
+        self, request: web.Request, who: Conversation, sent: Sent, held: Held
+    ) -> web.Response:
+        """The note is another one by now: both texts are kept and shown."""
+        try:
+            await self._keep(who, sent.path, sent.text, "aside", sent.since)
+        except ForgottenMeanwhile:
+            return await self._refused(request, who, sent, "forgotten_meanwhile")
+        log.info("memory.set_aside")
+        return _drawn_form(
+            request,
+            held,
+            sent.text,
+            problem="memory_page.conflict",
+            compared=await compared(held.text, sent.text),
+            status=409,
+        )
+
+    async def _refused(
+        self, request: web.Request, who: Conversation, sent: Sent, why: str, reason: str = ""
+    ) -> web.Response:
+        try:
+            held = await self._held(who, sent.path)
+        except (ToolError, ExchangeError):
+            return pages.page(request, "memory_unreadable.html", 409, path=sent.path, why=reason)
+        key = f"memory_page.{why}"
+        return _drawn_form(request, held, sent.text, problem=key, reason=reason, status=409)
+
+    # --- an entry ---------------------------------------------------------------------------------
+
+    async def _add(self, request: web.Request) -> web.Response:
+        who, sent = self._visits.of(request), await _sent(request)
+        if sent is None:
+            return pages.refuse_status(request, 413)
+        words, now = sent.text.strip(), moment(self._clock(), who.zone)
+        if not words or len(words) > MOST_ENTRY:
+            return pages.refuse_status(request, 400)
+        path, notes = sent.path or day_note(now), self._memory.notes
+        is_note_of_day = path == day_note(now)
+        try:
+            async with notes.watching(who.view) as watch:
+                held = await self._held(who, path)
+                kept = 0
+                if held.text:
+                    kept = await self._keep(who, path, held.text, "add", held.since)
+                place = (
+                    await notes.remember(who.view, words, now, "owner", watch=watch)
+                    if is_note_of_day
+                    else await notes.add(who.view, path, words, now.date(), "owner", watch=watch)
+                )
+            after = await self._held(who, path)
+        except NotVisible:
+            return pages.refuse_status(request, 404)
+        except (ToolError, ExchangeError) as error:
+            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        log.info("memory.edited", by="page", kind="add")
+        return _to_file(path, kept, after.text, place.line)
+
+    # --- what it said before ----------------------------------------------------------------------
+
+    async def _history(self, request: web.Request) -> web.Response:
+        who, path = self._visits.of(request), request.query.get("path", "")
+        chosen = number_of(request, "version", 0)
+        try:
+            held = await self._held(who, path)
+        except NotVisible:
+            return pages.refuse_status(request, 404)
+        except (ToolError, ExchangeError) as error:
+            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        space = who.view.space
+        listed = await self._database.read(lambda tx: versions.listed(tx, space, path))
+        then = await self._database.read(lambda tx: versions.text_of(tx, space, path, chosen))
+        if chosen and then is None:
+            return pages.refuse_status(request, 404)
+        language = pages.language(request)
+        return pages.page(
+            request,
+            "memory_history.html",
+            held=held,
+            link=link_to,
+            most=versions.MOST,
+            chosen=chosen,
+            differences=None if then is None else await compared(held.text, then),
+            versions=[
+                {
+                    "id": each.id,
+                    "at": f"{moment(each.at, who.zone):%Y-%m-%d %H:%M:%S}",
+                    "size": size_in_words(each.size),
+                    "kind": text(language, f"memory_page.version.{each.kind}"),
+                    "link": f"{HISTORY}?{urlencode({'path': path, 'version': each.id})}",
+                }
+                for each in listed
+            ],
+        )
+
+    async def _back(self, request: web.Request) -> web.Response:
+        who, sent = self._visits.of(request), await _sent(request)
+        if sent is None:
+            return pages.refuse_status(request, 413)
+        chosen = sent.text
+        if not (chosen.isascii() and chosen.isdigit() and len(chosen) < 19):
+            return pages.refuse_status(request, 400)
+        space = who.view.space
+        then = await self._database.read(
+            lambda tx: versions.text_of(tx, space, sent.path, int(chosen))
+        )
+        if then is None:
+            return pages.refuse_status(request, 404)
+        return await self._change(
+            request, who, Sent(sent.path, then, sent.base, sent.since), "back"
+        )
+
+    # --- what all of them do ----------------------------------------------------------------------
+
+    async def _held(self, who: Conversation, path: str) -> Held:
+        """A note that may be changed; empty when it is not there yet.
+
+        Raises:
+            NotVisible: no note by that name can be in this view.
+            ToolError: it cannot be read.
+            ExchangeError: it is none that could be written back.
+        """
+        layout.resolve(who.view, path, writing=True)
+        since = await self._database.read(lambda tx: versions.number(tx, who.view.space))
+        data = await self._memory.files.data(who.view, path, MAX_WRITE + 1)
+        return Held(path, exchange.checked(path, data), since)
+
+    async def _keep(self, who: Conversation, path: str, said: str, kind: Kind, since: int) -> int:
+        """Keep a text of a note.
+
+        Raises:
+            ForgottenMeanwhile: something was forgotten since it was shown.
+            ToolError: the database does not take it.
+        """
+        space, now = who.view.space, self._clock()
+        try:
+            return await self._database.write(
+                lambda tx: versions.keep(tx, space, path, said, kind=kind, now=now, since=since)
+            )
+        except StorageError as error:
+            raise ToolError(
+                "the database did not take what stood there, so nothing was changed"
+            ) from error
+
+
+def base_of(said: str) -> str:
+    """What a text is told by."""
+    return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+async def compared(now: str, then: str) -> Sequence[tuple[str, str]] | None:
+    """What is another line in a text than in the note, each with "+", "-" or " "; None if too long.
+
+    "+" is what the text has and the note has not.
+    """
+    sides = [side.split("\n") for side in (now, then)]
+    if max(map(len, sides)) > COMPARED:
+        return None
+
+    def work() -> list[tuple[str, str]]:
+        lines = difflib.unified_diff(sides[0], sides[1], lineterm="", n=BESIDE)
+        return [(line[:1], line[1:]) for line in list(lines)[2:]]
+
+    return await asyncio.to_thread(work)
+
+
+async def _sent(request: web.Request) -> Sent | None:
+    """The form; None when it is larger than any note."""
+    form = await form_of(request, MAX_WRITE)
+    if form is None:
+        return None
+    since = form.get("since", "")
+    return Sent(
+        form.get("path", ""),
+        form.get("text", "").replace("\r\n", "\n"),
+        form.get("base", ""),
+        int(since) if since.isascii() and since.isdigit() and len(since) < 19 else -1,
+    )
+
+
+def _with_line_ends(said: str, before: str) -> str:
+    """A text as it came from a form, with the line ends that the note has."""
+    plain = said.replace("\r\n", "\n")
+    return plain.replace("\n", "\r\n") if "\r\n" in before else plain
+
+
+def _drawn_form(
+    request: web.Request,
+    held: Held,
+    said: str,
+    *,
+    problem: str = "",
+    reason: str = "",
+    compared: Sequence[tuple[str, str]] | None = None,
+    status: int = 200,
+) -> web.Response:
+    values: Mapping[str, Any] = {
+        "held": held,
+        "said": said.replace("\r\n", "\n"),
+        "problem": problem,
+        "reason": reason,
+        "differences": compared,
+        "link": link_to,
+        "most": MAX_WRITE // 1000,
+    }
+    return pages.page(request, "memory_edit.html", status, **values)
+
+
+def _to_file(path: str, kept: int, said: str, line: int = 0) -> web.Response:
+    """Back to the note, which offers to take the change back."""
+    query = urlencode({"path": path, "kept": kept, "base": base_of(said)})
+    where = f"{FILE}?{query}{f'#L{line}' if line else ''}"
+    return web.Response(status=303, headers={"Location": where})

@@ -1,0 +1,89 @@
+"""Forgetting words everywhere they are kept: notes, their versions, index and conversations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory import versions
+from bot.memory.memory import Cleared, Memory, Spot
+from bot.sessions import forgetting, store
+from bot.sessions.forgetting import Gone, Held
+from bot.storage import Database, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What forgetting would remove: entries of files, and what holds the words elsewhere."""
+
+    spots: tuple[Spot, ...]
+    held: Held
+    versions: int
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing holds the words."""
+        held = self.held
+        return not (self.spots or held.mentions or held.results or self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was removed where; `sessions` are those whose conversation has to be read again."""
+
+    cleared: Cleared
+    gone: Gone
+    versions: int
+    sessions: frozenset[str]
+
+
+Complete = Callable[[Transaction], Forgotten]
+"""The last step of forgetting, in a transaction of the caller's."""
+
+
+class Forgetter:
+    """The one way to forget: the chat, the page and the command line go by it."""
+
+    def __init__(self, memory: Memory, database: Database) -> None:
+        self._memory = memory
+        self._database = database
+
+    async def preview(self, view: MemoryView, words: str) -> Preview:
+        """What forgetting these words would remove.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        found = await self._memory.find(view, words)
+        spots = tuple(each for each in found if not each.path.startswith(f"{SHARED_SPACE}/"))
+        held = await forgetting.find(self._database, view, words)
+        kept = await self._database.read(lambda tx: versions.holding(tx, view.space, words))
+        return Preview(spots, held, len(kept))
+
+    @asynccontextmanager
+    async def forgetting(self, view: MemoryView, words: str, now: int) -> AsyncGenerator[Complete]:
+        """Remove words; what is yielded is to be called in a transaction, within.
+
+        Until that is on disk, whatever is begun would read the words once more.
+
+        Raises:
+            ToolError: a note could not be written; what was removed so far is gone.
+            StorageError: the database cannot be read or written.
+        """
+        async with self._memory.notes.forgetting(view, words):
+            cleared = await self._memory.forget(view, words)
+            held = await forgetting.find(self._database, view, words)
+            await forgetting.hide(self._database, held, now)
+
+            def complete(tx: Transaction) -> Forgotten:
+                gone = forgetting.complete(tx, held, now)
+                kept = versions.forget(tx, view.space, words)
+                # Those that go on may have begun with the words, and have stored nothing yet.
+                current = (store.current(tx, key) for key in sorted({*held.keys, *view.keys}))
+                going_on = (each.id for each in current if each is not None)
+                said = (mention.session_id for mention in gone.mentions)
+                return Forgotten(cleared, gone, kept, frozenset((*gone.prompts, *said, *going_on)))
+
+            yield complete

@@ -1,0 +1,55 @@
+"""Searching memory for people: what fits, and why, without what the bot itself once said.
+
+A model is shown more than that and judges for itself; a person who looks for something wants to be
+told when there is nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bot.identity.view import MemoryView
+from bot.memory import layout, markdown
+from bot.memory.memory import Memory
+from bot.memory.search import Findings, Hit
+from bot.sessions import search
+from bot.storage import Database
+
+ASKED = 3  # times as many passages as are shown: some are left out
+
+
+class Lookup:
+    """What the chat's `/memory search` and the page go by."""
+
+    def __init__(self, memory: Memory, database: Database, most: int) -> None:
+        """`most` is how many passages an answer has."""
+        self._memory = memory
+        self._database = database
+        self._most = most
+
+    async def find(self, view: MemoryView, query: str) -> Findings:
+        """Passages that a view may see and that fit, best first, each with why.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        found = await self._memory.index.search(query, view.partitions, self._most * ASKED)
+        hits = [
+            hit
+            for hit in found.hits
+            if hit.why.is_any and not markdown.says_nothing(hit.snippet) and _may_see(view, hit)
+        ]
+        ids = [hit.path for hit in hits if not is_note(hit)]
+        said = await self._database.read(lambda tx: search.by_id(tx, ids))
+        by_person = {each.id for each in said if each.kind == "message" and each.role == "user"}
+        fit = [hit for hit in hits if is_note(hit) or hit.path in by_person]
+        return replace(found, hits=tuple(fit[: self._most]))
+
+
+def is_note(hit: Hit) -> bool:
+    """Whether a passage stands in a note; else it was said."""
+    return hit.path.endswith(layout.SUFFIX)
+
+
+def _may_see(view: MemoryView, hit: Hit) -> bool:
+    return not is_note(hit) or layout.may_see(view, hit.space, hit.path)

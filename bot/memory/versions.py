@@ -1,0 +1,154 @@
+"""What notes said before they were changed in the page: kept for a while, as a way back.
+
+They are rows of the database, whether the notes are files or rows. What is forgotten is taken out
+of them in the transaction that forgets, which also raises the space's number: whoever began before
+that, with words that may be the forgotten ones, keeps nothing here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.errors import ToolError
+from bot.memory import markdown
+from bot.memory.note_store import FORGOTTEN
+from bot.storage import Transaction
+from bot.storage.fulltext import folded
+
+MOST = 30  # versions of a note
+MOST_BYTES = 8_000_000  # of all versions of a space
+
+Kind = Literal["edit", "add", "back", "aside"]
+
+
+class ForgottenMeanwhile(ToolError):
+    """Something was forgotten since the text was shown, so nothing of it was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A text that a note had, or was meant to have.
+
+    `at` is in ms since the epoch, `size` in bytes. `kind` says what came in its place: an edit, an
+    entry that was added, an earlier version; or that it was set "aside", because the note was
+    changed while it was written.
+    """
+
+    id: int
+    at: int
+    kind: str
+    size: int
+
+
+def number(tx: Transaction, space: str) -> int:
+    """How often something was forgotten in a space; ask before reading what may be kept later."""
+    rows = tx.execute("SELECT number FROM forgotten_spaces WHERE space = ?", (space,))
+    return int(rows[0][0]) if rows else 0
+
+
+def keep(
+    tx: Transaction, space: str, path: str, text: str, *, kind: Kind, now: int, since: int
+) -> int:
+    """Keep a text of a note, and let go of the oldest there are; its number.
+
+    `since` is the space's `number` from before the text was read. The text that was kept last is
+    not kept again.
+
+    Raises:
+        ForgottenMeanwhile: something was forgotten after that.
+    """
+    if number(tx, space) != since:
+        raise ForgottenMeanwhile(FORGOTTEN)
+    newest = tx.execute(
+        "SELECT id, text FROM note_versions WHERE space = ? AND path = ? ORDER BY id DESC LIMIT 1",
+        (space, path),
+    )
+    if newest and newest[0][1] == text:
+        return int(newest[0][0])
+    made = tx.execute(
+        "INSERT INTO note_versions(space, path, at, kind, size, text) "
+        "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+        (space, path, now, kind, len(text.encode()), text),
+    )
+    _bound(tx, space, path)
+    return int(made[0][0])
+
+
+def listed(tx: Transaction, space: str, path: str) -> list[Version]:
+    """The versions of a note, the newest first."""
+    rows = tx.execute(
+        "SELECT id, at, kind, size FROM note_versions WHERE space = ? AND path = ? "
+        "ORDER BY id DESC",
+        (space, path),
+    )
+    return [Version(*row) for row in rows]
+
+
+def text_of(tx: Transaction, space: str, path: str, version: int) -> str | None:
+    """What a version says; None when there is none of this number."""
+    rows = tx.execute(
+        "SELECT text FROM note_versions WHERE space = ? AND path = ? AND id = ?",
+        (space, path, version),
+    )
+    return str(rows[0][0]) if rows else None
+
+
+def forget(tx: Transaction, space: str, words: str) -> int:
+    """Take words out of every version of a space; how many held them.
+
+    The entries that hold them go, as in the notes. Where the words would still be found, because
+    they run on from one entry into another, the version goes.
+    """
+    tx.execute(
+        "INSERT INTO forgotten_spaces(space, number) VALUES (?, 1) "
+        "ON CONFLICT(space) DO UPDATE SET number = forgotten_spaces.number + 1",
+        (space,),
+    )
+    held = holding(tx, space, words)
+    for version in held:
+        ((text,),) = tx.execute("SELECT text FROM note_versions WHERE id = ?", (version,))
+        left = markdown.without_words(text, words)
+        if folded(words) in folded(left):
+            tx.execute("DELETE FROM note_versions WHERE id = ?", (version,))
+        else:
+            tx.execute(
+                "UPDATE note_versions SET text = ?, size = ? WHERE id = ?",
+                (left, len(left.encode()), version),
+            )
+    return len(held)
+
+
+def holding(tx: Transaction, space: str, words: str) -> list[int]:
+    """The versions of a space that hold these words."""
+    if not (wanted := folded(words)):
+        return []
+    rows = tx.execute("SELECT id FROM note_versions WHERE space = ? ORDER BY id", (space,))
+    found: list[int] = []
+    for (version,) in rows:  # one at a time: each may be a megabyte
+        ((text,),) = tx.execute("SELECT text FROM note_versions WHERE id = ?", (version,))
+        if wanted in folded(text):
+            found.append(int(version))
+    return found
+
+
+def clear(tx: Transaction) -> None:
+    """Let go of all of them: an older database may hold what was forgotten since."""
+    tx.execute("DELETE FROM note_versions")
+
+
+def _bound(tx: Transaction, space: str, path: str) -> None:
+    old = tx.execute(
+        "SELECT id FROM note_versions WHERE space = ? AND path = ? ORDER BY id DESC "
+        f"LIMIT 1000 OFFSET {MOST}",
+        (space, path),
+    )
+    left = MOST_BYTES
+    for version, size in tx.execute(
+        "SELECT id, size FROM note_versions WHERE space = ? ORDER BY id DESC", (space,)
+    ):
+        left -= size
+        if left < 0:
+            old.append((version,))
+    for (version,) in old:
+        tx.execute("DELETE FROM note_versions WHERE id = ?", (version,))
