@@ -27,10 +27,11 @@ from bot.push import subscriptions
 from bot.push.pusher import Endpoints, Pusher
 from bot.sessions.page_logins import Login
 from bot.storage.sqlite import SqliteDatabase
-from bot.testing import RecordingEngine, ScriptedModel
+from bot.testing import InMemoryChannel, RecordingEngine, ScriptedModel
 from tests.fakes.push_service import PushBrowser, PushService
 from tests.fakes.web_pages import Page, ready
-from tests.support import NOON, FakeClock, make_config, post, until
+from tests.integration.test_page_logins import TOKEN, browsers
+from tests.support import NOON, Engine, FakeClock, make_config, post, until
 
 SECRET = "the harbour at *five*, and bring the blue folder"
 AT = Address("web", "default", "owner")
@@ -455,6 +456,41 @@ async def test_another_token_ends_what_was_asked_under_the_last(tmp_path: Path):
 
 
 # --- the whole program ----------------------------------------------------------------------------
+
+
+async def test_each_login_is_told_its_persons_own_and_nothing_once_it_has_ended(tmp_path: Path):
+    config, plugins = make_config(
+        tmp_path, dashboard={"port": 0, "token": TOKEN}, agent={"name": "Heron"}
+    )
+    web, memory, model, clock = Web(), InMemoryChannel(), ScriptedModel(), FakeClock(NOON)
+    async with PushService().served() as service:
+        parts = Parts(
+            clock=clock, remote=model, channels={"web": web}, push_endpoints=service.endpoints
+        )
+        async with (
+            App(config, plugins, parts) as app,
+            browsers(Engine(app, memory, model, clock, tmp_path), 3) as (owner, ada, eve),
+        ):
+            await owner.log_in()
+            await ada.post("/enter", key=await owner.link("ada"))
+            here = {name: service.browser(name) for name in ("owner", "ada", "eve")}
+            for name, who in (("owner", owner), ("ada", ada)):
+                body = here[name].subscription(words=True)
+                assert await subscribed(who.client, body) == 200
+            assert await subscribed(eve.client, here["eve"].subscription()) == 401
+            bearer = {"Authorization": f"Bearer {TOKEN}"}  # a program has no login that could end
+            body = here["eve"].subscription()
+            async with eve.client.post("/api/push", json=body, headers=bearer) as answer:
+                assert answer.status == 403
+            await post(web, Outbound("o1", ADAS, "for ada"))
+            (pushed,) = await service.until(1)
+            assert here["ada"].note(pushed)["body"] == "for ada"
+            assert await ada.post("/account/logout") == (303, "/login")
+            await post(web, Outbound("o2", ADAS, "nobody is told of this"))
+            await post(web, Outbound("o3", AT, "for the owner"))
+            _, pushed = await service.until(2)
+            assert here["owner"].note(pushed)["body"] == "for the owner"
+        assert len(service.pushed) == 2
 
 
 async def test_a_reply_that_comes_after_the_page_was_closed_is_told(tmp_path: Path):

@@ -88,6 +88,7 @@ function show(on, withWords) {
 function say(sentence) {
   state.textContent = sentence;
   state.hidden = false;
+  state.scrollIntoView({ block: "nearest" });
 }
 
 function isOn(button) {
