@@ -67,8 +67,8 @@ class RunningChannels:
                 continue
             if running is not None:
                 del self._channels[name]
+                await _stop(running)
                 self._connections.forget(name)
-                await running.stop()
                 log.info("channel.stopped", channel=name)
             if section.enabled and plugin.ready(section):
                 await self._put(name, plugin, section)
@@ -86,10 +86,7 @@ class RunningChannels:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for channel in reversed(tuple(self._channels.values())):
-            try:
-                await channel.stop()
-            except Exception:
-                log.exception("channel.stop.failed", channel=channel.name)
+            await _stop(channel)
 
     async def _put(self, name: str, plugin: ChannelPlugin, section: object) -> None:
         try:
@@ -110,6 +107,13 @@ class RunningChannels:
             task = asyncio.create_task(_publish(channel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+async def _stop(channel: Channel) -> None:
+    try:
+        await channel.stop()
+    except Exception:
+        log.exception("channel.stop.failed", channel=channel.name)
 
 
 async def _publish(channel: CommandMenu) -> None:

@@ -99,7 +99,11 @@ class ChangeableSettings:
         path = self._writable()
         before = self._texts()
         dotenv.write(path, text)
-        steps = tuple(self._step(key, before.get(key), value) for key, value in wanted.items())
+        steps = tuple(
+            self._step(key, before.get(key), value)
+            for key, value in wanted.items()
+            if before.get(key) != value
+        )
         is_for_good = any(key in FORGOTTEN for key in wanted)
         made = Change(
             secrets.token_hex(8), self._clock(), steps, takes_back, is_for_good=is_for_good

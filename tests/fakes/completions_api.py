@@ -177,7 +177,7 @@ def ollama(trained: int, *, default: int = 4096, loaded: bool = False) -> dict[s
         return {"done": True}
 
     def create(body: Mapping[str, Any]) -> Any:
-        assert body["from"] == "qwen3"
+        assert body["from"] in {"qwen3", "qwen3:latest"}
         made[str(body["model"])] = body["parameters"]["num_ctx"]
         return {"status": "success"}
 

@@ -8,10 +8,18 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bot.config import Config
 from bot.dashboard.settings.options import GROUPS, OFFERED
+from bot.dashboard.settings.pages import SettingsPages
+from bot.dashboard.settings.served import ServedSettings
+from bot.dashboard.settings.start import StartPages
+from bot.errors import ConfigError
+from bot.settings.changes import ChangeableSettings
 from bot.settings.live import is_live
 from tests.fakes.started import Started, load, started
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.integration.test_page_visitors import TOKEN as TOKEN_OF_PAGE
+from tests.integration.test_page_visitors import served
 
 CHANGED = {
     "agent.name": "Heron",
@@ -225,3 +233,25 @@ async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path: Path):
         status, page = await program.post("/settings/change", group="bot", **{"agent.name": "Eve"})
         assert (status, "confidant.toml:2" in page) == (422, True)
         assert program.app.resolver.policy.config.agent.name == "Heron"
+
+
+async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tmp_path: Path):
+    async def apply(found: Config) -> Config:
+        return found
+
+    loaded = load(tmp_path)
+    kept = ChangeableSettings(loaded.config, loaded)
+    settings = ServedSettings(kept, loaded.plugins, apply, is_shared=True)
+    pages = (*SettingsPages(settings).routes(), *StartPages(settings, list).routes())
+    headers = {"Authorization": f"Bearer {TOKEN_OF_PAGE}", "Accept-Language": "en"}
+    async with served(*pages) as url, aiohttp.ClientSession(headers=headers) as client:
+        for path in ("settings", "settings/start"):
+            async with client.get(f"{url}{path}") as answer:
+                assert "data/.env of this node only" in await answer.text()
+
+
+async def test_a_program_that_was_not_started_from_files_changes_nothing(tmp_path: Path):
+    kept = ChangeableSettings(load(tmp_path).config, None)
+    with pytest.raises(ConfigError, match="not started from files"):
+        kept.change({("agent", "name"): "Heron"})
+    assert kept.changes() == []

@@ -89,8 +89,21 @@ async def test_an_address_is_asked_as_an_ollama_is_and_needs_no_key(tmp_path: Pa
             )
             assert (status, "qwen3" in page) == (200, True)
             status, _ = await program.post("/settings/start/use", model="qwen3:latest")
-            assert "Hi from here." in (await program.ask("hello"))["text"]
-            assert api.base_url in program.kept
+            for number in range(2):  # also once its window is known
+                assert "Hi from here." in (await program.ask("hello", f"m{number}"))["text"]
+            assert f"BASE_URL={api.root}\n" in program.kept
+            assert api.bodies[-1]["model"] == "qwen3:latest-ctx32768"
+
+
+async def test_a_model_whose_window_is_too_small_and_stays_so_is_not_taken(tmp_path: Path):
+    async with completions_api.running(completions_api.says("Hi.")) as api:
+        small = completions_api.models({"id": "small", "max_model_len": 8_192})
+        api.pages["/v1/models"] = lambda _body: small
+        async with started(tmp_path) as program:
+            await program.post("/settings/start/model", service="address", address=api.root)
+            status, page = await program.post("/settings/start/use", model="small")
+            assert (status, "fewer than 16 000 tokens" in page) == (422, True)
+            assert program.kept == ""
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,14 @@ class OpenAIModel(ServiceModel["AsyncOpenAI"]):
         """
         return await sizes(self.ask, self._root, model)
 
+    async def can_widen(self, model: str, window: int) -> bool:
+        """True when the server gives a model another window on being asked, as Ollama does.
+
+        Raises:
+            ModelError: it could not.
+        """
+        return bool(self._root) and await widened(self.ask, self._root, model, window) != model
+
     async def fetch_names(self) -> Sequence[str]:
         """The names of the server's models that converse.
 

@@ -6,8 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from bot.agent.models import Checked, Model
+from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import open_service
 from bot.config import ModelsConfig
+from bot.context.budget import TOO_SMALL
+
+WIDE = 32_768  # tokens: room for a long conversation, and in the memory of most machines
 
 
 @asynccontextmanager
@@ -28,6 +32,25 @@ async def names_of(config: ModelsConfig, service: str) -> Sequence[str]:
     """
     async with opened(config, service) as model:
         return sorted(await model.fetch_names()) if isinstance(model, Checked) else ()
+
+
+async def window_to_set(config: ModelsConfig, service: str, name: str) -> int | None:
+    """What a model's window has to be set to, in tokens, for conversations to fit; 0 is nothing.
+
+    None when it is too small and its server cannot be asked for another one.
+
+    Raises:
+        ModelError: the service does not know the model, or cannot be asked.
+    """
+    if config.services[service].window:
+        return 0
+    async with opened(config, service) as model:
+        told = (await model.check(name)).max_input_tokens if isinstance(model, Checked) else 0
+        if not 0 < told < TOO_SMALL:
+            return 0
+        if isinstance(model, OpenAIModel) and await model.can_widen(name, WIDE):
+            return WIDE
+    return None
 
 
 class _NothingKept:

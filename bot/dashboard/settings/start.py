@@ -115,9 +115,8 @@ class StartPages:
         except ConfigError as error:
             return self._page(request, Said({"model": forms.sentences(request, error)}, typed))
         except ModelError as error:
-            why = next((word for kind, word in _WHY if isinstance(error, kind)), "failed")
             log.info("settings.model_tried", service=name, error=type(error).__name__)
-            return self._page(request, Said({"model": [_say(request, why)]}, typed))
+            return self._page(request, Said({"model": [_why(request, error)]}, typed))
         log.info("settings.model_tried", service=name, models=len(names))
         if not names:
             return self._page(request, Said({"model": [_say(request, "no_list")]}, typed))
@@ -139,9 +138,18 @@ class StartPages:
             return self._page(request, Said({"model": [_say(request, "gone")]}, form))
         if form.get("model") not in tried.names:
             return self._page(request, Said({"model": [_say(request, "choose_model")]}, form))
-        model = f"{tried.service}/{form['model']}"
+        name = form["model"]
+        wanted = {**tried.wanted, ("agent", "model"): f"{tried.service}/{name}"}
         try:
-            await self._settings.change({**tried.wanted, ("agent", "model"): model})
+            if tried.service not in SERVICES:  # Ollama gives models less than they could take
+                loaded = await self._settings.tried(wanted)
+                window = await trial.window_to_set(loaded.config.models, tried.service, name)
+                if window is None:
+                    return self._page(request, Said({"model": [_say(request, "small")]}, form))
+                wanted |= {("models", tried.service, "window"): str(window)} if window else {}
+            await self._settings.change(wanted)
+        except ModelError as error:
+            return self._page(request, Said({"model": [_why(request, error)]}, form))
         except ConfigError as error:
             return self._page(request, Said({"model": forms.sentences(request, error)}, form))
         self._tried = None
@@ -243,8 +251,6 @@ def _wanted(service: str, key: str, address: str) -> tuple[str, dict[Key, str | 
     try:
         parts = urlsplit(address)
         is_ollama = parts.port == _OLLAMA_PORT or "ollama" in (parts.hostname or "")
-        if parts.path in {"", "/"} and not parts.query:
-            address = _with_version(address)
     except ValueError:  # told by the checks of the configuration
         is_ollama = False
     name = "ollama" if is_ollama else "local"
@@ -255,17 +261,16 @@ def _wanted(service: str, key: str, address: str) -> tuple[str, dict[Key, str | 
     }
 
 
-def _with_version(address: str) -> str:
-    """An address of a server with the place where its models are asked."""
-    return f"{address.rstrip('/')}/v1"
-
-
 def _preferred(tried: Tried, model: str) -> str:
     """The model that is chosen unless somebody chooses another one."""
     own = model.removeprefix(f"{tried.service}/")
     if own in tried.names:
         return own
     return next((name for name in tried.names if "embed" not in name), tried.names[0])
+
+
+def _why(request: web.Request, error: ModelError) -> str:
+    return _say(request, next((word for kind, word in _WHY if isinstance(error, kind)), "failed"))
 
 
 def _say(request: web.Request, why: str) -> str:

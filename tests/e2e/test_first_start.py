@@ -1,0 +1,101 @@
+"""From a fresh folder to a paired Telegram by the page alone; settings as everybody meets them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.e2e.test_web_access import faults
+from tests.fakes import completions_api
+from tests.fakes.started import started
+from tests.fakes.telegram import TOKEN, FakeTelegram
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
+
+MOST_SECONDS = 180.0
+ADA = 7
+
+
+async def fits(page: Page) -> bool:
+    return await page.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
+
+
+async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(
+    tmp_path: Path, browser: Browser
+) -> None:
+    begun = time.monotonic()
+    async with completions_api.running(completions_api.says("Hi, I am here.")) as api:
+        api.pages |= completions_api.ollama(32_768)
+        async with (
+            FakeTelegram() as telegram,
+            started(tmp_path, CONFIDANT_CHANNELS__TELEGRAM__API_ROOT=telegram.url) as program,
+        ):
+            context = await browser.new_context(locale="en-GB", bypass_csp=True)
+            page = await context.new_page()
+            await page.goto(f"{program.url}/settings")
+            await page.get_by_role("link", name="No model is connected: add one").click()
+            await page.get_by_label("Ollama, or another server").check()
+            await page.get_by_label("Address", exact=True).fill(api.root)
+            await page.get_by_role("button", name="Try it").click()
+            await page.get_by_role("button", name="Use this one").click()
+            await expect(page.get_by_text("qwen3:latest answers.")).to_be_visible()
+            await page.get_by_label("Token").fill(TOKEN)
+            await page.get_by_role("button", name="Connect").click()
+            await expect(page.get_by_text("@confidant_bot is connected.")).to_be_visible()
+            assert await faults(page) == []
+            telegram.push_text(ADA, "hello")
+            await telegram.wait_sent(1, within=30)
+            await (
+                page.get_by_role("region", name="Telegram")
+                .get_by_role("link", name="People")
+                .click()
+            )
+            await page.get_by_text("This is me").first.click()
+            await page.locator("#asking details[open] button").click()
+            telegram.push_text(ADA, "and now?")
+            await telegram.wait_for(
+                lambda: any("Hi, I am here." in text for text in telegram.texts(ADA)), 30
+            )
+            assert time.monotonic() - begun < MOST_SECONDS
+            await page.goto(f"{program.url}/")
+            await page.wait_for_selector("#state[data-state=open]")
+            await page.fill("#message", "hello")
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#log .line.bot .body").last).to_have_text("Hi, I am here.")
+            await context.close()
+
+
+async def test_settings_work_by_the_keyboard_on_a_small_dark_page_in_chinese(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with started(tmp_path) as program:
+        context = await browser.new_context(
+            locale="zh-CN",
+            color_scheme="dark",
+            viewport={"width": 360, "height": 640},
+            bypass_csp=True,
+        )
+        page = await context.new_page()
+        await page.goto(f"{program.url}/settings/start")
+        assert await faults(page) == []
+        assert await fits(page)
+        await page.goto(f"{program.url}/settings")
+        await page.locator("#agent-name").focus()
+        await page.keyboard.press("ControlOrMeta+a")
+        await page.keyboard.type("苍鹭")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#bot [role=status]")).to_contain_text("已保存")
+        await expect(page.locator("#agent-name")).to_have_value("苍鹭")
+        await page.evaluate(
+            "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+        )
+        assert await faults(page) == []
+        assert await fits(page)
+        await page.locator("#changes button").press("Enter")
+        await expect(page.locator("#agent-name")).to_have_value("Confidant")
+        await context.close()
