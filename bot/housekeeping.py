@@ -21,7 +21,7 @@ from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.metrics import Metrics
 from bot.money import allowance, counts
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import inbox, page_logins
+from bot.sessions import inbox, page_logins, uploads
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
@@ -106,6 +106,7 @@ async def watch_loop(metrics: Metrics) -> None:
 async def _prune(database: Database, clock: Clock) -> None:
     before = clock() - KEPT_MS
     await database.write(lambda tx: (inbox.prune(tx, before), outbox.prune(tx, before)))
+    await database.write(lambda tx: uploads.prune(tx, clock()))
     await database.write(lambda tx: (counts.prune(tx, clock()), allowance.prune(tx, clock())))
     await database.write(lambda tx: page_logins.prune(tx, clock()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, cast
@@ -13,6 +13,7 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from adapters.web import protocol
 from adapters.web.away import Away
+from adapters.web.files import FilePages, address_of, frame_of
 from adapters.web.nodes import OtherNodes
 from adapters.web.pages import PersonPages, now
 from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send
@@ -26,6 +27,7 @@ from bot.channel import (
     Health,
     HistoryItem,
     Inbound,
+    Media,
     Piece,
 )
 from bot.channel.kit import assets
@@ -35,7 +37,7 @@ from bot.errors import StorageError
 
 log = structlog.stdlib.get_logger(__name__)
 
-ADDRESS = Address("web", DEFAULT_ACCOUNT, OWNER)
+ADDRESS = address_of(OWNER)
 HISTORY_ITEMS = 200
 OLDER_ITEMS = 100  # lines that are read further back at once
 HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
@@ -61,6 +63,7 @@ class Web(TakesMarkdown):
         buttons=True,
         attachments=True,
         activities=True,
+        files=True,
     )
 
     def __init__(self) -> None:
@@ -68,23 +71,26 @@ class Web(TakesMarkdown):
         self._sockets: set[Socket] = set()
         self._visits: set[asyncio.Task[Any]] = set()
         self._others = OtherNodes()
+        self._files = FilePages()
         self._people: dict[str, PersonPages] = {}
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
         files = assets.routes("adapters.web", "/static", index="index.html")
-        return shared([*files, web.get("/chat/ws", self._visit)])
+        return shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
 
     async def start(self, engine: Engine) -> None:
         """Take visitors from now on."""
         self._engine = engine
         self._others.begin(engine)
+        self._files.begin(engine)
         engine.report(self.name, DEFAULT_ACCOUNT, Health.UP)
 
     async def stop(self) -> None:
         """Say goodbye to every page, after what it sent is stored."""
         self._engine = None
         self._others.end()
+        self._files.end()
         for pages in self._people.values():
             pages.end()
         for socket in tuple(self._sockets):
@@ -117,6 +123,10 @@ class Web(TakesMarkdown):
         if said:  # else it is our own
             await self._pages_of(said.get("person", OWNER)).heard(said)
 
+    async def fetch(self, address: Address, media: Media, most: int) -> bytes:
+        """The bytes of what came with a message; see `Files.fetch`."""
+        return await self._files.fetch(address, media, most)
+
     def _pages_of(self, person: str) -> PersonPages:
         pages = self._people.get(person)
         if pages is None:
@@ -126,7 +136,7 @@ class Web(TakesMarkdown):
 
     def _reach(self, person: str, text: str) -> None:
         if self._engine is not None:
-            self._engine.reach(_address(person), text)
+            self._engine.reach(address_of(person), text)
 
     # --- one visitor ----------------------------------------------------------------------------
 
@@ -174,18 +184,25 @@ class Web(TakesMarkdown):
         else:
             socket.greet(hello)
             try:
-                items = await engine.history(_address(socket.person), HISTORY_ITEMS)
+                items = await engine.history(address_of(socket.person), HISTORY_ITEMS)
+                known = await self._files.known(socket.person)
             except StorageError:
                 log.warning("web.history.failed")
                 socket.open([protocol.error("history", socket.locale)])
                 socket.close(WSCloseCode.TRY_AGAIN_LATER)
             else:
-                await self._open(socket, engine, items)
+                await self._open(socket, engine, items, known)
                 return True
         await _until_closed(ws)
         return False
 
-    async def _open(self, socket: Socket, engine: Engine, items: Sequence[HistoryItem]) -> None:
+    async def _open(
+        self,
+        socket: Socket,
+        engine: Engine,
+        items: Sequence[HistoryItem],
+        known: Mapping[str, Media],
+    ) -> None:
         commands = [
             {"name": command.name, "description": command.description, "usage": command.usage}
             for command in engine.commands(socket.locale)
@@ -193,7 +210,7 @@ class Web(TakesMarkdown):
         pages = self._pages_of(socket.person)
         first = [
             protocol.encode("commands", items=commands),
-            *await pages.first_frames(socket, items),
+            *await pages.first_frames(socket, items, known),
         ]
         socket.open(first)
 
@@ -220,16 +237,25 @@ class Web(TakesMarkdown):
 
     async def _tell_older(self, before: str, socket: Socket, engine: Engine) -> None:
         try:
-            items = await engine.history(_address(socket.person), OLDER_ITEMS, before)
+            items = await engine.history(address_of(socket.person), OLDER_ITEMS, before)
+            known = await self._files.known(socket.person)
         except StorageError:
             log.warning("web.history.failed")
             socket.put(protocol.error("older", socket.locale))
             return
-        socket.put(await self._pages_of(socket.person).older_frame(socket, items))
+        socket.put(await self._pages_of(socket.person).older_frame(socket, items, known))
 
     async def _receive(self, frame: Send, socket: Socket, engine: Engine) -> None:
         at = now()
         locale = frame.locale or socket.locale
+        try:
+            media = await self._files.of(socket.person, frame.files)
+        except StorageError:
+            socket.put(protocol.error("storage", locale, frame.id))
+            return
+        if media is None:
+            socket.put(protocol.error("files", locale, frame.id))
+            return
         inbound = Inbound(
             channel=ADDRESS.channel,
             account=ADDRESS.account,
@@ -241,6 +267,7 @@ class Web(TakesMarkdown):
             sent_at=at,
             locale=locale,
             zone=socket.zone,
+            media=media,
         )
         try:
             await engine.receive(inbound)
@@ -254,7 +281,7 @@ class Web(TakesMarkdown):
             return
         socket.put(protocol.encode("ack", id=frame.id, at=at))
         pages = self._pages_of(socket.person)
-        await pages.said(frame.id, frame.text, at, besides=socket)
+        await pages.said(frame.id, frame.text, at, tuple(map(frame_of, media)), besides=socket)
 
 
 class _Pace:
@@ -273,10 +300,6 @@ class _Pace:
             await asyncio.sleep(-self._tokens / FRAMES_PER_SECOND)
 
 
-def _address(person: str) -> Address:
-    return Address(ADDRESS.channel, ADDRESS.account, person)
-
-
 def _text_of(message: WSMessage) -> str:
     if message.type is not WSMsgType.TEXT:
         raise BadFrame("malformed")
@@ -291,7 +314,7 @@ async def _until_closed(ws: web.WebSocketResponse) -> None:
 
 async def _tell_models(socket: Socket, engine: Engine) -> None:
     try:
-        found = await engine.models(_address(socket.person), socket.person)
+        found = await engine.models(address_of(socket.person), socket.person)
     except StorageError:
         log.warning("web.models.failed")
         return

@@ -13,9 +13,10 @@ from cachetools import LRUCache, TTLCache
 
 from adapters.web import extras, nodes, protocol
 from adapters.web.away import Away
+from adapters.web.files import frame_of
 from adapters.web.nodes import OtherNodes, ToldDrafts
 from adapters.web.socket import Socket
-from bot.channel import Activity, HistoryItem, Piece
+from bot.channel import Activity, HistoryItem, Media, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json
 from bot.channel.kit.markdown_html import render
@@ -75,10 +76,12 @@ class PersonPages:
         await self._tell("message", **message, more=more)
         self._away.sent(piece)
 
-    async def said(self, message_id: str, text: str, at: int, *, besides: Socket) -> None:
-        """Show what the person typed on one page on the others."""
-        self._show_said(message_id, text, at, besides)
-        await self._tell("said", id=message_id, text=text, at=at)
+    async def said(
+        self, message_id: str, text: str, at: int, files: Sequence[Json] = (), *, besides: Socket
+    ) -> None:
+        """Show what the person typed on one page on the others, with its files."""
+        self._show_said(message_id, text, at, files, besides)
+        await self._tell("said", id=message_id, text=text, at=at, files=files)
 
     async def seen(self, message_id: str) -> None:
         """A page that can be seen has shown it; the node that sent it hears of that."""
@@ -109,7 +112,7 @@ class PersonPages:
                 self._shown[said["id"]] = None
                 await self._show(said, said["more"])
             case "said":
-                self._show_said(said["id"], said["text"], said["at"])
+                self._show_said(said["id"], said["text"], said["at"], said.get("files", ()))
             case "draft":
                 await self._drafts.show(said["id"], said["id"], said["text"])
             case "typing":
@@ -150,9 +153,15 @@ class PersonPages:
         )
 
     def _show_said(
-        self, message_id: str, text: str, at: int, besides: Socket | None = None
+        self,
+        message_id: str,
+        text: str,
+        at: int,
+        files: Sequence[Json],
+        besides: Socket | None = None,
     ) -> None:
-        shown = protocol.encode("message", **_line(message_id, "user", text, at), replaces=[])
+        line = _line(message_id, "user", text, at) | ({"files": list(files)} if files else {})
+        shown = protocol.encode("message", **line, replaces=[])
         for socket in self._greeted():
             if socket is not besides:
                 socket.put(shown)
@@ -180,9 +189,11 @@ class PersonPages:
 
     # --- a page that was opened -------------------------------------------------------------------
 
-    async def first_frames(self, socket: Socket, items: Sequence[HistoryItem]) -> list[str]:
-        """The history, and what is being written and done now."""
-        first = [await self._frame("history", socket, items, HISTORY_CHARS)]
+    async def first_frames(
+        self, socket: Socket, items: Sequence[HistoryItem], known: Mapping[str, Media]
+    ) -> list[str]:
+        """The history, and what is being written and done now; `known` are files that are there."""
+        first = [await self._frame("history", socket, items, HISTORY_CHARS, known=known)]
         as_html = socket.format == "html"
         drafts = [
             (draft_id, _draft_frame(draft_id, text, await _rendered(text), as_html=as_html))
@@ -193,20 +204,32 @@ class PersonPages:
         first += map(_activity_frame, self._doing.values())
         return first
 
-    async def older_frame(self, socket: Socket, items: Sequence[HistoryItem]) -> str:
+    async def older_frame(
+        self, socket: Socket, items: Sequence[HistoryItem], known: Mapping[str, Media]
+    ) -> str:
         """What stands before what a page shows, as far as it was asked for."""
-        return await self._frame("older", socket, items, OLDER_CHARS)
+        return await self._frame("older", socket, items, OLDER_CHARS, known=known)
 
     async def _frame(
-        self, kind: str, socket: Socket, items: Sequence[HistoryItem], most: int
+        self,
+        kind: str,
+        socket: Socket,
+        items: Sequence[HistoryItem],
+        most: int,
+        *,
+        known: Mapping[str, Media],
     ) -> str:
-        lines = await self._lines(items, socket, most)
+        lines = await self._lines(items, socket, most, known)
         # Where the first of them stands, what is before it begins; without one there is none.
         before = next((line["place"] for line in lines if "place" in line), "")
         return protocol.encode(kind, items=lines, before=before)
 
     async def _lines(
-        self, items: Sequence[HistoryItem], socket: Socket, most: int
+        self,
+        items: Sequence[HistoryItem],
+        socket: Socket,
+        most: int,
+        known: Mapping[str, Media],
     ) -> list[dict[str, object]]:
         """The newest lines that fit one frame, but one at least, as the page takes them."""
         as_html = socket.format == "html"
@@ -221,6 +244,8 @@ class PersonPages:
             line = _line(*what, html)
             if item.place:
                 line["place"] = item.place
+            if item.files:
+                line["files"] = [frame_of(known.get(ref), ref) for ref in item.files]
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -304,6 +329,7 @@ def _activity_frame(activity: Activity) -> str:
         state=activity.state,
         where=activity.where,
         text=activity.text,
+        found=activity.found,
     )
 
 

@@ -1,12 +1,13 @@
 """What the page and the server say to each other: JSON text frames over one WebSocket.
 
 From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send` (`id`, `text`,
-`locale`), `models`, which asks for the frame of that name, `seen` (`id`): somebody can see a
-message, and `older` (`before`, as the last `history` or `older` had it), which asks for what stands
-before that. To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`, `activity`,
-`models`, `older`, `error`. The page keeps a message until its `ack`, and sends it again under the
-same id after a reconnect. A press on a button below the message X is a `send` with the id
-`press-X`, so that one message takes one press, whatever the number of pages and tries.
+`locale`, and `files` by the ids they were brought under), `models`, which asks for the frame of
+that name, `seen` (`id`): somebody can see a message, and `older` (`before`, as the last `history`
+or `older` had it), which asks for what stands before that. To the page: `commands`, `history`,
+`ack`, `message`, `draft`, `typing`, `activity`, `models`, `older`, `error`. The page keeps a
+message until its `ack`, and sends it again under the same id after a reconnect. A press on a button
+below the message X is a `send` with the id `press-X`, so that one message takes one press, whatever
+the number of pages and tries.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Literal, cast
 VERSION = 1
 MAX_TEXT = 64 * 1024  # bytes of UTF-8 in one message
 LONGEST_ID = 200  # characters of the id of a message of the bot
+MAX_FILES = 10  # of one message
 MAX_FRAME = 8 * MAX_TEXT  # bytes; JSON may escape one byte as six
 
 Format = Literal["html", "text"]
@@ -29,6 +31,7 @@ Format = Literal["html", "text"]
 _PLACE = re.compile(r"[!-~]{1,200}")
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ZONE = re.compile(r"[A-Za-z0-9_+/-]{1,64}")
+_FILE = re.compile(r"[A-Za-z0-9]{8,64}")
 _LOCALE = re.compile(r"[A-Za-z0-9_-]{0,35}")
 
 
@@ -55,11 +58,12 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One message; `id` is the client's own, the same on every try."""
+    """One message; `id` is the client's own, the same on every try, as are those of its `files`."""
 
     id: str
     text: str
     locale: str = ""
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +125,23 @@ def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen:
         raise BadFrame("malformed", message_id)
     # JSON can carry halves of surrogate pairs and NUL, which a database cannot.
     text = text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
-    if not text.strip():
+    files = _files(frame, message_id)
+    if not text.strip() and not files:
         raise BadFrame("empty", message_id)
     if len(text.encode()) > MAX_TEXT:
         raise BadFrame("too_long", message_id)
-    return Send(message_id, text, _locale(frame))
+    return Send(message_id, text, _locale(frame), files)
+
+
+def _files(frame: Mapping[str, object], message_id: str) -> tuple[str, ...]:
+    listed = frame.get("files", [])
+    if not isinstance(listed, list):
+        raise BadFrame("malformed", message_id)
+    ids = cast("list[object]", listed)
+    found = tuple(id_ for id_ in ids if isinstance(id_, str) and _FILE.fullmatch(id_))
+    if len(found) != len(ids) or len(set(found)) != len(ids) or len(ids) > MAX_FILES:
+        raise BadFrame("malformed", message_id)
+    return found
 
 
 def _frame(raw: str, *kinds: str) -> Mapping[str, object]:

@@ -41,6 +41,7 @@ _LAST_WORD = (
 
 OnText = Callable[[str], None]
 OnThought = Callable[[str], None]
+OnTool = Callable[[ToolUse, ToolResult | None], None]
 OnContext = Callable[[int], None]
 
 _FAILURES: Mapping[StopReason, type[ModelError]] = {
@@ -120,15 +121,19 @@ class Turn:
         on_text: OnText | None,
         meter: Meter | None = None,
         on_thought: OnThought | None = None,
+        *,
+        on_tool: OnTool | None = None,
     ) -> None:
         """`meter` adds up what it uses, also should it never come to an end.
 
         `on_thought` hears what the model thinks, as far as it has come; empty when that is over.
+        `on_tool` hears of each call before it is run and, with what came of it, after.
         """
         self._request = request
         self._toolbox = toolbox
         self._on_text = on_text
         self._on_thought = on_thought
+        self._on_tool = on_tool
         self._messages: list[Message] = list(request.messages)
         self._shown: list[Message] = list(request.messages)  # with results cut that left no room
         self._said: list[str] = []  # the text of each finished reply
@@ -202,7 +207,11 @@ class Turn:
     async def _called(self, use: ToolUse) -> ToolResult:
         """Run one call, or note that it is the one to ask the person about."""
         may_ask = self._asked is None
+        if self._on_tool is not None:
+            self._on_tool(use, None)
         result = await self._toolbox.run(use, self._request.context, may_ask=may_ask)
+        if self._on_tool is not None:
+            self._on_tool(use, result)
         if isinstance(result.value, Asked):
             self._asked = use
         return result

@@ -166,6 +166,49 @@ class Channel(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """An engine that keeps what people bring to a page until their message is answered.
+
+    For a channel that has no platform to keep it. A file belongs to an address and is told to
+    nobody else; it is gone after a day.
+    """
+
+    async def put_file(self, address: Address, media: Media, part: int, data: bytes) -> bool:
+        """Keep one part of a file, by its `ref`, on disk; False when there is no room for it.
+
+        It is whole once its parts come to its `size`; the same part again changes nothing.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        ...
+
+    async def files(self, address: Address) -> Mapping[str, Media]:
+        """What is there whole, by ref.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        ...
+
+    async def file(self, address: Address, ref: str) -> bytes | None:
+        """The bytes of a file; None when it is not there.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        ...
+
+    async def drop_file(self, address: Address, ref: str) -> None:
+        """Keep a file no longer.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        ...
+
+
 # --- abilities -----------------------------------------------------------------------------------
 
 

@@ -254,15 +254,17 @@ class Activity:
     """Something the engine does for a conversation beside its replies, as it begins and as it ends.
 
     The `id` is the same for both. `where` is what was saved where, when it ended and no message
-    tells of it. `text` is what a model thinks on its way to a reply, its end as far as it has come:
-    it is for whoever watches now and is kept nowhere.
+    tells of it. `text` is what a model thinks on its way to a reply, its end as far as it has come,
+    or what it looks for in memory, of which so many are `found`: it is for whoever watches now and
+    is kept nowhere.
     """
 
     id: str
-    kind: Literal["saving", "summarising", "thinking"]
+    kind: Literal["saving", "summarising", "thinking", "searching"]
     state: Literal["begun", "done", "failed"]
     where: str = ""
     text: str = field(default="", repr=False)
+    found: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +300,8 @@ class HistoryItem:
     The `id` of a person's line is the message id it came with, that of the bot's the
     `Outbound.id` it was sent with. A line whose words were forgotten has no `text`, nor has a
     divider, which stands where another conversation begins. `place` is what `Engine.history` goes
-    on from; a line that waits for its answer has none yet.
+    on from; a line that waits for its answer has none yet. `files` are the refs of what came with
+    it, as far as the engine has kept it (`KeepsFiles`); it may be gone by now.
     """
 
     id: str
@@ -306,6 +309,7 @@ class HistoryItem:
     text: str  # Markdown for "bot", plain text for "user"
     at: int  # ms since the epoch
     place: str = ""
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

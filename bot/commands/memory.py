@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from cachetools import TTLCache
 
+from bot.channel import Button
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
+from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.memory import layout, markdown
@@ -162,7 +164,12 @@ class MemoryCommands:
             lines.append(text(call.language, "memory.in_artifacts", count=len(held.results)))
         if found.versions:
             lines.append(text(call.language, "memory.in_versions", count=found.versions))
-        answer = Answer("\n".join([*lines, "", text(call.language, "memory.forget_how")]))
+        answers = tuple(
+            Button(text(call.language, f"button.{key}"), f"/memory forget {said}")
+            for key, said in (("forget", "yes"), ("keep", "no"))
+        )
+        words = "\n".join([*lines, "", text(call.language, "memory.forget_how")])
+        answer = Answer(words, extra=Extra(answers))
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             self._asked[key] = rest

@@ -40,6 +40,7 @@ from bot.sessions import artifacts, forgetting, inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Session
+from bot.sessions.uploads import refs_of
 from bot.speech.speakable import speakable
 from bot.unit_of_work import Commit, Committer, UnitOfWork
 from bot.upkeep import notices
@@ -127,11 +128,14 @@ class TurnRecorder:
             turns=1,
         )
         news = [
-            new_entry(
-                message,
-                text=row.inbound.shown,
-                source=row.inbound.message_id,
-                said_at=row.inbound.sent_at,
+            replace(
+                new_entry(
+                    message,
+                    text=row.inbound.shown,
+                    source=row.inbound.message_id,
+                    said_at=row.inbound.sent_at,
+                ),
+                files=refs_of(row.inbound),
             )
             for message, row in zip(spoken, rows, strict=False)
         ]

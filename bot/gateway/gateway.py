@@ -25,6 +25,7 @@ from bot.channel import (
     Health,
     HistoryItem,
     Inbound,
+    Media,
     ModelChoice,
 )
 from bot.clock import Clock
@@ -39,12 +40,12 @@ from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, Parsed
 from bot.metrics import Metrics
-from bot.sessions import inbox, pairing, repeats, reset, store, zones
+from bot.sessions import inbox, pairing, repeats, reset, store, uploads, zones
 from bot.sessions.history import history_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
-from bot.storage import Database
+from bot.storage import Database, Transaction
 from bot.storage.meta import MetaStore
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
@@ -266,6 +267,28 @@ class Gateway:
     async def kept(self, channel: str, account: str) -> Mapping[str, str]:
         """What an account of a channel keeps, by name."""
         return await self._kept.under(f"channel/{channel}/{account}/")
+
+    async def put_file(self, address: Address, media: Media, part: int, data: bytes) -> bool:
+        """Keep one part of a file; see `bot.channel.KeepsFiles`."""
+        now = self._clock()
+
+        def put(tx: Transaction) -> bool:
+            uploads.prune(tx, now)
+            return uploads.put(tx, address, media, part, data, now=now)
+
+        return await self._database.write(put)
+
+    async def files(self, address: Address) -> Mapping[str, Media]:
+        """The files of an address that are there, by ref."""
+        return await self._database.read(lambda tx: uploads.whole(tx, address))
+
+    async def file(self, address: Address, ref: str) -> bytes | None:
+        """The bytes of a file; None when it is not there."""
+        return await self._database.read(lambda tx: uploads.read(tx, address, ref))
+
+    async def drop_file(self, address: Address, ref: str) -> None:
+        """Keep a file no longer."""
+        await self._database.write(lambda tx: uploads.drop(tx, address, ref))
 
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""

@@ -22,13 +22,17 @@ from bot.gateway.commits import TurnRecorder, answer_of, display_text
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.gateway.voice import Listening, Understood, VoiceReader
 from bot.memory.notes import Notes
+from bot.messages import ToolResult, ToolUse
 from bot.metrics import Metrics
 from bot.sessions.inbox import QueuedMessage
+from bot.tool_results import Quoted
 
 TYPING_DELAY = 0.4  # seconds; a reply that is faster needs no sign of life
 TYPING_EVERY = 4.5  # seconds; platforms show it for five
 THOUGHT_EVERY = 0.25  # seconds between two states of what a model thinks
 THOUGHT_CHARS = 4_000  # of it are shown, its end
+SEARCHES = frozenset({"memory_search", "transcript_search"})  # tools that look into memory
+SEARCH_CHARS = 120  # of what is looked for
 
 
 class TurnRunner:
@@ -140,7 +144,8 @@ class TurnRunner:
     ) -> TurnResult:
         show = preview.show if preview.shows_text else None
         think = preview.think if preview.shows_thoughts else None
-        turn = Turn(request, self._toolbox, show, meter, think)
+        search = preview.search if preview.shows_thoughts else None
+        turn = Turn(request, self._toolbox, show, meter, think, on_tool=search)
         with self._running.running(key, turn):
             return await turn.run()
 
@@ -177,6 +182,8 @@ class ReplyPreview:
         self._thought = ""
         self._thought_shown = ""
         self._is_thinking = False  # as far as was shown
+        self._searching: dict[str, Activity] = {}  # by the id of the call
+        self._searches: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         if self._typing is not None:
@@ -200,7 +207,10 @@ class ReplyPreview:
         finally:  # also when the lane is cancelled just now
             for task in tasks:
                 task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._searches, return_exceptions=True)
+        for broken_off in self._searching.values():
+            if self._watchers is not None:
+                await self._watchers.activity(self._address, replace(broken_off, state="failed"))
         if self._is_thinking and self._watchers is not None:
             await self._watchers.activity(self._address, self._activity("done"))
         if kind is not None and issubclass(kind, Exception):
@@ -233,6 +243,24 @@ class ReplyPreview:
         idle = self._thought_task is None or self._thought_task.done()
         if self._watchers is not None and idle:
             self._thought_task = asyncio.create_task(self._show_thoughts(self._watchers))
+
+    def search(self, use: ToolUse, result: ToolResult | None) -> None:
+        """Show what the model looks for in memory and, with a result, how much it found."""
+        wanted = use.input.get("query")
+        if use.name not in SEARCHES or not isinstance(wanted, str) or self._watchers is None:
+            return
+        id_ = f"{self._draft_id}.{use.id}"
+        shown = Activity(id_, "searching", "begun", text=" ".join(wanted.split())[:SEARCH_CHARS])
+        if result is None:
+            self._searching[id_] = shown
+        else:
+            self._searching.pop(id_, None)
+            found = len(result.value.quotes) if isinstance(result.value, Quoted) else 0
+            state = "failed" if result.is_error else "done"
+            shown = replace(shown, state=state, found=found)
+        task = asyncio.create_task(self._watchers.activity(self._address, shown))
+        self._searches.add(task)
+        task.add_done_callback(self._searches.discard)
 
     async def clear(self) -> None:
         """Take the text so far away, also that of an earlier run: no reply will replace it."""

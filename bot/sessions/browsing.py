@@ -227,7 +227,7 @@ def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozens
 
 def is_line(entry: Entry, gone: Iterable[str] = ()) -> bool:
     """True for what its person saw as a line of the conversation, or would if it were not gone."""
-    return entry.kind != "compaction" and (bool(entry.text) or entry.id in gone)
+    return entry.kind != "compaction" and (bool(entry.text or entry.files) or entry.id in gone)
 
 
 def in_order(said: Sequence[Entry]) -> list[Entry]:

@@ -31,7 +31,8 @@ class NewEntry:
     `content` is what the model saw or said, as JSON blocks; empty for the other kinds. `source` is
     the platform's id of the message it came with, empty for what the bot said. `below` is what
     people read under the text, such as what a reply cost; nobody finds it by its words. `said_at`
-    is when a message was sent, which may be long before its answer is stored, or 0.
+    is when a message was sent, which may be long before its answer is stored, or 0. `files` are the
+    refs of those that came with it and are kept for a while (`bot.sessions.uploads`).
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class NewEntry:
     source: str = ""
     below: str = ""
     said_at: int = 0
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Entry:
     source: str
     below: str = ""
     said_at: int = 0
+    files: tuple[str, ...] = ()
 
     @property
     def session_id(self) -> str:
@@ -95,6 +98,8 @@ def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
         message["below"] = new.below
     if 0 < new.said_at < at:
         message["saidAt"] = new.said_at
+    if new.files:
+        message["files"] = new.files
     record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
     return orjson.dumps(record).decode()
 
@@ -109,6 +114,7 @@ def to_append(entry: Entry) -> NewEntry:
         entry.source,
         entry.below,
         entry.said_at,
+        entry.files,
     )
 
 
@@ -133,6 +139,7 @@ def parse(line: str | bytes) -> Entry:
             source=str(message.get("source", "")),
             below=str(message.get("below", "")),
             said_at=int(message.get("saidAt", 0)),
+            files=tuple(cast("list[str]", message.get("files", []))),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError("not a transcript entry") from exc
@@ -162,7 +169,8 @@ def veil(entry: Entry, blocks: set[int]) -> Entry:
     content = tuple(block for block in shown if block.get("type") in _KNOWN_BLOCKS)
     gone = (block for n, block in enumerate(entry.content) if n in blocks)
     said = any(block.get("type") == "text" and not block.get("note") for block in gone)
-    return replace(entry, text="" if said else entry.text, content=content)
+    text, files = ("", ()) if said else (entry.text, entry.files)
+    return replace(entry, text=text, content=content, files=files)
 
 
 def _bare(block: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from bot.channel import Address, HistoryItem
 from bot.sessions import browsing, entries, inbox
 from bot.sessions.entries import Entry
+from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction
 
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
@@ -64,7 +65,8 @@ def _items(tx: Transaction, rows: Sequence[Row]) -> list[HistoryItem]:
 
 def _item(entry: Entry) -> HistoryItem:
     role = "user" if entry.role == "user" else "bot"
-    return HistoryItem(entry.source or entry.id, role, entry.shown, entry.said_or_at, entry.id)
+    id_ = entry.source or entry.id
+    return HistoryItem(id_, role, entry.shown, entry.said_or_at, entry.id, entry.files)
 
 
 def _newest(tx: Transaction, place: Sequence[str], edge: int, limit: int) -> list[Row]:
@@ -104,4 +106,7 @@ def _unanswered(tx: Transaction, place: Sequence[str]) -> Iterator[HistoryItem]:
     for (body,) in rows:
         inbound = inbox.read_back(body)
         if inbound is not None:
-            yield HistoryItem(inbound.message_id, "user", inbound.shown, inbound.sent_at)
+            files = refs_of(inbound)
+            yield HistoryItem(
+                inbound.message_id, "user", inbound.shown, inbound.sent_at, files=files
+            )

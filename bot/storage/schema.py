@@ -315,6 +315,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX note_versions_by_note ON note_versions(space, path, id)",
         "CREATE TABLE forgotten_spaces(space TEXT PRIMARY KEY, number BIGINT NOT NULL)",
     ),
+    (
+        # Files that came in through a page, in parts, for a day; `data` is base64, `size` the
+        # bytes of the whole file.
+        """CREATE TABLE uploads(
+            channel TEXT NOT NULL, account TEXT NOT NULL, chat TEXT NOT NULL, thread TEXT NOT NULL,
+            ref TEXT NOT NULL, part BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+            mime TEXT NOT NULL, size BIGINT NOT NULL, bytes BIGINT NOT NULL, data TEXT NOT NULL,
+            at BIGINT NOT NULL, PRIMARY KEY(channel, account, chat, thread, ref, part))""",
+        "CREATE INDEX uploads_by_age ON uploads(at)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -16,7 +16,16 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
-from bot.channel import Address, Command, Health, HistoryItem, Inbound, ModelChoice, Outbound
+from bot.channel import (
+    Address,
+    Command,
+    Health,
+    HistoryItem,
+    Inbound,
+    Media,
+    ModelChoice,
+    Outbound,
+)
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
@@ -59,6 +68,8 @@ class EchoEngine:
     choice: ModelChoice = TWO_MODELS
     reached: list[tuple[Address, str]] = field(default_factory=list)
     web: Web | None = None
+    kept: dict[str, tuple[Media, bytes]] = field(default_factory=dict)  # files, by ref
+    room: int = 20_000_000  # bytes of one
     _turns: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def receive(self, inbound: Inbound) -> None:
@@ -71,7 +82,10 @@ class EchoEngine:
         if any(line.id == inbound.message_id for line in self.lines):
             return
         self.inbounds.append(inbound)
-        self.lines.append(HistoryItem(inbound.message_id, "user", inbound.text, inbound.sent_at))
+        refs = tuple(media.ref for media in inbound.media)
+        self.lines.append(
+            HistoryItem(inbound.message_id, "user", inbound.text, inbound.sent_at, files=refs)
+        )
         turn = asyncio.create_task(self._answer(inbound))
         self._turns.add(turn)
         turn.add_done_callback(self._turns.discard)
@@ -101,6 +115,20 @@ class EchoEngine:
         places = [line.place for line in self.lines]
         end = places.index(before) if before else len(self.lines)
         return self.lines[max(0, end - limit) : end]
+
+    async def put_file(self, _address: object, media: Media, _part: int, data: bytes) -> bool:
+        _, held = self.kept.get(media.ref, (media, b""))
+        self.kept[media.ref] = media, held + data
+        return len(held + data) <= self.room
+
+    async def files(self, _address: object) -> dict[str, Media]:
+        return {ref: media for ref, (media, _) in self.kept.items()}
+
+    async def file(self, _address: object, ref: str) -> bytes | None:
+        return self.kept[ref][1] if ref in self.kept else None
+
+    async def drop_file(self, _address: object, ref: str) -> None:
+        self.kept.pop(ref, None)
 
     async def models(self, _address: object, _sender: str) -> ModelChoice:
         return self.choice

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from bot.agent.models import Reply, Request, Usage
+from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.support import Engine, running
@@ -88,3 +90,39 @@ async def test_a_zone_that_is_none_changes_nothing(tmp_path: Path, zone: str):
     async with running(tmp_path, **ANYWHERE) as engine:
         assert "it is mine" in await engine.ask("/timezone", zone=zone)
     assert query(tmp_path, "SELECT * FROM told_zones") == []
+
+
+async def test_forgetting_is_confirmed_by_buttons(tmp_path: Path):
+    async with running(tmp_path) as engine:
+        await engine.ask("My locker code is 4711.")
+        await engine.ask("/memory forget 4711")
+        [*_, asked] = engine.channel.sent
+        assert [each.command for each in asked.buttons] == [
+            "/memory forget yes",
+            "/memory forget no",
+        ]
+        assert "Nothing was forgotten" in await engine.ask(asked.buttons[1].command)
+        await engine.ask("/memory forget 4711")
+        assert "Forgotten:" in await engine.ask(asked.buttons[0].command)
+
+
+@pytest.mark.parametrize(("words", "is_found"), [("harbour", True), ("xylophone", False)])
+async def test_a_search_says_what_for_and_whether_it_found_any(
+    tmp_path: Path, words: str, *, is_found: bool
+):
+    use = ToolUse("c1", "transcript_search", {"query": f"{words}\n  "})
+
+    def script(request: Request) -> str | Reply:
+        last = request.messages[-1]
+        if "go" in last.text.split():
+            return Reply(Message("assistant", (use,)), "tool_use", Usage(1, 1))
+        return "Done."
+
+    async with running(tmp_path, model=ScriptedModel(script=script)) as engine:
+        await engine.ask("The harbour opens at seven.")
+        await engine.ask("/new")
+        await engine.ask("go")
+        looked = [each for each in engine.channel.activities if each.kind == "searching"]
+    assert [(each.state, each.text) for each in looked] == [("begun", words), ("done", words)]
+    assert looked[0].id == looked[1].id
+    assert (looked[1].found > 0) is is_found

@@ -60,6 +60,7 @@ SURVIVES = {
     "rooms": "the journal, when something was chosen",
     "moved_chats": "the journal",
     "zones": "the journal",
+    "uploads": "no: files of a day that came through a page; what they said is in the transcript",
     "told_zones": "no: browsers say it again",
     "titles": "the journal",
     "usage_counts": "no: counters",

@@ -1,5 +1,6 @@
 // The message box: grows with its text, sends on Enter, completes commands.
 
+const DRAFT = "confidant.draft";
 const TALLEST = 0.4; // of the window
 
 export class Composer extends EventTarget {
@@ -7,9 +8,13 @@ export class Composer extends EventTarget {
   #box = document.getElementById("message");
   #button = document.getElementById("send");
   #completion;
+  #attachments;
+  #stop = document.getElementById("stop");
 
-  constructor() {
+  constructor(attachments) {
     super();
+    this.#attachments = attachments;
+    attachments.addEventListener("change", () => this.#look());
     this.#completion = new Completion(this.#box, (text) => this.set(text));
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -18,6 +23,7 @@ export class Composer extends EventTarget {
     this.#box.addEventListener("input", () => this.#changed());
     this.#box.addEventListener("keydown", (event) => this.#key(event));
     this.#box.addEventListener("blur", () => this.#completion.close());
+    this.#box.value = kept();
     addEventListener("resize", () => this.#grow());
     this.#changed();
   }
@@ -59,16 +65,33 @@ export class Composer extends EventTarget {
 
   #submit() {
     const text = this.#box.value.trim();
-    if (!text) return;
+    if (!this.#canSend) return;
     this.#box.value = "";
     this.#changed();
     this.dispatchEvent(new CustomEvent("send", { detail: text }));
   }
 
   #changed() {
-    this.#button.disabled = !this.#box.value.trim();
+    keep(this.#box.value);
+    this.#look();
     this.#grow();
     this.#completion.update();
+  }
+
+  get #canSend() {
+    const some = this.#box.value.trim() || this.#attachments.count;
+    return Boolean(some) && this.#attachments.ready;
+  }
+
+  #look() {
+    this.#button.disabled = !this.#canSend;
+    this.#button.hidden = !this.#stop.hidden && !this.#canSend;
+  }
+
+  /** Offers to stop a reply while it is written. */
+  writing(on) {
+    this.#stop.hidden = !on;
+    this.#look();
   }
 
   #grow() {
@@ -76,6 +99,24 @@ export class Composer extends EventTarget {
     const height = Math.min(this.#box.scrollHeight, innerHeight * TALLEST);
     this.#box.style.height = `${height}px`;
     this.#box.style.overflowY = this.#box.scrollHeight > height ? "auto" : "hidden";
+  }
+}
+
+// What is written and not sent outlives a reload, in this tab alone.
+function keep(text) {
+  try {
+    if (text) sessionStorage.setItem(DRAFT, text);
+    else sessionStorage.removeItem(DRAFT);
+  } catch {
+    // Forbidden, or full: a reload would lose it.
+  }
+}
+
+function kept() {
+  try {
+    return sessionStorage.getItem(DRAFT) ?? "";
+  } catch {
+    return "";
   }
 }
 

@@ -81,7 +81,8 @@ function file({ name, size, picture, data }) {
   return figure;
 }
 
-function bytes(size) {
+/** A size in words. */
+export function bytes(size) {
   if (size < 1_000) return `${size} B`;
   return size < 1_000_000 ? `${Math.round(size / 1_000)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
 }

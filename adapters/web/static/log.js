@@ -1,6 +1,8 @@
 // The conversation as it is seen: lines, days, drafts, and where the view stands.
 
+import { actions, copyText, linkSources } from "./actions.js";
 import { choices, files, pressedOn, settle, unsettle } from "./extras.js";
+import { sent } from "./files.js";
 import { language, t } from "./strings.js";
 
 const NEAR = 48; // px from the end that still count as being at the end
@@ -33,6 +35,7 @@ export class Log extends EventTarget {
   #atEnd = true;
   #endTop = 0; // where the view stood when it was last brought to the end
   #typingTimer = 0;
+  #writing = false;
   #doing = new Map(); // what goes on beside the replies, by id
   #activityTimer = 0;
 
@@ -144,6 +147,7 @@ export class Log extends EventTarget {
     body.innerHTML = html; // made safe by the server
     decorate(body);
     if (!draft.line.isConnected) this.#tail.append(draft.line);
+    this.#tellWriting();
     this.updateEmpty();
     this.#follow();
   }
@@ -162,22 +166,27 @@ export class Log extends EventTarget {
   typing(on) {
     clearTimeout(this.#typingTimer);
     this.#typing.hidden = !on || this.#drafts.size > 0;
+    this.#tellWriting();
     if (!on) return;
     this.#typingTimer = setTimeout(() => this.typing(false), TYPING_TIME);
     this.#follow();
   }
 
   /** Says quietly what goes on beside the replies, and for a while what was saved. */
-  activity({ id, what, state, where, text }) {
+  activity({ id, what, state, where, text, found }) {
     if (what === "thinking") {
       this.#think(state === "begun", text);
       return;
     }
     clearTimeout(this.#activityTimer);
-    if (state === "begun") this.#doing.set(id, t(`activity.${what}`));
+    if (state === "begun") this.#doing.set(id, t(`activity.${what}`, { what: text }));
     else this.#doing.delete(id);
     const going = [...this.#doing.values()].at(-1) ?? "";
-    const saved = where ? t("activity.saved", { where }) : "";
+    const isFound = what === "searching" && state === "done";
+    const saved =
+      where ? t("activity.saved", { where })
+      : isFound ? t("activity.found", { count: found, what: text })
+      : "";
     this.#tellActivity(going || saved);
     if (!going && saved) {
       this.#activityTimer = setTimeout(() => this.#tellActivity(""), ACTIVITY_TIME);
@@ -187,6 +196,7 @@ export class Log extends EventTarget {
   /** What the model thinks stands there, folded, until it thinks no more; nothing keeps it. */
   #think(on, text = "") {
     this.#thinking.hidden = !on;
+    this.#tellWriting();
     this.#thought.hidden = !text;
     this.#thought.textContent = text;
     this.#thought.scrollTop = this.#thought.scrollHeight;
@@ -206,6 +216,14 @@ export class Log extends EventTarget {
     if (words && this.#atEnd) this.toEnd();
   }
 
+  /** Says whether a reply is under way, and could be stopped. */
+  #tellWriting() {
+    const on = this.#drafts.size > 0 || !this.#typing.hidden || !this.#thinking.hidden;
+    if (on === this.#writing) return;
+    this.#writing = on;
+    this.dispatchEvent(new CustomEvent("writing", { detail: on }));
+  }
+
   toEnd() {
     this.#scroll.scrollTop = this.#empty.hidden ? this.#scroll.scrollHeight : 0;
     this.#endTop = this.#scroll.scrollTop;
@@ -221,6 +239,7 @@ export class Log extends EventTarget {
   #drop(id) {
     this.#drafts.get(id)?.line.remove();
     this.#drafts.delete(id);
+    this.#tellWriting();
     this.updateEmpty();
   }
 
@@ -237,8 +256,15 @@ export class Log extends EventTarget {
         this.#addExtras(item, body);
       } else {
         body.textContent = item.text;
+        if (item.files?.length) {
+          body.hidden = !item.text;
+          body.after(sent(item.files));
+        }
       }
-      if (!item.text) body.textContent = t("forgotten");
+      const hasFiles = item.role === "user" && item.files?.length > 0;
+      if (!item.text && !hasFiles) body.textContent = t("forgotten");
+      const tell = (name, detail) => this.dispatchEvent(new CustomEvent(name, { detail }));
+      line.querySelector(".meta").append(actions(item, tell));
       const time = line.querySelector("time");
       const at = new Date(item.at);
       time.dateTime = at.toISOString();
@@ -342,6 +368,7 @@ function nameOfDay(day) {
 
 /** Gives code its copy button, and wide things a frame that scrolls. */
 function decorate(body) {
+  linkSources(body);
   for (const pre of body.querySelectorAll("pre")) {
     const code = pre.querySelector("code");
     const frame = document.createElement("div");
@@ -353,7 +380,11 @@ function decorate(body) {
     const copy = document.createElement("button");
     copy.type = "button";
     copy.textContent = t("copy");
-    copy.addEventListener("click", () => copyText(pre.textContent, copy));
+    copy.addEventListener("click", () => {
+      copyText(pre.textContent, copy);
+      copy.textContent = t("copied");
+      setTimeout(() => (copy.textContent = t("copy")), 1500);
+    });
     bar.append(name, copy);
     pre.replaceWith(frame);
     pre.tabIndex = 0; // so the keyboard can scroll it
@@ -368,21 +399,4 @@ function decorate(body) {
     table.replaceWith(frame);
     frame.append(table);
   }
-}
-
-async function copyText(text, button) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Plain http away from this machine has no clipboard: the old way still works.
-    const area = document.createElement("textarea");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-    button.focus();
-  }
-  button.textContent = t("copied");
-  setTimeout(() => (button.textContent = t("copy")), 1500);
 }

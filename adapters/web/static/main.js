@@ -1,5 +1,6 @@
 // Puts the parts of the page together.
 
+import { Attachments } from "./files.js";
 import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { pressId } from "./extras.js";
@@ -19,11 +20,14 @@ const RELOADED = "confidant.reloaded";
 translate(document);
 
 const log = new Log();
-const composer = new Composer();
+const attachments = new Attachments(document.getElementById("message"));
+const composer = new Composer(attachments);
 const models = new ModelMenu();
 const connection = new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 const older = new Older(log, connection);
+let isWriting = false; // whether a reply is under way …
+let isStopping = false; // … and was told to end
 let unread = 0;
 let botName = "Confidant"; // until the server has said what it is called
 let known = false; // whether a history was seen since the page was loaded
@@ -42,9 +46,9 @@ const frames = {
     showState("open");
     log.reset(items);
     older.begin(before);
-    for (const { id, text, at } of outbox.items) {
-      if (log.has(id)) outbox.remove(id);
-      else showMine(id, text, at);
+    for (const item of outbox.items) {
+      if (log.has(item.id)) outbox.remove(item.id);
+      else showMine(item);
     }
     log.updateEmpty();
     outbox.restart();
@@ -123,22 +127,49 @@ composer.addEventListener("send", ({ detail: text }) => {
     composer.set(text);
     return;
   }
-  if (connection.open) hideBanner();
-  const { id, at } = outbox.add(text);
-  showMine(id, text, at);
-  outbox.pump();
+  say(text, attachments.take());
 });
+
+log.addEventListener("edit", ({ detail: { text } }) => composer.set(text));
+
+// What was said stays: the same words go out once more, as a message of their own.
+log.addEventListener("again", ({ detail: { text, files = [] } }) => {
+  say(text, files.filter((file) => !file.gone));
+});
+
+log.addEventListener("writing", ({ detail }) => {
+  isWriting = detail;
+  if (!isWriting) isStopping = false;
+  composer.writing(isWriting);
+});
+
+document.getElementById("stop").addEventListener("click", () => {
+  stop();
+  composer.focus();
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.defaultPrevented || event.isComposing) return;
+  stop();
+});
+
+function stop() {
+  if (!isWriting || isStopping) return;
+  isStopping = true;
+  say("/stop");
+}
 
 log.addEventListener("press", ({ detail: { on, command } }) => {
   const id = pressId(on);
   if (outbox.has(id)) return;
-  const { at } = outbox.add(command, id);
-  showMine(id, command, at);
+  showMine(outbox.add(command, { id }));
   outbox.pump();
 });
 
+attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
+
 models.addEventListener("choose", ({ detail: name }) => {
-  composer.dispatchEvent(new CustomEvent("send", { detail: `/model ${name}` }));
+  say(`/model ${name}`);
 });
 
 models.addEventListener("more", () => composer.set("/model "));
@@ -146,7 +177,7 @@ models.addEventListener("more", () => composer.set("/model "));
 composer.addEventListener("page", ({ detail }) => log.page(detail));
 
 document.getElementById("fresh").addEventListener("click", () => {
-  composer.dispatchEvent(new CustomEvent("send", { detail: "/new" }));
+  say("/new");
   composer.focus();
 });
 
@@ -162,12 +193,19 @@ document.getElementById("starters").append(
   }),
 );
 
+/** Says something for the person, whatever stands in the box. */
+function say(text, files = []) {
+  if (connection.open) hideBanner();
+  showMine(outbox.add(text, { files }));
+  outbox.pump();
+}
+
 function askForModels() {
   connection.send({ type: "models" });
 }
 
-function showMine(id, text, at) {
-  log.add({ id, role: "user", text, at, mine: true });
+function showMine({ id, text, at, files }) {
+  log.add({ id, role: "user", text, at, files, mine: true });
   log.mark(id, connection.open ? "sending" : "waiting");
 }
 
@@ -238,7 +276,11 @@ document.addEventListener("visibilitychange", () => {
 callIt(botName);
 tellSeen(connection);
 connection.retry();
-showWays().then((found) => found && callIt(found.bot));
+showWays().then((found) => {
+  if (!found) return;
+  callIt(found.bot);
+  models.settings = found.ways.some(({ path }) => path === "/settings");
+});
 
 function callIt(name) {
   botName = name;

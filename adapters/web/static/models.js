@@ -9,6 +9,8 @@ export class ModelMenu extends EventTarget {
   #list = document.getElementById("models-list");
   #more = document.getElementById("models-more");
   #chosen = "";
+  #answers = "";
+  #may = false;
 
   constructor() {
     super();
@@ -28,10 +30,22 @@ export class ModelMenu extends EventTarget {
     });
   }
 
+  /** Whether whoever looks may connect a model. */
+  set settings(may) {
+    this.#may = may;
+    this.#offer();
+  }
+
+  #offer() {
+    document.getElementById("no-model").hidden = !this.#may || this.#answers !== "offline";
+  }
+
   /** Shows what answers and what is offered; an open menu keeps its place. */
   show({ chosen, stand_in, offered, more }) {
     const answers = stand_in || chosen;
     this.#chosen = chosen;
+    this.#answers = answers;
+    this.#offer();
     this.#button.hidden = false;
     this.#name.textContent = answers.slice(answers.indexOf("/") + 1);
     this.#button.setAttribute("aria-label", t("model", { name: answers }));

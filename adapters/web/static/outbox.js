@@ -28,8 +28,8 @@ export class Outbox {
     return this.#items.has(id);
   }
 
-  add(text, id = newId()) {
-    const item = { id, text, at: Date.now() };
+  add(text, { id = newId(), files = [] } = {}) {
+    const item = { id, text, files, at: Date.now() };
     this.#items.set(item.id, item);
     try {
       localStorage.setItem(PREFIX + item.id, JSON.stringify(item));
@@ -57,8 +57,9 @@ export class Outbox {
     if (!this.#ready || this.#sending !== null) return;
     const item = this.items[0];
     if (!item) return;
-    const { id, text } = item;
-    if (!this.#connection.send({ type: "send", id, text, locale: this.#locale })) return;
+    const { id, text, files = [] } = item;
+    const frame = { type: "send", id, text, files: files.map((file) => file.id) };
+    if (!this.#connection.send({ ...frame, locale: this.#locale })) return;
     this.#sending = id;
     this.#after(ANSWER_TIME, () => this.#connection.drop());
   }
@@ -101,7 +102,7 @@ function stored() {
   } catch {
     // Forbidden storage holds nothing.
   }
-  return items.filter((item) => item?.id && item.text).sort((a, b) => a.at - b.at);
+  return items.filter((item) => item?.id && (item.text || item.files?.length)).sort((a, b) => a.at - b.at);
 }
 
 function newId() {

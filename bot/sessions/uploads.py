@@ -1,0 +1,109 @@
+"""Files that came in through a page, in parts, until their day is over.
+
+Plain functions over one transaction. A file belongs to one address and is read for that alone. It
+is kept for a day, and longer while a message of its address waits for its answer.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Any, Final
+
+from bot.channel import Address, Inbound, Media
+from bot.clock import DAY_MS
+from bot.storage import Transaction
+
+MARK: Final = "upload-"  # what their refs begin with; no platform's do
+MOST_BYTES: Final = 60_000_000  # of one address, as much as one message may bring
+MOST_FILES: Final = 100  # of one address
+MOST_PART: Final = 1_000_000  # bytes
+MOST_FILE: Final = 20_000_000  # bytes
+
+_HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
+
+
+def refs_of(inbound: Inbound) -> tuple[str, ...]:
+    """The files of a message that are kept here."""
+    return tuple(media.ref for media in inbound.media if media.ref.startswith(MARK))
+
+
+def put(
+    tx: Transaction, address: Address, media: Media, part: int, data: bytes, *, now: int
+) -> bool:
+    """Keep one part of a file; False when there is no room for it, or it fits no such file.
+
+    The same part again changes nothing.
+    """
+    sizes: dict[str, int] = {
+        str(ref): int(size)
+        for ref, size in tx.execute(
+            f"SELECT ref, sum(bytes) FROM uploads WHERE {_HERE} GROUP BY ref", _place(address)
+        )
+    }
+    if tx.execute(
+        f"SELECT 1 FROM uploads WHERE {_HERE} AND ref = ? AND part = ?",
+        (*_place(address), media.ref, part),
+    ):
+        return True
+    held = sizes.get(media.ref, 0)
+    if len(data) > MOST_PART or media.size > MOST_FILE or held + len(data) > media.size:
+        return False
+    if sum(sizes.values()) + len(data) > MOST_BYTES:
+        return False
+    if media.ref not in sizes and len(sizes) >= MOST_FILES:
+        return False
+    tx.execute(
+        "INSERT INTO uploads(channel, account, chat, thread, ref, part, kind, name, mime, size, "
+        "bytes, data, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *_place(address),
+            *(media.ref, part, media.kind, media.name, media.mime, media.size),
+            *(len(data), b64encode(data).decode(), now),
+        ),
+    )
+    return True
+
+
+def whole(tx: Transaction, address: Address) -> dict[str, Media]:
+    """The files of an address that are there with all their parts, by ref."""
+    rows = tx.execute(
+        "SELECT ref, min(kind), min(name), min(mime), min(size) FROM uploads "
+        f"WHERE {_HERE} GROUP BY ref HAVING sum(bytes) = min(size)",
+        _place(address),
+    )
+    found: dict[str, Media] = {}
+    for row in rows:
+        kind: Any = row[1]  # as it was put there
+        found[str(row[0])] = Media(kind, str(row[2]), str(row[3]), int(row[4]), str(row[0]))
+    return found
+
+
+def read(tx: Transaction, address: Address, ref: str) -> bytes | None:
+    """A file of an address; None when it is not there, or not whole."""
+    if ref not in whole(tx, address):
+        return None
+    rows = tx.execute(
+        f"SELECT data FROM uploads WHERE {_HERE} AND ref = ? ORDER BY part",
+        (*_place(address), ref),
+    )
+    return b"".join(b64decode(data) for (data,) in rows)
+
+
+def drop(tx: Transaction, address: Address, ref: str) -> None:
+    """Keep a file no longer: it was taken back."""
+    tx.execute(f"DELETE FROM uploads WHERE {_HERE} AND ref = ?", (*_place(address), ref))
+
+
+def prune(tx: Transaction, now: int) -> None:
+    """Drop what is older than a day, and is no part of a message that waits."""
+    tx.execute(
+        "DELETE FROM uploads WHERE at < ? AND NOT EXISTS (SELECT 1 FROM inbox "
+        "WHERE inbox.state = 'waiting' AND inbox.channel = uploads.channel "
+        "AND inbox.account = uploads.account AND inbox.chat = uploads.chat "
+        "AND inbox.thread = uploads.thread)",
+        (now - DAY_MS,),
+    )
+
+
+def _place(address: Address) -> tuple[str, str, str, str]:
+    return address.channel, address.account, address.chat, address.thread

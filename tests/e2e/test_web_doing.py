@@ -1,0 +1,141 @@
+"""What one does with a conversation: stopping, asking again, copying, finding where it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, Page, Route, expect
+
+from adapters.web.channel import ADDRESS
+from bot.channel import Activity, ModelChoice
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
+
+
+def said(service: Any) -> list[str]:
+    return [inbound.text for inbound in service.engine.inbounds]
+
+
+async def say(page: Page, text: str) -> None:
+    await page.fill("#message", text)
+    await page.keyboard.press("Enter")
+
+
+async def test_a_reply_is_stopped_by_its_button_or_the_escape_key(page: Page, service: Any) -> None:
+    stop, send = page.locator("#stop"), page.locator("#send")
+    for number, way in enumerate(("button", "key")):
+        await expect(stop).to_be_hidden()
+        service.engine.gate = asyncio.Event()
+        await say(page, f"tell me {number}")
+        await expect(stop).to_be_visible()
+        await expect(send).to_be_hidden()
+        await page.fill("#message", "meanwhile")
+        await expect(send).to_be_enabled()
+        await page.fill("#message", "")
+        if way == "button":
+            await stop.click()
+            await expect(page.locator("#message")).to_be_focused()
+        else:
+            await page.keyboard.press("Escape")
+            await page.keyboard.press("Escape")
+        await expect(page.locator("#log .line.user")).to_have_count(2 * number + 2)
+        service.engine.gate.set()
+        await expect(page.locator("#log .line.bot")).to_have_count(2 * number + 2)
+    assert said(service) == ["tell me 0", "/stop", "tell me 1", "/stop"]
+    await page.keyboard.press("Escape")
+    await say(page, "/st")  # its list of commands is closed by Escape, and nothing is stopped
+    assert said(service)[4:] != ["/stop"]
+
+
+async def test_what_was_asked_is_asked_again_or_changed(page: Page, service: Any) -> None:
+    await say(page, "when is it?")
+    await expect(page.locator("#log .line.bot")).to_have_count(1)
+    first = page.locator("#log .line.user").first
+    await first.get_by_role("button", name="Ask again").click()
+    await expect(page.locator("#log .line.bot")).to_have_count(2)
+    await first.get_by_role("button", name="Edit").click()
+    await expect(page.locator("#message")).to_have_value("when is it?")
+    await expect(page.locator("#message")).to_be_focused()
+    await page.keyboard.type(" and where?")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#log .line.bot")).to_have_count(3)
+    assert said(service) == ["when is it?", "when is it?", "when is it? and where?"]
+    assert len({inbound.message_id for inbound in service.engine.inbounds}) == 3
+    await say(page, "/status")
+    command = page.locator("#log .line.user").last
+    await expect(command.locator(".body")).to_have_text("/status")
+    await expect(command.get_by_role("button")).to_have_text(["Copy"])
+
+
+async def test_a_message_is_copied_as_it_was_written(
+    page: Page, context: BrowserContext, service: Any
+) -> None:
+    await context.grant_permissions(["clipboard-read", "clipboard-write"])
+    service.engine.replies["go"] = "**bold** and `MEMORY.md:7`"
+    await say(page, "go")
+    copy = page.locator("#log .line.bot .actions button")
+    await copy.click()
+    await expect(copy).to_have_text("Copied")
+    assert await page.evaluate("navigator.clipboard.readText()") == service.engine.replies["go"]
+
+
+async def test_sources_lead_to_their_line(page: Page, service: Any) -> None:
+    service.engine.replies["go"] = (
+        "Tea (memory/2026-07-01.md:3-5).\n\n✓ Stored in MEMORY.md:7, 人/茶 .md\n\n"
+        "```\nMEMORY.md:9\n```\n\n[mine](https://x.example/a.md:1)\n\n`people/a%b/MEMORY.md#L2`\n\n"
+    )
+    await say(page, "go")
+    links = page.locator("#log .bot .body a")
+    await expect(links.first).to_be_visible()
+    found = await links.evaluate_all("all => all.map((a) => a.getAttribute('href'))")
+    assert found == [
+        "/memory/file?path=memory%2F2026-07-01.md#L3",
+        "/memory/file?path=MEMORY.md#L7",
+        "https://x.example/a.md:1",
+        "/memory/file?path=people%2Fa%25b%2FMEMORY.md#L2",
+    ]
+
+
+async def test_what_was_not_sent_yet_outlives_a_reload(page: Page, service: Any) -> None:
+    await page.fill("#message", "half a\nthought")
+    await page.reload()
+    await expect(page.locator("#message")).to_have_value("half a\nthought")
+    await expect(page.locator("#send")).to_be_enabled()
+    await page.locator("#message").press("Enter")
+    await expect(page.locator("#log .line.bot")).to_have_count(1)
+    await page.reload()
+    await expect(page.locator("#message")).to_have_value("")
+
+
+async def test_who_may_connect_a_model_is_led_there_when_none_is(page: Page, service: Any) -> None:
+    link = page.get_by_role("link", name="No model connected: add one")
+    service.engine.choice = ModelChoice("offline", "", ("offline",))
+
+    async def ways(route: Route) -> None:
+        paths = ["/", "/settings"] if may else ["/"]
+        listed = [{"path": path, "label": path} for path in paths]
+        body = {"bot": "Pip", "visitor": "owner", "is_owner": may, "ways": listed}
+        await route.fulfill(content_type="application/json", body=json.dumps(body))
+
+    await page.route("**/api/ways", ways)
+    for may in (False, True):
+        await page.reload()
+        await expect(page.locator("#model")).to_be_visible()
+        await expect(link).to_have_count(int(may))
+    await expect(link).to_have_attribute("href", "/settings")
+    service.engine.choice = ModelChoice("anthropic/one", "", ("anthropic/one",))
+    await say(page, "hello")
+    await expect(link).to_have_count(0)
+
+
+async def test_searching_says_what_for_and_how_much_was_found(page: Page, service: Any) -> None:
+    line = page.locator("#activity")
+    begun = Activity("s1", "searching", "begun", text="tea <b>habits</b>")
+    await service.engine.web.activity(ADDRESS, begun)
+    await expect(line).to_contain_text("Searching for “tea <b>habits</b>”…")
+    done = Activity("s1", "searching", "done", text="tea <b>habits</b>", found=3)
+    await service.engine.web.activity(ADDRESS, done)
+    await expect(line).to_contain_text("3 found for “tea <b>habits</b>”")
