@@ -45,6 +45,7 @@ from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
 from bot.commands.tools import ToolCommands
 from bot.commands.usage import UsageCommands
+from bot.commands.web import WebCommands
 from bot.config import ANTHROPIC, Config
 from bot.context import tokens
 from bot.coordination import Event
@@ -360,6 +361,7 @@ class App:
             timezone=TimezoneCommands(),
             tools=ToolCommands(toolbox, self.tool_servers),
             approvals=ApprovalCommands(),
+            web=WebCommands(config.dashboard, self._page_port),
         )
         commander = Commander(
             handlers=known,
@@ -576,6 +578,9 @@ class App:
         changeable = ChangeableSettings(self._config, self._parts.loaded, self._clock)
         is_shared = backend.coordination.is_shared
         return ServedSettings(changeable, self._plugins, apply, is_shared=is_shared)
+
+    def _page_port(self) -> int:
+        return self.address.port if self.address is not None else 0
 
     def _server(
         self,

@@ -118,9 +118,12 @@ async def until(ready: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def make_config(folder: Path, **sections: Any) -> tuple[Config, dict[str, ChannelPlugin]]:
-    """A configuration with one in-memory channel; `sections` are tables."""
+def make_config(
+    folder: Path, *more: ChannelPlugin, **sections: Any
+) -> tuple[Config, dict[str, ChannelPlugin]]:
+    """A configuration with one in-memory channel, and `more`; `sections` are tables."""
     plugins = {"memory": ChannelPlugin("memory", OpenConfig, lambda _config: InMemoryChannel())}
+    plugins |= {plugin.name: plugin for plugin in more}
     storage = {"dir": folder, "backup_hours": 0, **sections.pop("storage", {})}
     memory = {"embedder": {"provider": "none"}, "watch": False, **sections.pop("memory", {})}
     context = {"enable_memory_flush": False, **sections.pop("context", {})}

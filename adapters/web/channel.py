@@ -44,6 +44,8 @@ HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
 HEARTBEAT_SECONDS = 25.0
 STOP_SECONDS = 5.0
 MAX_SOCKETS = 64
+OWNERS_SOCKETS = 16  # of them are for the owner, so that nobody keeps them out …
+MAX_OF_ONE = 12  # … and so many for anybody else, so that one keeps no other out
 BURST = 40  # frames a page may send at once …
 FRAMES_PER_SECOND = 20.0  # … and then at this pace; faster ones wait
 
@@ -142,7 +144,7 @@ class Web(TakesMarkdown):
 
     async def _visit(self, request: web.Request) -> web.StreamResponse:
         engine = self._engine
-        if engine is None or len(self._sockets) >= MAX_SOCKETS:
+        if engine is None or not self._has_room(visitor_of(request).name):
             raise web.HTTPServiceUnavailable
         ws = web.WebSocketResponse(
             heartbeat=HEARTBEAT_SECONDS,
@@ -170,6 +172,13 @@ class Web(TakesMarkdown):
             pages.sockets.discard(socket)
             await socket.finished()
         return ws
+
+    def _has_room(self, person: str) -> bool:
+        if person == OWNER:
+            return len(self._sockets) < MAX_SOCKETS
+        guests = [socket.person for socket in self._sockets if socket.person != OWNER]
+        free = MAX_SOCKETS - max(OWNERS_SOCKETS, len(self._sockets) - len(guests))
+        return len(guests) < free and guests.count(person) < MAX_OF_ONE
 
     async def _greet(self, ws: web.WebSocketResponse, socket: Socket, engine: Engine) -> bool:
         """Read the hello and answer with commands, history and open drafts."""

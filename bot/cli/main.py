@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from bot import __version__, settings
-from bot.cli import doctor, garbage, move, nodes, notes, pairing, reminders, sessions, usage
+from bot.cli import doctor, garbage, login, move, nodes, notes, pairing, reminders, sessions, usage
 from bot.cli.common import ConfigOption, load, loop_runner
 from bot.errors import ConfidantError
 
@@ -30,6 +30,7 @@ cli.command()(nodes.nodes)
 cli.command()(nodes.migrate)
 cli.command()(move.move)
 cli.command()(usage.usage)
+cli.command()(login.login)
 cli.command()(reminders.reminders)
 
 

@@ -67,6 +67,7 @@ class Answer:
     `extra` is what comes with it where the channel takes it. `links` are all there are now, if it
     changed any, and `zones` all time zones people chose; `activation` is what was chosen for the
     room it was given in. `question` is the one whether a tool may be called that it has answered.
+    `noted` is what the transcript keeps where `text` holds a secret.
     """
 
     text: str
@@ -76,6 +77,7 @@ class Answer:
     zones: Mapping[str, ZoneInfo] | None = None
     activation: Activation | None = None
     question: str = ""
+    noted: str = ""
 
 
 Apply = Callable[[UnitOfWork, Session], Answer]

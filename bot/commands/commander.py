@@ -26,6 +26,7 @@ from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
 from bot.commands.tools import ToolCommands
 from bot.commands.usage import UsageCommands
+from bot.commands.web import WebCommands
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.message import command_of, is_abort, parse
@@ -51,6 +52,7 @@ def handlers(
     timezone: TimezoneCommands,
     tools: ToolCommands,
     approvals: ApprovalCommands,
+    web: WebCommands,
 ) -> Mapping[str, Handler]:
     """Every command's handler, by name; "start" is what Telegram sends first."""
     return {
@@ -72,6 +74,7 @@ def handlers(
         "activation": rooms.activation,
         "link": link.link,
         "unlink": link.unlink,
+        "web": web.web,
         "tools": tools.tools,
         "allow": approvals.allow,
         "deny": approvals.deny,
@@ -160,7 +163,7 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
             source="" if answer.message else inbound.message_id,
             said_at=inbound.sent_at,
         ),
-        NewEntry("notice", "assistant", answer.text),
+        NewEntry("notice", "assistant", answer.noted or answer.text),
     )
     noted = unit.append(after.id, notes)
     unit.say(

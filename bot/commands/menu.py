@@ -27,6 +27,7 @@ NAMES = (
     "activation",
     "link",
     "unlink",
+    "web",
     "whoami",
     "help",
 )

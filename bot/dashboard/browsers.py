@@ -151,10 +151,12 @@ class Browsers:
         return entered
 
     def _let_in(self, tx: Transaction, link: LoginLink, now: int) -> Entered | None:
-        if link.person == OWNER or link.origin is None:
+        if link.person == OWNER:
+            return Entered(OWNER, link.origin)
+        if link.origin is None:
             known = page_logins.person(tx, link.person)
-            is_in = link.person == OWNER or (known is not None and not known.is_out)
-            return Entered(link.person, link.origin) if is_in else None
+            is_in = known is not None and not known.is_out
+            return Entered(known.name, known.origin) if known is not None and is_in else None
         asked = self._resolver.of(link.origin)
         found = page_logins.person_from(tx, asked.seat)
         if found is not None and found.is_out:

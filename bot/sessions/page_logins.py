@@ -29,7 +29,7 @@ MAX_LINKS = 1_000
 MAX_LOGINS = 20  # of one person; the one that was not seen for longest makes room
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+_KEY = re.compile(r"[0-9a-f]{64}")
 _PERSON = "name, channel, sender, origin, password, made_at, out_at"
 _LOGIN = "id, person, origin, browser, made_at, seen_at"
 _LINK = "asker, person, origin, language, made_at, valid_ms"
@@ -83,8 +83,8 @@ class LoginLink:
 
 
 def new_key() -> str:
-    """A secret of 256 bits, for a link or a cookie."""
-    return secrets.token_urlsafe(32)
+    """A secret of 256 bits, for a link or a cookie; no character of it means anything elsewhere."""
+    return secrets.token_hex(32)
 
 
 def is_key(text: str) -> bool:

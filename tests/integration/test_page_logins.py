@@ -5,92 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
+import pytest
 
-from adapters.web.channel import Web
-from bot.app import App, Parts
+from adapters.web.channel import MAX_OF_ONE
+from bot.channel.visitor import OWNER
+from bot.dashboard.browsers import browser_of
 from bot.dashboard.guard import COOKIE
-from bot.testing import InMemoryChannel, ScriptedModel
-from tests.support import Engine, FakeClock, make_config
-
-TOKEN = "0123456789abcdef0123456789abcdef"
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
-LINK = re.compile(r"/enter\?key=([A-Za-z0-9_-]{43})")
-
-
-@asynccontextmanager
-async def serving(folder: Path, **dashboard: Any) -> AsyncIterator[Engine]:
-    """The whole program with its page, a channel in memory, and a clock that a test moves."""
-    token = dashboard.pop("token", TOKEN)
-    config, plugins = make_config(folder, dashboard={"port": 0, "token": token, **dashboard})
-    memory, model, clock = InMemoryChannel(), ScriptedModel(), FakeClock()
-    parts = Parts(clock=clock, remote=model, channels={"memory": memory, "web": Web()})
-    async with App(config, plugins, parts) as app:
-        yield Engine(app, memory, model, clock, folder)
-
-
-class Browser:
-    """A browser of its own: it keeps cookies, and says where its forms come from."""
-
-    def __init__(self, client: aiohttp.ClientSession) -> None:
-        self.client = client
-
-    async def get(self, path: str) -> tuple[int, str]:
-        """A page: its status, and where it leads or what it says."""
-        async with self.client.get(path, allow_redirects=False) as answer:
-            return answer.status, answer.headers.get("Location") or await answer.text()
-
-    async def post(self, path: str, **form: str) -> tuple[int, str]:
-        """Send a form."""
-        async with self.client.post(path, data=form, allow_redirects=False) as answer:
-            return answer.status, answer.headers.get("Location") or await answer.text()
-
-    async def log_in(self) -> None:
-        """As the owner."""
-        assert await self.post("/login", token=TOKEN) == (303, "/")
-
-    async def link(self, name: str) -> str:
-        """The key of a link that the owner makes here for somebody."""
-        status, text = await self.post("/logins", name=name)
-        assert status == 200
-        return key_in(text)
-
-    async def who(self) -> str:
-        """Whose page this browser gets; empty for nobody's."""
-        async with self.client.get("/api/ways", headers={"Accept": "*/*"}) as answer:
-            return (await answer.json())["visitor"] if answer.status == 200 else ""
-
-
-def key_in(text: str) -> str:
-    found = LINK.search(text)
-    assert found is not None, text
-    return found[1]
-
-
-@asynccontextmanager
-async def browser(engine: Engine, agent: str = FIREFOX) -> AsyncIterator[Browser]:
-    assert engine.app.address is not None
-    url = engine.app.address.url
-    headers = {"Origin": url.rstrip("/"), "Accept": "text/html", "User-Agent": agent}
-    jar = aiohttp.CookieJar(unsafe=True)
-    async with aiohttp.ClientSession(url, cookie_jar=jar, headers=headers) as client:
-        yield Browser(client)
-
-
-@asynccontextmanager
-async def browsers(engine: Engine, count: int) -> AsyncIterator[list[Browser]]:
-    async with browser(engine) as first:
-        if count == 1:
-            yield [first]
-            return
-        async with browsers(engine, count - 1) as more:
-            yield [first, *more]
-
+from bot.dashboard.passwords import NOBODYS, Passwords
+from bot.identity import MessageOrigin
+from bot.storage.sqlite import SqliteDatabase
+from tests.fakes.page_people import FIREFOX, LINK, TOKEN, browser, browsers, key_in, serving
+from tests.support import Engine
 
 # --- links ----------------------------------------------------------------------------------------
 
@@ -140,7 +68,7 @@ async def test_another_link_for_a_name_ends_the_one_before(tmp_path: Path):
 
 async def test_what_is_no_key_lets_nobody_in_and_what_is_no_name_is_not_invited(tmp_path: Path):
     async with serving(tmp_path) as engine, browsers(engine, 2) as (owner, eve):
-        for key in ("", "x", "x" * 43, "x" * 100_000, "' OR 1=1 --", "é" * 43, "\0"):
+        for key in ("", "x", "0" * 64, "x" * 100_000, "' OR 1=1 --", "é" * 64, "\0"):
             status, _ = await eve.post("/enter", key=key)
             assert (key, status) in {(key, 410), ("x" * 100_000, 413)}
             assert await eve.who() == ""
@@ -249,3 +177,268 @@ async def test_a_socket_of_a_login_that_is_ended_closes_and_others_stay(tmp_path
             await mine.send_json({"type": "send", "id": "m1", "text": "/whoami"})
             while json.loads(await mine.receive_str())["type"] != "ack":
                 pass
+
+
+# --- from a chat ----------------------------------------------------------------------------------
+
+
+def at_page(name: str) -> MessageOrigin:
+    return MessageOrigin("web", "default", name, "direct", name)
+
+
+async def ask(engine: Engine, text: str) -> str:
+    """A command in a chat of the channel in memory; what is answered there."""
+    return await engine.ask(text)
+
+
+async def test_a_link_from_a_chat_opens_ones_own_space_and_conversations(tmp_path: Path):
+    async with serving(tmp_path) as engine, browsers(engine, 2) as (mine, other):
+        words = await ask(engine, "/web")
+        assert "only on the machine I run on" in words  # no address that others use is configured
+        key = key_in(words)
+        assert await mine.post("/enter", key=key) == (303, "/")
+        assert (await other.post("/enter", key=key))[0] == 410
+        name = await mine.who()
+        assert name.startswith("memory-")
+        resolver = engine.app.resolver
+        page = resolver.of(at_page(name))
+        assert (page.person, page.is_owner) == ("memory:ada", False)
+        there = resolver.of(MessageOrigin("memory", "default", "ada", "direct", "ada"))
+        assert page.view.space == there.view.space
+        assert page.key != there.key  # dm_scope says so
+        # The same account again, from wherever they ask: also from the page itself.
+        async with mine.client.ws_connect("/chat/ws") as ws:
+            await ws.send_json({"type": "hello", "version": 1, "format": "text"})
+            await ws.send_json({"type": "send", "id": "m1", "text": "/web"})
+            while (frame := json.loads(await ws.receive_str()))["type"] != "message":
+                pass
+        assert await other.post("/enter", key=key_in(frame["text"])) == (303, "/")
+        assert await other.who() == name
+        # What is kept of it has no secret in it.
+        (cookie,) = mine.client.cookie_jar
+        kept = b"".join(
+            path.read_bytes()
+            for path in tmp_path.rglob("*")
+            if path.is_file() and "confidant.db" not in path.name
+        )
+        assert key.encode() not in kept
+        database = await SqliteDatabase.open(tmp_path / "confidant.db")
+        rows = await database.read(
+            lambda tx: [
+                *tx.execute("SELECT * FROM page_links"),
+                *tx.execute("SELECT * FROM page_logins"),
+                *tx.execute("SELECT line FROM entries"),
+            ]
+        )
+        await database.close()
+        assert rows
+        assert not {key, cookie.value} & {str(value) for row in rows for value in row}
+        assert key not in str(rows)
+
+
+async def test_a_link_from_a_chat_is_good_for_ten_minutes(tmp_path: Path):
+    async with serving(tmp_path) as engine, browser(engine) as mine:
+        for minutes, status in ((9.9, 303), (10.1, 410)):
+            key = key_in(await ask(engine, "/web"))
+            engine.clock.advance(minutes=minutes)
+            assert (await mine.post("/enter", key=key))[0] == status
+
+
+async def test_a_room_gets_no_link(tmp_path: Path):
+    channels = {"memory": {"group_policy": "open"}}
+    async with serving(tmp_path, channels=channels) as engine:
+        await engine.say("/web", chat="den", chat_type="group")
+        await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
+        (words,) = engine.sent_to("den")
+        assert ("direct chat" in words, LINK.search(words)) == (True, None)
+
+
+async def test_the_owners_chat_gets_a_link_to_the_owners_page(tmp_path: Path):
+    session = {"owner": ("memory:ada",)}
+    async with serving(tmp_path, session=session) as engine, browser(engine) as mine:
+        await mine.post("/enter", key=key_in(await ask(engine, "/web")))
+        assert await mine.who() == OWNER
+        assert (await mine.get("/usage"))[0] == 200
+
+
+async def test_the_address_of_a_link_is_the_one_that_is_configured(tmp_path: Path):
+    origins = ("https://bot.example.org", "https://other.example.org")
+    async with serving(tmp_path, allowed_origins=origins) as engine:
+        words = await ask(engine, "/web")
+        assert "https://bot.example.org/enter?key=" in words
+        assert "the machine I run on" not in words
+
+
+async def test_without_a_token_a_chat_is_told_what_to_set_and_gets_no_link(tmp_path: Path):
+    async with serving(tmp_path, token=None) as engine:
+        words = await ask(engine, "/web")
+        assert "CONFIDANT_DASHBOARD__TOKEN" in words
+        assert LINK.search(words) is None
+
+
+async def test_a_login_from_a_chat_ends_with_the_right_to_talk_there(tmp_path: Path):
+    async with serving(tmp_path) as engine, browsers(engine, 2) as (owner, mine):
+        await owner.log_in()
+        for command in ("/unlink", ""):
+            await mine.post("/enter", key=key_in(await ask(engine, "/web")))
+            name = await mine.who()
+            assert name
+            if command:
+                await ask(engine, command)
+            else:
+                await owner.post("/logins/out", name=name)
+            assert await mine.who() == ""
+        assert "closed the page" in await ask(engine, "/web")
+
+
+# --- passwords ------------------------------------------------------------------------------------
+
+PASSWORD = "correct horse battery"
+
+
+async def test_a_password_logs_in_and_a_new_one_ends_the_other_logins(tmp_path: Path):
+    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, there):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        assert (await ada.post("/account/password", new="short"))[0] == 400
+        assert await ada.post("/account/password", new=PASSWORD) == (303, "/account?done")
+        for wrong in ("", PASSWORD[:-1], PASSWORD + " ", "x" * 10_000):
+            assert (await there.post("/login", name="ada", password=wrong))[0] == 401
+        assert await there.post("/login", name=" Ada ", password=PASSWORD) == (303, "/")
+        assert await there.who() == "ada"
+        assert (await ada.post("/account/password", old="wrong", new=PASSWORD[::-1]))[0] == 400
+        assert await there.who() == "ada"
+        await ada.post("/account/password", old=PASSWORD, new=PASSWORD[::-1])
+        assert (await ada.who(), await there.who()) == ("ada", "")
+        assert (await there.post("/login", name="ada", password=PASSWORD))[0] == 401
+        # The owner has the token, and no password.
+        assert (await owner.post("/account/password", new=PASSWORD))[0] == 400
+        assert (await there.post("/login", name="owner", password=TOKEN))[0] == 401
+
+
+async def test_what_is_answered_does_not_tell_which_names_there_are(tmp_path: Path):
+    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, eve):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        await owner.link("bob")
+        await ada.post("/account/password", new=PASSWORD)
+        said = {
+            name: await eve.post("/login", name=name, password="x" * 20)
+            for name in ("ada", "bob", "nobody", "owner", "<script>")
+        }
+        assert len(set(said.values())) == 1
+        assert next(iter(said.values()))[0] == 401
+
+
+async def test_a_name_that_has_no_password_takes_as_long_as_one_that_has(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    verified: list[str] = []
+    matches = "bot.dashboard.passwords._matches"
+    monkeypatch.setattr(matches, lambda hashed, _typed: verified.append(hashed) or True)
+    passwords = Passwords()
+    assert not await passwords.matches("", "typed")
+    assert await passwords.matches("$hash", "typed")
+    assert verified == [NOBODYS, "$hash"]
+
+
+async def test_only_so_many_passwords_are_hashed_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    running, most = 0, 0
+
+    async def beside(*_args: object) -> bool:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return True
+
+    monkeypatch.setattr(asyncio, "to_thread", beside)
+    passwords = Passwords()
+    await asyncio.gather(*(passwords.matches("$hash", "typed") for _ in range(20)))
+    assert most == 2
+
+
+async def test_guessing_a_password_slows_that_name_down_and_refuses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    waits: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        waits.append(seconds)
+
+    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, eve):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        await ada.post("/account/password", new=PASSWORD)
+        monkeypatch.setattr("bot.dashboard.guard.sleep", noted)
+        for _ in range(12):
+            assert (await eve.post("/login", name="ada", password="guessed"))[0] == 401
+        assert waits[0] == 0.0
+        assert waits[-1] > 0.0
+        assert await eve.post("/login", name="ada", password=PASSWORD) == (303, "/")
+
+
+# --- forms that come from elsewhere ---------------------------------------------------------------
+
+
+async def test_forms_of_other_pages_change_nothing(tmp_path: Path):
+    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, eve):
+        await owner.log_in()
+        key = await owner.link("ada")
+        await ada.post("/enter", key=key)
+        key = await owner.link("ada")
+        forms = {
+            "/enter": {"key": key},
+            "/login": {"token": TOKEN},
+            "/logins": {"name": "eve"},
+            "/logins/out": {"name": "ada"},
+            "/account/end": {"login": "x"},
+            "/account/end-others": {},
+            "/account/logout": {},
+            "/account/password": {"new": PASSWORD},
+        }
+        for origin in ("https://evil.example", "null", ""):
+            for path, form in forms.items():
+                for who in (owner, ada, eve):
+                    async with who.client.post(
+                        path, data=form, headers={"Origin": origin}, allow_redirects=False
+                    ) as answer:
+                        assert (path, origin, answer.status) == (path, origin, 403)
+                        assert COOKIE not in answer.cookies
+        assert (await owner.who(), await ada.who()) == ("owner", "ada")
+        assert await eve.post("/enter", key=key) == (303, "/")
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        (FIREFOX, "Firefox · Linux"),
+        ("Mozilla/5.0 (Linux; Android 15) Chrome/140.0 Mobile Safari/537.36", "Chrome · Android"),
+        ("Mozilla/5.0 (iPhone; like Mac OS X) Version/18.0 Safari/604.1", "Safari · iPhone"),
+        ("Mozilla/5.0 (Windows NT 10.0) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge · Windows"),
+        ("curl/8", ""),
+        ("<script>alert(1)</script>", ""),
+        ("", ""),
+    ],
+)
+def test_a_browser_is_named_in_words_of_our_own(agent: str, name: str):
+    assert browser_of(agent) == name
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+async def test_a_guest_with_many_pages_keeps_neither_the_owner_nor_another_out(tmp_path: Path):
+    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, bob):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        await bob.post("/enter", key=await owner.link("bob"))
+        open_ones = [await ada.client.ws_connect("/chat/ws") for _ in range(MAX_OF_ONE)]
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+            await ada.client.ws_connect("/chat/ws")
+        for each in (owner, bob):
+            async with each.client.ws_connect("/chat/ws") as ws:
+                await ws.send_json({"type": "hello", "version": 1})
+                assert json.loads(await ws.receive_str())["type"] == "commands"
+        await asyncio.gather(*(each.close() for each in open_ones))
