@@ -60,6 +60,7 @@ from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryForgetting
 from bot.dashboard.memory.searching import MemorySearching
+from bot.dashboard.overview import OverviewPages
 from bot.dashboard.pages import WayPages
 from bot.dashboard.passwords import Passwords
 from bot.dashboard.people import PeoplePages
@@ -94,6 +95,7 @@ from bot.identity import ConversationResolver, Policy
 from bot.identity.routing import channels_of
 from bot.identity.zone import local_zone
 from bot.memory.forgetter import Forgetter
+from bot.memory.growth import MemoryGrowth
 from bot.memory.lookup import Lookup
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
@@ -128,6 +130,7 @@ from bot.upkeep.upkeep import Upkeep
 
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
 SWEEP_SECONDS = 60.0
+GROWTH_SECONDS = 3600.0
 PARKED_SECONDS = 600.0  # between tries of what could not be sent
 SEND_GRACE = 5.0  # seconds their replies may then take to go out
 
@@ -601,6 +604,9 @@ class App:
 
         prices, zone = Prices.of_config(self._config), local_zone(self._config)
         usage = UsagePages(backend.database, prices, zone, self._clock, self.allowance)
+        growth = MemoryGrowth(memory, backend.database, self._clock)
+        self._scheduler.every("growth", GROWTH_SECONDS, growth.note, first=SWEEP_SECONDS)
+        overview = OverviewPages(backend.database, growth, zone, self._clock, backend.standing)
         context = ContextPages(
             Visits(self.resolver), self.context, backend.database, self.gateway.receive, self._clock
         )
@@ -627,6 +633,7 @@ class App:
                     visits, Forgetter(memory, backend.database), self.committer, self._clock
                 ),
                 usage,
+                overview,
                 context,
                 LoginPages(browsers, visits, self._config.dashboard),
                 AccountPages(browsers, visits, passwords),

@@ -23,6 +23,8 @@ MOST_SERIES: Final = COLOURS  # of one picture, the last of which may stand for 
 MOST: Final = 1e15  # what is larger is drawn as this
 LEAST: Final = 1e-6  # what is smaller is drawn as nothing
 
+Kind = Literal["bars", "lines"]
+
 _CHARACTER: Final = 6.6  # units of a label's character at most; Chinese ones take two
 _LONGEST: Final = 80.0  # units of a label
 _APART: Final = 6.0  # units between labels
@@ -204,7 +206,7 @@ def lines(chart: Chart) -> Markup:
     return _picture(chart, max(tops, default=0), shapes, paths)
 
 
-def picture(chart: Chart, kind: Literal["bars", "lines"], heading: str) -> Picture:
+def picture(chart: Chart, kind: Kind, heading: str) -> Picture:
     """A chart in one of the two ways; `heading` says what its places are."""
     return Picture(
         title=chart.title,

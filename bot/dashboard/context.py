@@ -110,7 +110,7 @@ def _values(language: str, found: Report) -> dict[str, Any]:
     )
     return {
         "title": title,
-        "drawn": charts.share(title, sizes, limit, grouped),
+        "drawn": charts.share(title, sizes, limit, _whole),
         "marks": [(charts.key(at), name) for at, name in enumerate(names)],
         "rows": [
             {
@@ -126,6 +126,10 @@ def _values(language: str, found: Report) -> dict[str, Any]:
         "model": found.model,
         "window": grouped(found.window.tokens),
     }
+
+
+def _whole(value: float) -> str:
+    return grouped(round(value))
 
 
 def _detail(language: str, part: Part) -> list[tuple[str, str]]:

@@ -42,6 +42,7 @@ WAYS: Final = (
     Way("/memory", "memory"),
     Way("/context", "context"),
     Way("/usage", "usage", is_owners=True),
+    Way("/overview", "overview", is_owners=True),
     Way("/people", "people", is_owners=True),
     Way("/channels", "channels", is_owners=True),
     Way("/settings", "settings", is_owners=True),

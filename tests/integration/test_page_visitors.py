@@ -67,6 +67,7 @@ ROUTES = {
     "GET /memory/forgotten": "visitor",
     "POST /memory/forgotten": "visitor",
     "GET /usage": "owner",
+    "GET /overview": "owner",
     "GET /api/usage": "owner",
     "GET /assets/account.css": "visitor",
     "GET /logins": "owner",
