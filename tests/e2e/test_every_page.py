@@ -25,7 +25,13 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 TOKEN = "0123456789abcdef0123456789abcdef"
 MOST_BYTES = 120_000  # of the chat page, with all it loads
 AXE = Path(__file__).resolve().parents[1] / "axe"
-PATHS = [way.path for way in WAYS]
+NOTE = "path=memory/2026-11-20.md"
+# Where the ways lead to, and what stands behind one of them.
+PATHS = [
+    *(way.path for way in WAYS),
+    *(f"/memory/{page}?{NOTE}" for page in ("file", "edit", "history")),
+    *("/memory/search?q=alert", "/memory/forget"),
+]
 # Every size with every scheme and every language. A page is looked at on every other screen of
 # these, which has all sizes, schemes and languages as well.
 SCREENS = [
@@ -212,6 +218,29 @@ async def test_a_name_is_shown_as_it_is(
     page = await context.new_page()
     await page.goto(f"{program.url}usage")
     assert HOSTILE in await page.locator("main").inner_text()
+    await context.close()
+
+
+async def test_a_note_is_changed_and_the_change_taken_back(
+    browser: Browser, program: WholePage, known: StorageState
+) -> None:
+    context = await window(browser, SCREENS[0], known)
+    visit = Visit(await context.new_page(), program.url)
+    page = visit.page
+    await visit.open(f"/memory/edit?{NOTE}")
+    before = await page.input_value("#text")
+    assert HOSTILE in before
+    await page.fill("#text", f"{before}- boats\n")
+    await page.get_by_role("button", name="Save").click()
+    await page.wait_for_url("**/memory/file?*")
+    assert "boats" in await page.locator(".note").inner_text()
+    await page.get_by_role("button", name="Take back").click()
+    await page.locator(".note", has_not_text="boats").wait_for()
+    await visit.open(f"/memory/edit?{NOTE}")
+    assert await page.input_value("#text") == before
+    await visit.open(f"/memory/file?{NOTE}#L1")
+    assert await page.locator(".block:has(:target)").count() == 1
+    assert visit.wrong == []
     await context.close()
 
 

@@ -815,6 +815,12 @@ class World:
             status = await self._get(url, partial(self._is_owners, space))
             if status != (200 if space in {"", "main", "shared"} else 404):
                 raise Leak(f"the space {space!r} was answered with {status}")
+        owners = partial(self._is_owners, "")
+        named = (f"memory/file?path={escaped(f'{space}/MEMORY.md')}" for space in spaces)
+        drawn = ("memory", f"memory/search?q={query}", "memory/file?path=MEMORY.md")
+        for url in (*drawn, "memory/edit?path=MEMORY.md", "memory/history?path=MEMORY.md", *named):
+            if (status := await self._get(url, owners)) not in {200, 404}:
+                raise Leak(f"{url} was answered with {status}")
 
     async def redraw(self, who: Who) -> None:
         """A channel asks for the history of an address."""
