@@ -21,7 +21,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test proof check lint types fast mutants bench docs stats \
+.PHONY: help run install test proof check lint types fast mutants bench docs pictures stats \
 	lock clean
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo 'make mutants  change the code in one place at a time: does a test fail? (an hour or two)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
+	@echo 'make pictures  take the pictures of the docs from the running program'
 	@echo 'make stats    count the lines of code of the engine, the adapters and the tests'
 	@echo 'make lock     write requirements.lock and requirements-dev.lock anew'
 	@echo 'make clean    remove .venv and caches; your data and .env stay'
@@ -78,6 +79,10 @@ bench: $(TEST_READY)
 
 docs: $(RUN_READY)
 	@$(BIN)/python scripts/docs.py
+
+pictures: $(TEST_READY)
+	@CHROMIUM=$$(sh scripts/chromium.sh) && export CHROMIUM && \
+	$(BIN)/python scripts/pictures.py
 
 stats: $(RUN_READY)
 	@$(BIN)/python scripts/stats.py

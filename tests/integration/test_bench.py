@@ -47,7 +47,13 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         assert done.stderr == ""
         return done.stdout.splitlines()
 
-    for arguments in (("memory", "120"), ("chinese",), ("rooms", "20", "10"), ("context", "200")):
+    for arguments in (
+        ("memory", "120"),
+        ("chinese",),
+        ("rooms", "20", "10"),
+        ("context", "200"),
+        ("page", "2"),
+    ):
         lines = [line for line in output(*arguments) if line]
         assert len(lines) > 2
         assert all(line.startswith("| ") or set(line) <= set("|-") for line in lines)
