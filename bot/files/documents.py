@@ -16,7 +16,7 @@ from bot.files.encoding import charset_of, decoded, is_binary
 from bot.files.sandbox import Unreadable
 
 MOST_CHARACTERS = 1_000_000
-SECONDS = 8.0  # then it ends with what was found
+SECONDS = 8.0  # of a processor, however busy the machine is; then it ends with what was found
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # of Office before 2007, and of what it encrypts
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
@@ -70,7 +70,7 @@ def collected(
     parts: Iterable[str | Mark],
     most: int,
     seconds: float = SECONDS,
-    now: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.process_time,
 ) -> Extract:
     """What a reader finds, until it is too much or takes too long.
 
