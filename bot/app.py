@@ -364,7 +364,7 @@ class App:
             timezone=TimezoneCommands(),
             tools=ToolCommands(toolbox, self.tool_servers),
             approvals=ApprovalCommands(),
-            web=WebCommands(config.dashboard, self._page_port),
+            web=WebCommands(lambda: self._config.dashboard, self._page_port),
         )
         commander = Commander(
             handlers=known,
@@ -635,7 +635,7 @@ class App:
                 usage,
                 overview,
                 context,
-                LoginPages(browsers, visits, self._config.dashboard),
+                LoginPages(browsers, visits, lambda: self._config.dashboard),
                 AccountPages(browsers, visits, passwords),
                 *self._people(backend.database, connections, delivery, settings),
                 StartPages(settings, connections.all),

@@ -575,6 +575,11 @@ class DashboardConfig(Section):
     )
 
     @property
+    def has_token(self) -> bool:
+        """True where the page asks for a token."""
+        return self.token is not None and bool(self.token.get_secret_value())
+
+    @property
     def public_url(self) -> str:
         """Where others open the page, as far as the configuration says; else empty."""
         if self.allowed_origins:

@@ -15,7 +15,7 @@ def login(name: str, config: ConfigOption = None) -> None:
     """Print a link that lets NAME in to the page, once; "owner" is you."""
     loaded = load(config, quiet=True)
     dashboard, wanted = loaded.config.dashboard, name.strip().lower()
-    if dashboard.token is None:
+    if not dashboard.has_token:
         raise ConfidantError(
             "Without a token whoever can open the page is its owner, and nobody logs in. "
             "Set CONFIDANT_DASHBOARD__TOKEN first."

@@ -19,24 +19,24 @@ PAGE = "web"  # the channel that the page itself is
 class WebCommands:
     """`/web`, for whoever may talk to the bot, in a direct chat."""
 
-    def __init__(self, config: DashboardConfig, port: Callable[[], int]) -> None:
-        """`port` is the one that the page really has; 0 where there is no page."""
+    def __init__(self, config: Callable[[], DashboardConfig], port: Callable[[], int]) -> None:
+        """`config` is what holds now; `port` the one the page really has, 0 where there is none."""
         self._config = config
         self._port = port
 
     async def web(self, call: Call) -> Apply:
         """Make a link that works once and soon; what the transcript keeps has no link in it."""
-        language, port = call.language, self._port()
+        language, port, config = call.language, self._port(), self._config()
         here = f"http://127.0.0.1:{port}"
         if not call.is_direct:
             return saying(text(language, "web.direct_only"))
         if not port:
             return saying(text(language, "web.no_page"))
-        if self._config.token is None:
+        if not config.has_token:
             # Without one, whoever can open the page is its owner: there is nobody else to let in.
             key = "web.no_token_owner" if call.conversation.is_owner else "web.no_token"
             return saying(text(language, key, url=here))
-        secret, public = page_logins.new_key(), self._config.public_url
+        secret, public = page_logins.new_key(), config.public_url
         words = [
             text(language, "web.link", minutes=page_logins.LINK_MS // 60_000),
             f"{public or here}/enter?key={secret}",

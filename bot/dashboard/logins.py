@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiohttp import web
 
 from bot.clock import moment
@@ -14,11 +16,14 @@ from bot.sessions import page_logins
 
 HERE = "/logins"
 
+DashboardNow = Callable[[], DashboardConfig]
+
 
 class LoginPages:
     """The owner's: names and times, never a word of what somebody said."""
 
-    def __init__(self, browsers: Browsers, visits: Visits, config: DashboardConfig) -> None:
+    def __init__(self, browsers: Browsers, visits: Visits, config: DashboardNow) -> None:
+        """`config` is what holds now: the token may be another one while the program runs."""
         self._browsers = browsers
         self._visits = visits
         self._config = config
@@ -56,15 +61,15 @@ class LoginPages:
             problem=problem,
             invited=made.get("invited", ""),
             link=made.get("link", ""),
-            has_token=self._config.token is not None,
-            is_public=bool(self._config.public_url),
+            has_token=self._config().has_token,
+            is_public=bool(self._config().public_url),
         )
 
     async def _invite(self, request: web.Request) -> web.Response:
         form = await fields(request, "name")
         if form is None:
             return pages.refuse(request, 400, "bad_request")
-        if self._config.token is None:
+        if not self._config().has_token:
             return await self._drawn(request, status=409, problem="no_token")
         name = form["name"].strip().lower()
         if not page_logins.is_name(name):
@@ -74,7 +79,7 @@ class LoginPages:
             return await self._drawn(request, status=409, problem="too_many")
         # The link is kept nowhere, so this answer is the one that shows it: sent again, the form
         # makes another.
-        link = f"{self._config.public_url or _own_url(request)}/enter?key={key}"
+        link = f"{self._config().public_url or _own_url(request)}/enter?key={key}"
         return await self._drawn(request, invited=name, link=link)
 
     async def _take_out(self, request: web.Request) -> web.Response:

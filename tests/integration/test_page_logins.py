@@ -270,10 +270,11 @@ async def test_the_address_of_a_link_is_the_one_that_is_configured(tmp_path: Pat
 
 
 async def test_without_a_token_a_chat_is_told_what_to_set_and_gets_no_link(tmp_path: Path):
-    async with serving(tmp_path, token=None) as engine:
-        words = await ask(engine, "/web")
-        assert "CONFIDANT_DASHBOARD__TOKEN" in words
-        assert LINK.search(words) is None
+    for token in (None, ""):
+        async with serving(tmp_path, token=token) as engine:
+            words = await ask(engine, "/web")
+            assert "CONFIDANT_DASHBOARD__TOKEN" in words
+            assert LINK.search(words) is None
 
 
 async def test_a_login_from_a_chat_ends_with_the_right_to_talk_there(tmp_path: Path):

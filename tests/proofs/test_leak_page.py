@@ -1,0 +1,121 @@
+"""The proof that nobody on the page is shown what is anothers', the owner included.
+
+Three people come in by the ways there are; each tells the bot a canary in the page's chat, and each
+has one in their notes. Then every page and the history are read with each one's browser.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bot.channel.visitor import OWNER, SharedRoute
+from bot.dashboard.guard import OPEN_PATHS
+from bot.dashboard.visits import CHANNEL
+from bot.identity import MessageOrigin
+from tests.fakes.page_people import Browser, browser, browsers, key_in, serving
+from tests.support import Engine
+
+SAID = {"owner": "quartzowl", "ada": "brassheron", "bob": "copperwren"}
+NO_PAGES = {"/chat/ws", "/enter"}
+NOTED = {"owner": "velvetlynx", "ada": "silkotter", "bob": "satinstoat"}
+
+
+async def tell(who: Browser, words: str) -> None:
+    """Say something in the page's chat, and wait for the answer."""
+    async with who.client.ws_connect("/chat/ws") as ws:
+        await ws.send_json({"type": "hello", "version": 1, "format": "text"})
+        await ws.send_json({"type": "send", "id": "m1", "text": words})
+        while json.loads(await ws.receive_str())["type"] != "message":
+            pass
+
+
+async def history(who: Browser) -> str:
+    async with who.client.ws_connect("/chat/ws") as ws:
+        await ws.send_json({"type": "hello", "version": 1, "format": "text"})
+        while json.loads(said := await ws.receive_str())["type"] != "history":
+            pass
+        return said
+
+
+async def everything_shown_to(engine: Engine, who: Browser) -> str:
+    """What every page answers to a browser, whether it is theirs or not, and their history."""
+    assert engine.app.server is not None
+    shown = [await history(who)]
+    for route in engine.app.server.routes:
+        if route.method == "GET" and route.path not in NO_PAGES and not is_file(route.path):
+            asked = (route.path, *looked_for(route.path))
+            shown += [(await who.get(path))[1] for path in asked]
+    return "\n".join(shown)
+
+
+def is_file(path: str) -> bool:
+    """The program's own, which are the same for everybody."""
+    return path.startswith(("/assets/", "/static/"))
+
+
+def looked_for(path: str) -> list[str]:
+    """The page again, asked for what everybody said and noted, and for others' files."""
+    # What they have in common is looked for: a form shows again what was typed into it.
+    asked = [f"{path}?q={word}&query={word}" for word in ("word", "noted")]
+    names = ("MEMORY.md", "people/ada/MEMORY.md", "../MEMORY.md")
+    return [*asked, *(f"{path}?path={name}" for name in names if "memory" in path)]
+
+
+def note(engine: Engine, person: str, words: str) -> None:
+    """A line in the MEMORY.md of a page person's space."""
+    origin = MessageOrigin(CHANNEL, "default", person, "direct", person)
+    view = engine.app.resolver.of(origin).view
+    folder = engine.folder / "workspace"
+    if person != OWNER:
+        folder /= view.space
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "MEMORY.md").write_text(f"- A word that was noted: {words}\n")
+
+
+async def test_nobody_on_the_page_is_shown_what_is_anothers(tmp_path: Path):
+    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, bob):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        await bob.post("/enter", key=key_in(await engine.ask("/web", sender="bob")))
+        people = {"owner": owner, "ada": ada, "bob": bob}
+        for name, who in people.items():
+            note(engine, await who.who(), NOTED[name])
+        for name, who in people.items():
+            await tell(who, f"My word is {SAID[name]}.")
+        for name, who in people.items():
+            shown = await everything_shown_to(engine, who)
+            assert SAID[name] in shown
+            assert NOTED[name] in shown
+            for other in people.keys() - {name}:
+                assert SAID[other] not in shown, (name, other)
+                assert NOTED[other] not in shown, (name, other)
+        # Nor was the model, for anybody, told of anothers'.
+        for request in engine.model.requests:
+            told = repr(request)
+            assert sum(word in told for word in SAID.values()) <= 1
+            assert sum(word in told for word in NOTED.values()) <= 1
+        async with browser(engine) as nobody:
+            for route in engine.app.server.routes if engine.app.server else ():
+                if route.method == "GET" and not is_file(route.path):
+                    text = (await nobody.get(route.path))[1]
+                    assert not any(word in text for word in (*SAID.values(), *NOTED.values()))
+
+
+async def test_every_route_of_the_running_program_by_who_really_logged_in(tmp_path: Path):
+    """The table of `test_page_visitors`, with logins that are stored."""
+    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, nobody):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        assert engine.app.server is not None
+        routes = [r for r in engine.app.server.routes if r.method == "GET"]
+        for route in routes:
+            if route.path in OPEN_PATHS | NO_PAGES or is_file(route.path):
+                continue
+            path = route.path.replace("{", "").replace("}", "")
+            is_shared = isinstance(route, SharedRoute)
+            mine, _ = await ada.get(path)
+            assert (path, mine == 403) == (path, not is_shared)
+            assert (await owner.get(path))[0] not in {401, 403}
+            status, where = await nobody.get(path)
+            assert (path, status, where) == (path, 303, "/login")
