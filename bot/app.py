@@ -647,6 +647,7 @@ class App:
             passwords=passwords,
         )
         self._stack.push_async_callback(server.stop)
+        self._configured.append(server.configure)
         return server
 
     def _people(

@@ -31,8 +31,13 @@ class InstallPages:
 
     def __init__(self, name: str, files: Mapping[str, str]) -> None:
         """`name` is what the bot is called; `files` are the page's own, by path, with a version."""
+        self._files = files
+        self.rename(name)
+
+    def rename(self, name: str) -> None:
+        """The bot is called this from now on."""
         self._manifest = orjson.dumps(_manifest(name))
-        self._worker = _worker(name, files)
+        self._worker = _worker(name, self._files)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are: a worker has power over what lies below it, so it is at the top."""

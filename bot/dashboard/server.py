@@ -17,7 +17,7 @@ from bot.channel import HttpRoutes
 from bot.channel.http import HttpServer, Limits, Refusals
 from bot.channel.kit import assets
 from bot.channel.visitor import SharedRoute, shared
-from bot.config import DashboardConfig
+from bot.config import Config, DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.api import HealthPages, ReadinessProvider
 from bot.dashboard.browsers import Browsers
@@ -84,7 +84,8 @@ class DashboardServer:
             *shared(assets.routes("bot.dashboard", pages.ASSETS)),
             *(route for channel in channels for route in channel.routes()),
         )
-        install = InstallPages(name, assets.versions(brought)).routes()
+        self._install = InstallPages(name, assets.versions(brought))
+        install = self._install.routes()
         self._guard = Guard(
             config,
             self._refused,
@@ -124,6 +125,10 @@ class DashboardServer:
             ConfigError: others can reach the page, and this would let strangers in.
         """
         self._guard.renew(token)
+
+    def configure(self, config: Config) -> None:
+        """The bot is called what this says from now on."""
+        self._install.rename(config.agent.name)
 
     async def stop(self) -> None:
         """Stop listening and let open requests finish for a moment; may be called twice."""

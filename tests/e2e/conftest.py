@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from prometheus_client import CollectorRegistry
 
@@ -26,6 +27,7 @@ from bot.channel import (
     ModelChoice,
     Outbound,
 )
+from bot.channel.visitor import shared
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
@@ -146,6 +148,16 @@ class EchoEngine:
         pass
 
 
+class NobodyTold:
+    """No browser is told of anything here."""
+
+    def routes(self) -> list[web.RouteDef]:
+        return shared([web.get("/api/push", self._devices)])
+
+    async def _devices(self, _request: web.Request) -> web.Response:
+        return web.json_response({"key": "", "devices": []})
+
+
 class Service:
     """The server and its engine; stopping and starting keeps the port and the conversation."""
 
@@ -162,7 +174,7 @@ class Service:
             DashboardConfig.model_validate({"port": self._port, "token": self._token}),
             readiness=_ready,
             registry=CollectorRegistry(),
-            channels=[WayPages(BOT), self.engine.web],
+            channels=[WayPages(BOT), NobodyTold(), self.engine.web],
         )
         await self.engine.web.start(self.engine)
         listening = await self._server.start()

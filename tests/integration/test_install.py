@@ -98,3 +98,12 @@ async def test_what_strangers_get_of_it_is_the_mark():
         }.items():
             async with client.get(path) as answer:
                 assert (path, answer.status) == (path, status)
+
+
+async def test_a_name_that_is_changed_shows_at_the_next_look():
+    install = InstallPages("Heron", {"/": "1"})
+    before = install._worker
+    install.rename("Egret")
+    assert orjson.loads(install._manifest)["name"] == "Egret"
+    assert install._worker != before
+    assert kept(install._worker.decode()) == {"/": "1"}
