@@ -139,3 +139,14 @@ async def test_searching_says_what_for_and_how_much_was_found(page: Page, servic
     done = Activity("s1", "searching", "done", text="tea <b>habits</b>", found=3)
     await service.engine.web.activity(ADDRESS, done)
     await expect(line).to_contain_text("3 found for “tea <b>habits</b>”")
+
+
+async def test_tasks_have_boxes(page: Page, service: Any) -> None:
+    service.engine.replies["go"] = (
+        "- [ ] pack\n- [x] **book**\n- [y] none\n- plain [ ]\n\n1. [X] loose"
+    )
+    await say(page, "go")
+    await expect(page.locator("#log .bot .body li")).to_have_text(
+        ["☐ pack", "☑ book", "[y] none", "plain [ ]", "☑ loose"]
+    )
+    await expect(page.locator("#log .bot .body li.task")).to_have_count(3)

@@ -369,6 +369,13 @@ function nameOfDay(day) {
 /** Gives code its copy button, and wide things a frame that scrolls. */
 function decorate(body) {
   linkSources(body);
+  for (const item of body.querySelectorAll("li")) {
+    const first = item.querySelector(":scope > p")?.firstChild ?? item.firstChild;
+    const box = first instanceof Text && /^\s*\[([ xX])\] /.exec(first.data);
+    if (!box) continue;
+    first.data = `${box[1] === " " ? "☐" : "☑"} ${first.data.slice(box[0].length)}`;
+    item.classList.add("task");
+  }
   for (const pre of body.querySelectorAll("pre")) {
     const code = pre.querySelector("code");
     const frame = document.createElement("div");
