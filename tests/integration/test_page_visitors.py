@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from adapters.web.channel import Web
 from bot.channel import Activity, Address, HistoryItem, Outbound
 from bot.channel.visitor import SharedRoute, shared, visitor_of
 from bot.config import DashboardConfig
@@ -50,6 +51,11 @@ ROUTES = {
     "GET /conversations/{id}.md": "visitor",
     "GET /conversations/{id}.jsonl": "visitor",
     "POST /conversations/{id}/title": "visitor",
+    "GET /": "visitor",
+    "GET /chat/ws": "visitor",
+    "GET /chat/files/{id}": "visitor",
+    "POST /chat/files/{id}": "visitor",
+    "DELETE /chat/files/{id}": "visitor",
     "GET /metrics": "owner",
     "GET /api/memory/search": "owner",
     "GET /memory": "visitor",
@@ -134,7 +140,12 @@ async def test_every_route_of_the_program_has_a_row_here(tmp_path: Path):
     async with running(tmp_path, serves=True) as engine:
         server = engine.app.server
         assert server is not None
-        found = {f"{route.method} {route.path}": route for route in server.routes}
+        routes = [*server.routes, *Web().routes()]
+    found = {
+        f"{route.method} {route.path}": route
+        for route in routes
+        if not route.path.startswith("/static/")
+    }
     known = {name for name, route in found.items() if isinstance(route, SharedRoute)}
     assert set(found) == set(ROUTES)
     assert {name for name, who in ROUTES.items() if who == "owner"}.isdisjoint(known)
