@@ -1,4 +1,4 @@
-"""Searching memory for people: what fits, and why, without what the bot itself once said.
+"""Searching memory for people: what fits, and why, without what the bot itself once replied.
 
 A model is shown more than that and judges for itself; a person who looks for something wants to be
 told when there is nothing.
@@ -41,8 +41,12 @@ class Lookup:
         ]
         ids = [hit.path for hit in hits if not is_note(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids))
-        by_person = {each.id for each in said if each.kind == "message" and each.role == "user"}
-        fit = [hit for hit in hits if is_note(hit) or hit.path in by_person]
+        told = {
+            each.id
+            for each in said
+            if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
+        }
+        fit = [hit for hit in hits if is_note(hit) or hit.path in told]
         return replace(found, hits=tuple(fit[: self._most]))
 
 

@@ -93,9 +93,7 @@ async def test_everybody_finds_their_conversation_and_notes_again(old: Path):
         assert "red boat" in await ask(engine, "/memory show MEMORY.md", sender="Ada")
         for who, words in (("grace1", "I am Grace"), ("eve", "plain people"), ("Zoe", "second")):
             account = "Work" if who == "Zoe" else "default"
-            told = await ask(
-                engine, "/memory search people second Grace", sender=who, account=account
-            )
+            told = await ask(engine, f"/memory search {words}", sender=who, account=account)
             assert words in told
         room = {"chat": DEN, "chat_type": "group", "message_id": "later in the room"}
         await engine.say("no mention", sender="Ada", **room)

@@ -157,9 +157,9 @@ def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
 
 
 def histories_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
-    from bot.sessions import inbox
+    from bot.sessions import history
 
-    patch.setattr(inbox, "_HERE", "(? || ? || ? || ?) IS NOT NULL")
+    patch.setattr(history, "_HERE", "(? || ? || ? || ?) IS NOT NULL")
 
 
 def a_log_quotes(patch: pytest.MonkeyPatch) -> None:

@@ -213,7 +213,7 @@ def test_the_example_of_an_env_file_changes_nothing_and_names_real_options(tmp_p
     (tmp_path / ".env").write_text(example.read_text("utf-8").replace("\n#C", "\nC"))
     loaded = settings.load(None, {}, tmp_path)
     assert loaded.config.session.owner == ("telegram:123456789",)
-    names = {each.name for each in from_dotenv(example, "example")[0]}
+    names = {each.name for each in from_dotenv(example.read_text("utf-8"), "example")[0]}
     secrets = {variable for each in loaded.plugins.values() for variable in each.env}
     assert {"ANTHROPIC_API_KEY", "NEXTCLOUD_TALK_BOT_SECRET", *secrets} <= names
     assert loaded.config.channels.get("nextcloud_talk").model_dump()["api_user"] == "confidant"

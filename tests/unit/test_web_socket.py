@@ -33,7 +33,7 @@ class Transport:
 async def test_frames_queued_before_opening_come_after_the_first_ones() -> None:
     pipe = Pipe()
     pipe.gate.set()
-    socket = Socket(pipe, None)  # type: ignore[arg-type]
+    socket = Socket(pipe, None, "ada")  # type: ignore[arg-type]
     socket.put("later")
     socket.open(["history", "draft"])
     socket.close(1001)
@@ -45,7 +45,7 @@ async def test_frames_queued_before_opening_come_after_the_first_ones() -> None:
 
 async def test_newer_drafts_replace_those_still_waiting() -> None:
     pipe = Pipe()
-    socket = Socket(pipe, None)  # type: ignore[arg-type]
+    socket = Socket(pipe, None, "ada")  # type: ignore[arg-type]
     socket.open(["history"])
     for number in range(MAX_WAITING * 4):
         socket.put(f"draft {number}", draft="a")
@@ -59,7 +59,7 @@ async def test_newer_drafts_replace_those_still_waiting() -> None:
 
 async def test_a_page_that_does_not_read_is_disconnected() -> None:
     pipe, transport = Pipe(), Transport()
-    socket = Socket(pipe, transport)  # type: ignore[arg-type]
+    socket = Socket(pipe, transport, "ada")  # type: ignore[arg-type]
     socket.open(["history"])
     for number in range(MAX_WAITING + 2):
         socket.put(f"message {number}")
