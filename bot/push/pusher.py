@@ -18,13 +18,13 @@ import structlog
 from yarl import URL
 
 from bot import fencing
-from bot.agent.tools.web.addresses import Guard
-from bot.agent.tools.web.connection import CheckedResolver, Lookup, SystemLookup, connector
 from bot.channel import Address
 from bot.clock import Clock
 from bot.config import Config
 from bot.errors import AddressRefused, StorageError
 from bot.i18n import text
+from bot.net.addresses import Guard
+from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector
 from bot.push import subscriptions
 from bot.push.subscriptions import Subscription
 from bot.speech.speakable import speakable

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from bot.agent.tools.web.addresses import Guard
+from bot.net.addresses import Guard
 from bot.push.pusher import Endpoints
 from tests.support import until
 

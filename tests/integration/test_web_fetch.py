@@ -22,9 +22,7 @@ from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.tools.web.addresses import Guard
 from bot.agent.tools.web.browser import Browser, Limits
-from bot.agent.tools.web.connection import SystemLookup
 from bot.agent.tools.web.fetch import MOST_CHARACTERS, WebFetch
 from bot.agent.tools.web.mentioned import OF_MEMORY
 from bot.errors import AddressRefused, ToolError
@@ -34,6 +32,8 @@ from bot.identity.rights import ToolRights
 from bot.identity.view import MemoryView
 from bot.memory.notes import Place
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.net.addresses import Guard
+from bot.net.connection import SystemLookup
 from tests.fakes.search_engines import TLS
 from tests.support import PATIENCE, until
 

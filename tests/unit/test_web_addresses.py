@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.tools.web.addresses import LONGEST, Guard, is_public
 from bot.errors import AddressRefused
+from bot.net.addresses import LONGEST, Guard, is_public
 
 GUARD = Guard.of(["wiki.example", "10.0.0.7:8080", "[fd00::7]:8080", "Intra.Example.:22"])
 

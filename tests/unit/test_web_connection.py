@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from bot.agent.tools.web import connection
-from bot.agent.tools.web.addresses import Guard
-from bot.agent.tools.web.connection import (
+from bot.errors import AddressRefused
+from bot.net import connection
+from bot.net.addresses import Guard
+from bot.net.connection import (
     CONNECTIONS,
     LOOKUPS,
     MOST_ADDRESSES,
     CheckedResolver,
     SystemLookup,
 )
-from bot.errors import AddressRefused
 from tests.support import PATIENCE, until
 
 V4, V6 = "93.184.216.34", "2607:f8b0::1"

@@ -16,11 +16,11 @@ from cachetools import TTLCache
 from yarl import URL
 
 from bot.agent.tools.web import download, robots
-from bot.agent.tools.web.addresses import Guard
-from bot.agent.tools.web.connection import CheckedResolver, Lookup, SystemLookup, connector
 from bot.agent.tools.web.download import Download
 from bot.agent.tools.web.robots import Rules
 from bot.errors import ToolError
+from bot.net.addresses import Guard
+from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector
 
 PROGRAM = "Confidant"  # what robots.txt may call it, in any case
 USER_AGENT = f"{PROGRAM}/{version('confidant-bot')} (reads pages that a person asks for)"

@@ -12,12 +12,12 @@ from pydantic import Field
 from bot import i18n
 from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Words
-from bot.agent.tools.web.addresses import LONGEST, Guard
 from bot.agent.tools.web.download import Download
 from bot.agent.tools.web.mentioned import is_mentioned, texts_of
 from bot.errors import ToolError
 from bot.files.reading import Document
 from bot.files.sandbox import Unreadable
+from bot.net.addresses import LONGEST, Guard
 from bot.tool_results import Quote, Quoted
 
 MOST_CHARACTERS = 200_000  # of one page that are shown, or kept to read on

@@ -9,7 +9,6 @@ import structlog
 
 from bot.agent.tools import Tool
 from bot.agent.tools.web import ddgs
-from bot.agent.tools.web.addresses import Guard
 from bot.agent.tools.web.browser import Browser
 from bot.agent.tools.web.fetch import Reader, WebFetch
 from bot.agent.tools.web.search import SearchService, WebSearch
@@ -17,6 +16,7 @@ from bot.agent.tools.web.services import Brave, SearXNG, Tavily
 from bot.channel import reveal
 from bot.config import WebConfig
 from bot.errors import ConfigError
+from bot.net.addresses import Guard
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from bot.agent.tools.web.addresses import Guard
 from bot.errors import AddressRefused
+from bot.net.addresses import Guard
 
 LOOKUPS = 4  # names looked up at once: in threads of their own, as nobody can stop a lookup
 MOST_ADDRESSES = 8  # of one host that a connection may try

@@ -1,0 +1,1 @@
+"""Connections to addresses that others name: which may be opened, and that they go there."""
