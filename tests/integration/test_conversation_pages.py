@@ -248,7 +248,9 @@ async def test_what_tools_did_is_passed_over_however_long_it_took(tmp_path: Path
 
 
 async def test_a_long_line_and_a_long_page_are_bounded(tmp_path: Path):
-    async with browsing_with(tmp_path) as (engine, browser):
+    # A reply of one piece: what is waited for is the whole of it.
+    model = ScriptedModel(script=lambda _: "All right.")
+    async with browsing_with(tmp_path, model=model) as (engine, browser):
         await engine.ask("x" * 9_000)
         await engine.ask("y" * 9_000)
         id_ = await _first_id(browser)
