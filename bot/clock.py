@@ -40,3 +40,8 @@ def moment(ms: int, zone: tzinfo | None) -> datetime:
     """
     seconds = min(max(ms / 1000, _FIRST.timestamp()), _LAST.timestamp())
     return datetime.fromtimestamp(seconds, zone)
+
+
+def to_the_minute(ms: int, zone: tzinfo | None) -> str:
+    """A time as lists show it: "2026-11-23 08:05"; see `moment`."""
+    return f"{moment(ms, zone):%Y-%m-%d %H:%M}"

@@ -14,7 +14,7 @@ import typer
 
 from bot import logs
 from bot.backend import visiting
-from bot.clock import moment
+from bot.clock import to_the_minute
 from bot.config import Config, LogConfig
 from bot.errors import StorageError
 from bot.recovery import DATABASE_NAME
@@ -46,7 +46,7 @@ def load(config: Path | None, *, quiet: bool = False) -> Loaded:
 
 def local_time(at: int) -> str:
     """A time in ms since the epoch, on this machine's clock."""
-    return f"{moment(at, None):%Y-%m-%d %H:%M}"
+    return to_the_minute(at, None)
 
 
 def reading(config: Config, work: Callable[[Transaction], T]) -> T:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from aiohttp import web
 
 from bot.channel.visitor import shared, visitor_of
-from bot.clock import moment
+from bot.clock import to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
-from bot.dashboard.entrance import fields
+from bot.dashboard.forms import sent
 from bot.dashboard.guard import COOKIE
 from bot.dashboard.passwords import LONGEST, SHORTEST, Passwords
 from bot.dashboard.visits import Visits
 
 HERE = "/account"
-LATELY = "%Y-%m-%d %H:%M"
 
 
 class AccountPages:
@@ -49,8 +48,8 @@ class AccountPages:
             {
                 "id": login.id,
                 "browser": login.browser,
-                "since": f"{moment(login.made_at, zone):{LATELY}}",
-                "seen": f"{moment(login.seen_at, zone):{LATELY}}",
+                "since": to_the_minute(login.made_at, zone),
+                "seen": to_the_minute(login.seen_at, zone),
                 "is_this": login.id == visitor.login,
             }
             for login in await self._browsers.of(visitor.name)
@@ -67,39 +66,36 @@ class AccountPages:
         )
 
     async def _end(self, request: web.Request) -> web.Response:
-        form = await fields(request, "login")
-        if form is None or not form["login"]:
+        login = (await sent(request)).get("login", "")
+        if not login:
             return pages.refuse(request, 400, "bad_request")
-        await self._browsers.end(visitor_of(request).name, form["login"])
-        return _see(HERE)
+        await self._browsers.end(visitor_of(request).name, login)
+        return pages.see(HERE)
 
     async def _end_others(self, request: web.Request) -> web.Response:
         visitor = visitor_of(request)
         await self._browsers.end(visitor.name, besides=visitor.login)
-        return _see(HERE)
+        return pages.see(HERE)
 
     async def _log_out(self, request: web.Request) -> web.Response:
         visitor = visitor_of(request)
         if visitor.login:
             await self._browsers.end(visitor.name, visitor.login)
-        response = _see("/login")
+        response = pages.see("/login")
         response.del_cookie(COOKIE)
         return response
 
     async def _set_password(self, request: web.Request) -> web.Response:
         visitor = visitor_of(request)
-        form = await fields(request, "old", "new")
+        form = await sent(request)
+        old, new = form.get("old", ""), form.get("new", "")
         known = None if visitor.is_owner else await self._browsers.person(visitor.name)
-        if form is None or known is None:
+        if known is None:
             return pages.refuse(request, 400, "bad_request")
-        if known.password and not await self._passwords.matches(known.password, form["old"]):
+        if known.password and not await self._passwords.matches(known.password, old):
             return await self._drawn(request, status=400, problem="old_wrong")
-        if not SHORTEST <= len(form["new"]) <= LONGEST:
+        if not SHORTEST <= len(new) <= LONGEST:
             return await self._drawn(request, status=400, problem="length")
-        hashed = await self._passwords.hash(form["new"])
+        hashed = await self._passwords.hash(new)
         await self._browsers.set_password(visitor.name, hashed, besides=visitor.login)
-        return _see(f"{HERE}?done")
-
-
-def _see(path: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": path})
+        return pages.see(f"{HERE}?done")

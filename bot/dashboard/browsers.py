@@ -20,7 +20,7 @@ from bot.channel import DEFAULT_ACCOUNT, Address
 from bot.channel.visitor import OWNER, Visitor
 from bot.clock import Clock
 from bot.coordination import Event
-from bot.dashboard.visits import CHANNEL
+from bot.dashboard.visits import CHANNEL, origin_of
 from bot.errors import StorageError
 from bot.identity import ConversationResolver, Link, MessageOrigin, Seat
 from bot.sessions import links, page_logins
@@ -165,7 +165,7 @@ class Browsers:
         if not page_logins.add(tx, name, now, link.origin, asked.seat):
             return None
         seat: Seat = (CHANNEL, name)
-        if self._resolver.of(_at_page(name)).person != asked.person:
+        if self._resolver.of(origin_of(name)).person != asked.person:
             address = Address(CHANNEL, DEFAULT_ACCOUNT, name)
             links.join(tx, Link(seat, asked.seat, address, link.language), now)
         return Entered(name, link.origin)
@@ -175,7 +175,7 @@ class Browsers:
         stem = re.sub(r"[^a-z0-9]+", "-", origin.channel.lower()).strip("-")[:20] or "guest"
         while True:
             name = f"{stem}-{secrets.token_hex(4)}"
-            is_configured = self._resolver.of(_at_page(name)).is_configured
+            is_configured = self._resolver.of(origin_of(name)).is_configured
             if not is_configured and page_logins.person(tx, name) is None:
                 return name
 
@@ -194,7 +194,7 @@ class Browsers:
             return False
         if login.person == OWNER:
             return asked.is_owner
-        return asked.person == self._resolver.of(_at_page(login.person)).person
+        return asked.person == self._resolver.of(origin_of(login.person)).person
 
     # --- what there is, and ending it -------------------------------------------------------------
 
@@ -285,9 +285,3 @@ def browser_of(agent: str) -> str:
 
 def _first(agent: str, known: Sequence[tuple[str, str]]) -> str:
     return next((name for mark, name in known if mark in agent), "")
-
-
-def _at_page(name: str) -> MessageOrigin:
-    return MessageOrigin(
-        channel=CHANNEL, account=DEFAULT_ACCOUNT, chat=name, chat_type="direct", sender=name
-    )

@@ -20,7 +20,7 @@ from bot.channel import (
     GroupConfig,
     Health,
 )
-from bot.clock import Clock, moment
+from bot.clock import Clock, to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.forms import address, part_of, sent
 from bot.dashboard.people import shortened
@@ -153,7 +153,7 @@ class ChannelPages:
         looked = await self._database.read(_look)
 
         def when(at: int | None) -> str:
-            return f"{moment(at, zone):%Y-%m-%d %H:%M}" if at else ""
+            return to_the_minute(at, zone) if at else ""
 
         wanted = query.get("q", "").strip()
         origins = self._origins()
@@ -335,5 +335,4 @@ def _has(card: RoomCard | GroupCard, wanted: str) -> bool:
 
 
 def _back(told: str, anchor: str = "") -> web.Response:
-    where = f"{PATH}?told={told}" + (f"#{anchor}" if anchor else "")
-    return web.Response(status=303, headers={"Location": where})
+    return pages.see(f"{PATH}?told={told}" + (f"#{anchor}" if anchor else ""))

@@ -9,14 +9,15 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from bot.channel import DEFAULT_ACCOUNT, Inbound
-from bot.channel.visitor import shared, visitor_of
+from bot.channel import Inbound
+from bot.channel.visitor import shared
 from bot.clock import Clock
 from bot.commands.context import ContextCommands
 from bot.context.budget import percent_full
 from bot.context.report import Part, Report, grouped
 from bot.dashboard import charts, pages
-from bot.dashboard.visits import CHANNEL, Visits
+from bot.dashboard.forms import sent
+from bot.dashboard.visits import Visits
 from bot.errors import StorageError
 from bot.i18n import text
 from bot.identity import Conversation
@@ -59,32 +60,29 @@ class ContextPages:
         return pages.page(request, "context.html", found=values, once=uuid4().hex)
 
     async def _press(self, request: web.Request) -> web.Response:
-        try:
-            form = await request.post()
-        except (ValueError, LookupError):  # bytes that are no text, or an unknown charset
-            return pages.refuse(request, 400, "bad_request")
-        command, once = COMMANDS.get(str(form.get("do"))), str(form.get("once"))
+        form = await sent(request)
+        command, once = COMMANDS.get(form.get("do", "")), form.get("once", "")
         if command is None or not _ONCE.fullmatch(once):
             return pages.refuse(request, 400, "bad_request")
-        name = visitor_of(request).name
+        origin = self._visits.of(request).origin
         try:
             await self._receive(
                 Inbound(
-                    channel=CHANNEL,
-                    account=DEFAULT_ACCOUNT,
-                    chat=name,
+                    channel=origin.channel,
+                    account=origin.account,
+                    chat=origin.chat,
                     chat_type="direct",
-                    sender=name,
+                    sender=origin.sender,
                     # The same form sent twice is one message.
                     message_id=f"page-{once}",
                     text=command,
                     sent_at=self._clock(),
-                    locale=request.headers.get("Accept-Language", "").partition(",")[0],
+                    locale=origin.locale,
                 )
             )
         except StorageError:
             return pages.refuse(request, 503, "failed")
-        return web.Response(status=303, headers={"Location": "/"})
+        return pages.see("/")
 
     async def _report(self, conversation: Conversation) -> Report | None:
         """What fills it; None while nothing was said."""

@@ -21,6 +21,7 @@ from bot.channel.kit.markdown_html import render
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
+from bot.dashboard.forms import sent
 from bot.dashboard.visits import Visits
 from bot.i18n import text
 from bot.identity import Conversation
@@ -88,6 +89,16 @@ class Visit:
     def title(self, named: str, opening: str) -> str:
         """What a conversation is called: what its person named it, or its first words."""
         return named or opening or self.say("untitled")
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A conversation of whoever looks: what they named it, if they did, and what it is called."""
+
+    visit: Visit
+    session: Session
+    named: str
+    title: str
 
 
 class ConversationPages:
@@ -163,8 +174,8 @@ class ConversationPages:
 
     # --- one of them ------------------------------------------------------------------------------
 
-    async def _own(self, request: web.Request) -> tuple[Visit, Session, str]:
-        """Who asks, the conversation they ask for, and what it is called.
+    async def _own(self, request: web.Request) -> Own:
+        """The conversation they ask for.
 
         Raises:
             web.HTTPNotFound: it is not theirs, or there is none.
@@ -182,26 +193,23 @@ class ConversationPages:
         if found is None:
             raise web.HTTPNotFound
         session, named, opening = found
-        return visit, session, visit.title(named, opening)
+        return Own(visit, session, named, visit.title(named, opening))
 
     async def _open(self, request: web.Request) -> web.Response:
-        visit, session, title = await self._own(request)
+        own = await self._own(request)
+        visit, session = own.visit, own.session
         asked = {name: request.query[name] for name in _WAYS if name in request.query}
         if len(asked) > 1 or not all(map(_NUMBER.fullmatch, asked.values())):
             return pages.refuse_status(request, 400)
         way, number = next(((way, int(n)) for way, n in asked.items()), ("before", None))
-
-        def look(tx: store.Transaction) -> tuple[Lines, str]:
-            return _WAYS[way](tx, session, number, LINES), browsing.title_of(tx, session.id)
-
-        lines, named = await self._database.read(look)
+        lines: Lines = await self._database.read(lambda tx: _WAYS[way](tx, session, number, LINES))
         numbers = [entries.number_of(entry.id) for entry in lines.said]
         return pages.page(
             request,
             "conversation.html",
             id=session.id,
-            title=title,
-            named=named,
+            title=own.title,
+            named=own.named,
             longest=browsing.MAX_TITLE,
             about=visit.say(
                 "about",
@@ -216,22 +224,19 @@ class ConversationPages:
         )
 
     async def _rename(self, request: web.Request) -> web.Response:
-        _, session, _ = await self._own(request)
-        try:
-            given = (await request.post()).get("title")
-        except (ValueError, LookupError):  # bytes that are no text, or an unknown charset
-            given = None
-        if not isinstance(given, str):
+        session = (await self._own(request)).session
+        given = (await sent(request)).get("title")
+        if given is None:
             return pages.refuse_status(request, 400)
         words, now = well_formed(_CONTROL.sub(" ", given)), self._clock()
         await self._database.write(lambda tx: browsing.name(tx, session.id, words, now))
         log.info("conversation.named", session=session.id, is_named=bool(words.strip()))
-        return web.Response(status=303, headers={"Location": f"/conversations/{session.id}"})
+        return pages.see(f"/conversations/{session.id}")
 
     # --- to take along ----------------------------------------------------------------------------
 
     async def _jsonl(self, request: web.Request) -> web.StreamResponse:
-        _, session, _ = await self._own(request)
+        session = (await self._own(request)).session
         response = await _download(request, f"{session.id}.jsonl", "application/jsonl")
         await response.write(f"{store.header_of(session)}\n".encode())
         async for lines in self._everything(session):
@@ -239,9 +244,10 @@ class ConversationPages:
         return response
 
     async def _markdown(self, request: web.Request) -> web.StreamResponse:
-        visit, session, title = await self._own(request)
+        own = await self._own(request)
+        visit, session = own.visit, own.session
         response = await _download(request, f"{session.id}.md", "text/markdown")
-        await response.write(f"# {title}\n".encode())
+        await response.write(f"# {own.title}\n".encode())
         day = ""
         async for lines in self._everything(session):
             said = [entry for entry in map(entries.parse, lines) if browsing.is_line(entry)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import structlog
 from aiohttp import web
 
 from bot.channel.visitor import OWNER
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
+from bot.dashboard.forms import sent
 from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, Guard
 from bot.dashboard.passwords import Passwords
 from bot.identity import MessageOrigin
@@ -44,20 +43,18 @@ class Entrance:
 
     async def _login_page(self, request: web.Request) -> web.Response:
         if self._guard.tokens is None or pages.is_known(request):
-            return _to("/")
+            return pages.see("/")
         return pages.login(request)
 
     async def _login(self, request: web.Request) -> web.Response:
         tokens = self._guard.tokens
         if tokens is None:
-            return _to("/")
-        form = await fields(request, "token", "name", "password")
-        if form is None:
-            return pages.refuse(request, 400, "bad_request")
-        name = form["name"].strip().lower()
+            return pages.see("/")
+        form = await sent(request)
+        name = form.get("name", "").strip().lower()
         if name and self._browsers is not None:
-            return await self._by_password(request, name, form["password"], self._browsers)
-        verdict = await self._guard.prove(request, form["token"])
+            return await self._by_password(request, name, form.get("password", ""), self._browsers)
+        verdict = await self._guard.prove(request, form.get("token", ""))
         if verdict == "too_many":
             return pages.refuse(request, 429, "too_many")
         if verdict == "wrong":
@@ -89,10 +86,10 @@ class Entrance:
         return pages.page(request, "enter.html", key=key)
 
     async def _enter(self, request: web.Request) -> web.Response:
-        form = await fields(request, "key")
-        if form is None or self._browsers is None:
+        form = await sent(request)
+        if self._browsers is None:
             return pages.refuse(request, 400, "bad_request")
-        entered = await self._browsers.enter(form["key"])
+        entered = await self._browsers.enter(form.get("key", ""))
         # Nobody finds 256 bits; but whoever tries is as slow as with the token.
         verdict = await self._guard.answer(request, is_right=entered is not None)
         if entered is None:
@@ -115,7 +112,7 @@ class Entrance:
             await self._browsers.begin(
                 person, cookie, request.headers.get("User-Agent", ""), origin
             )
-        response = _to("/")
+        response = pages.see("/")
         response.set_cookie(
             COOKIE,
             cookie,
@@ -127,17 +124,3 @@ class Entrance:
         )
         log.info("dashboard.login.ok", is_owner=person == OWNER)
         return response
-
-
-async def fields(request: web.Request, *names: str) -> Mapping[str, str] | None:
-    """What a form says under these names, empty where it says nothing; None when it is no form."""
-    try:
-        form = await request.post()
-    except (ValueError, LookupError):  # bytes that are no text, or an unknown charset
-        return None
-    found = {name: form.get(name, "") for name in names}
-    return {name: value if isinstance(value, str) else "" for name, value in found.items()}
-
-
-def _to(path: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": path})

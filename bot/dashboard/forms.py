@@ -22,7 +22,8 @@ async def sent(request: web.Request) -> Mapping[str, str]:
     """
     try:
         form = await request.post()
-    except (ValueError, LookupError) as error:  # bytes that are no text, or an unknown charset
+    # Bytes that are no text, an unknown charset, or parts without a boundary between them.
+    except (ValueError, LookupError, AssertionError) as error:
         raise web.HTTPBadRequest from error
     return {name: value for name, value in form.items() if isinstance(value, str)}
 

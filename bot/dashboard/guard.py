@@ -249,7 +249,7 @@ class Guard:
     def _unknown(self, request: web.Request) -> web.Response:
         self._refused("token_needed")
         if request.method == "GET" and pages.wants_html(request):
-            return web.Response(status=303, headers={"Location": "/login"})
+            return pages.see("/login")
         response = pages.refuse(request, 401, "token_needed")
         response.headers["WWW-Authenticate"] = "Bearer"
         return response

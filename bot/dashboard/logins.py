@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from bot.clock import moment
+from bot.clock import to_the_minute
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
-from bot.dashboard.entrance import fields
+from bot.dashboard.forms import sent
 from bot.dashboard.visits import Visits
 from bot.sessions import page_logins
 
@@ -48,7 +48,7 @@ class LoginPages:
                 "name": person.name,
                 "channel": person.seat[0],
                 "browsers": len(logins),
-                "seen": f"{moment(logins[0].seen_at, zone):%Y-%m-%d %H:%M}" if logins else "",
+                "seen": to_the_minute(logins[0].seen_at, zone) if logins else "",
                 "is_out": person.is_out,
             }
             for person, logins in await self._browsers.people()
@@ -66,12 +66,9 @@ class LoginPages:
         )
 
     async def _invite(self, request: web.Request) -> web.Response:
-        form = await fields(request, "name")
-        if form is None:
-            return pages.refuse(request, 400, "bad_request")
+        name = (await sent(request)).get("name", "").strip().lower()
         if not self._config().has_token:
             return await self._drawn(request, status=409, problem="no_token")
-        name = form["name"].strip().lower()
         if not page_logins.is_name(name):
             return await self._drawn(request, status=400, problem="bad_name")
         key = await self._browsers.invite(name, pages.language(request))
@@ -83,11 +80,11 @@ class LoginPages:
         return await self._drawn(request, invited=name, link=link)
 
     async def _take_out(self, request: web.Request) -> web.Response:
-        form = await fields(request, "name")
-        if form is None or not page_logins.is_name(form["name"]):
+        name = (await sent(request)).get("name", "")
+        if not page_logins.is_name(name):
             return pages.refuse(request, 400, "bad_request")
-        await self._browsers.take_out(form["name"])
-        return web.Response(status=303, headers={"Location": HERE})
+        await self._browsers.take_out(name)
+        return pages.see(HERE)
 
 
 def _own_url(request: web.Request) -> str:

@@ -112,6 +112,11 @@ def page(request: web.Request, template: str, /, status: int = 200, **values: An
     return web.Response(text=body, status=status, content_type="text/html", headers=NO_STORE)
 
 
+def see(path: str) -> web.Response:
+    """The answer to a form: it is shown there what came of it; loading that repeats nothing."""
+    return web.Response(status=303, headers={"Location": path})
+
+
 def login(request: web.Request, *, status: int = 200, problem: str = "") -> web.Response:
     """The login page; `problem` is a key of what went wrong with the last try."""
     return page(request, "login.html", status, problem=problem)

@@ -13,7 +13,7 @@ from aiohttp import web
 from bot import admitting
 from bot.admitting import LetIn
 from bot.channel import DEFAULT_ACCOUNT
-from bot.clock import Clock, moment
+from bot.clock import Clock, to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.forms import address, part_of, sent
 from bot.dashboard.visits import Visits
@@ -112,7 +112,7 @@ class PeoplePages:
         names = {each.seat: each.name for each in (*found.waiting, *found.approved)}
 
         def since(at: int) -> str:
-            return f"{moment(at, zone):%Y-%m-%d %H:%M}"
+            return to_the_minute(at, zone)
 
         everybody: dict[str, Sequence[Somebody]] = {
             "asking": [_asking(each, since, snapshot) for each in found.waiting],
@@ -223,7 +223,7 @@ def _seat(form: Mapping[str, str]) -> Seat:
 
 
 def _back(told: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": f"{PATH}?told={told}"})
+    return pages.see(f"{PATH}?told={told}")
 
 
 # --- as it is shown -------------------------------------------------------------------------------

@@ -23,14 +23,10 @@ class Visits:
 
     def of(self, request: web.Request) -> Conversation:
         """The conversation of whoever asks."""
-        name = visitor_of(request).name
-        return self._resolver.of(
-            MessageOrigin(
-                channel=CHANNEL,
-                account=DEFAULT_ACCOUNT,
-                chat=name,
-                chat_type="direct",
-                sender=name,
-                locale=request.headers.get("Accept-Language", "").partition(",")[0],
-            )
-        )
+        locale = request.headers.get("Accept-Language", "").partition(",")[0]
+        return self._resolver.of(origin_of(visitor_of(request).name, locale))
+
+
+def origin_of(name: str, locale: str = "") -> MessageOrigin:
+    """Where a visitor of this name writes from: their chat in the page."""
+    return MessageOrigin(CHANNEL, DEFAULT_ACCOUNT, name, "direct", name, locale=locale)

@@ -35,8 +35,8 @@ _SHOWN_AT_END = re.compile(r" \((?:said|concluded)(?: \d{4}-\d\d-\d\d)?\)$", re.
 _UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
 _BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
 _CLOCK = re.compile(r"^\d{1,2}:\d{2}\s+")
-_HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]+(?P<title>.*)$")
-_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
+HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]+(?P<title>.*)$")
+FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _NOT_WORD = re.compile(r"[\W_]+")
 
 
@@ -191,7 +191,7 @@ def items(text: str) -> Iterator[Item]:
     lines = text.split("\n")
     number, fenced = 0, False
     while number < len(lines):
-        fenced ^= bool(_FENCE.match(lines[number]))
+        fenced ^= bool(FENCE.match(lines[number]))
         found = None if fenced else _BULLET.match(lines[number])
         start = number
         number += 1
@@ -342,8 +342,8 @@ def _section(lines: list[str], title: str) -> tuple[int, int, int] | None:
     """Where a section's heading stands, where the next one does, and its level."""
     wanted, fenced, start, level = normal(title), False, -1, 0
     for number, line in enumerate(lines):
-        fenced ^= bool(_FENCE.match(line))
-        heading = None if fenced else _HEADING.match(line)
+        fenced ^= bool(FENCE.match(line))
+        heading = None if fenced else HEADING.match(line)
         if heading is None:
             continue
         if start >= 0 and len(heading["level"]) <= level:
@@ -357,7 +357,7 @@ def _body(body: str, level: int, mark: str) -> str:
     """A section's text: no heading in it ends the section, and the mark is on its first line."""
     lines = [_safe(line).rstrip() for line in _BREAKS.sub(_break, body.strip()).split("\n")]
     for number, line in enumerate(lines):
-        heading = _HEADING.match(line)
+        heading = HEADING.match(line)
         if heading and len(heading["level"]) <= level:
             lines[number] = f"\\{line}"
     return "\n".join([f"{lines[0]}{mark}", *lines[1:]])

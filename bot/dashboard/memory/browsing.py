@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from bot.channel.visitor import shared
-from bot.clock import DAY_MS, Clock, moment
+from bot.clock import DAY_MS, Clock, moment, to_the_minute
 from bot.commands.memory import MAX_WORDS
 from bot.dashboard import pages
 from bot.dashboard.memory import drawing, week
@@ -168,7 +168,7 @@ def _spaces(
                 each.path,
                 link_to(each.path),
                 size_in_words(each.size),
-                f"{moment(each.changed_at, who.zone):%Y-%m-%d %H:%M}",
+                to_the_minute(each.changed_at, who.zone),
             )
         )
     return list(named.items())

@@ -21,8 +21,6 @@ _MARK = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)?(?:, )?(?:in (?P<path>.+) until (?P<until>\d{4}-\d\d-\d\d))?"
 )
 _LEAD = re.compile(r"^ {0,3}[-*+][ \t]+")
-_HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]+(?P<title>.*)$")
-_FENCE = re.compile(r"^ {0,3}(?:```+|~~~+)")
 _DRAWN_HEADING = re.compile(r"<(/?)h[1-6]>")
 
 
@@ -66,7 +64,7 @@ def blocks(text: str, first: int = 1) -> list[Block]:
     for start, end, is_entry in _pieces(shown):
         words, raw = shown[start:end], marked[start:end]
         place = (start + first, end + first - 1)
-        heading = None if is_entry else _HEADING.match(words[0])
+        heading = None if is_entry else markdown.HEADING.match(words[0])
         if heading is not None:
             # Levels are never left out, whatever the note does: a reader goes by them.
             level = min(level + 1, len(heading["level"]) + 1, DEEPEST)
@@ -111,8 +109,8 @@ def _others(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, i
     """Headings, and stretches without a blank line; what is fenced stays together."""
     begun, fenced = -1, False
     for number in range(start, end):
-        is_fence = bool(_FENCE.match(lines[number]))
-        apart = not fenced and (not lines[number].strip() or _HEADING.match(lines[number]))
+        is_fence = bool(markdown.FENCE.match(lines[number]))
+        apart = not fenced and (not lines[number].strip() or markdown.HEADING.match(lines[number]))
         if begun >= 0 and (apart or (is_fence and not fenced)):
             yield begun, number
             begun = -1

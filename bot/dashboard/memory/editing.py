@@ -357,5 +357,4 @@ def _drawn_form(
 def _to_file(path: str, kept: int, said: str, line: int = 0) -> web.Response:
     """Back to the note, which offers to take the change back."""
     query = urlencode({"path": path, "kept": kept, "base": base_of(said)})
-    where = f"{FILE}?{query}{f'#L{line}' if line else ''}"
-    return web.Response(status=303, headers={"Location": where})
+    return pages.see(f"{FILE}?{query}{f'#L{line}' if line else ''}")

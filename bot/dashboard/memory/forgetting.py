@@ -101,7 +101,7 @@ class MemoryForgetting:
         except ToolError as error:
             return _drawn(request, words, problem="memory_page.refused", reason=str(error))
         log.info("memory.forgotten", by="page")
-        return web.Response(status=303, headers={"Location": f"{DONE}?{_counted(commit.result)}"})
+        return pages.see(f"{DONE}?{_counted(commit.result)}")
 
     async def _done(self, request: web.Request) -> web.Response:
         told = {name: number_of(request, name, 0) for name in COUNTS}

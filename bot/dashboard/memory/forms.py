@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from bot.dashboard.forms import sent
+
 BESIDE = 64 * 1024  # bytes of a form beside its text
 
 
@@ -18,8 +20,4 @@ async def form_of(request: web.Request, most: int) -> Mapping[str, str] | None:
     length = request.content_length
     if length is None or length > most + BESIDE:
         return None
-    try:
-        posted = await request.clone(client_max_size=most + BESIDE).post()
-    except (ValueError, LookupError, AssertionError) as error:  # no text, or no form
-        raise web.HTTPBadRequest from error
-    return {name: value for name, value in posted.items() if isinstance(value, str)}
+    return await sent(request.clone(client_max_size=most + BESIDE))

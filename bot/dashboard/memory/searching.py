@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from bot.channel.visitor import shared
-from bot.clock import moment
+from bot.clock import to_the_minute
 from bot.commands.memory import MAX_WORDS, mode_of, whys
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import FILES, link_to
@@ -67,7 +67,7 @@ def _shown(hit: Hit, who: Conversation, language: str) -> Found:
     words = markdown.readable(hit.snippet).strip().splitlines()
     why = whys(language, hit.why)
     if not is_note(hit):
-        said = f"{moment(hit.at, who.zone):%Y-%m-%d %H:%M}"
+        said = to_the_minute(hit.at, who.zone)
         return Found(text(language, "memory.said", when=said), "", words, why)
     path = layout.shown(hit.space, hit.path)
     lines = f"{hit.start_line}-{hit.end_line}" if hit.end_line > hit.start_line else hit.start_line

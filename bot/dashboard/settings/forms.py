@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from bot.dashboard import pages
+from bot.dashboard.forms import sent
 from bot.errors import ConfigError
 from bot.i18n import text
 from bot.settings.changes import Overruled
@@ -16,11 +17,7 @@ async def fields(request: web.Request) -> dict[str, str]:
     Raises:
         HTTPBadRequest: it is no form.
     """
-    try:
-        form = await request.post()
-    except (ValueError, LookupError) as error:  # bytes that are no text, or an unknown charset
-        raise web.HTTPBadRequest from error
-    return {name: value.strip() for name, value in form.items() if isinstance(value, str)}
+    return {name: value.strip() for name, value in (await sent(request)).items()}
 
 
 def sentences(request: web.Request, error: ConfigError) -> list[str]:

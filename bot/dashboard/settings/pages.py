@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from bot.clock import moment
+from bot.clock import to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.settings import forms, options
 from bot.dashboard.settings.options import GROUPS, OFFERED
@@ -132,7 +132,7 @@ class SettingsPages:
         zone = local_zone(self._settings.config)
         return {
             "id": change.id,
-            "at": f"{moment(change.at, zone):%Y-%m-%d %H:%M}",
+            "at": to_the_minute(change.at, zone),
             "steps": [_in_words(language, step) for step in change.steps],
             "is_way_back": bool(change.takes_back),
             "may": may,
@@ -152,4 +152,4 @@ def _in_words(language: str, step: Step) -> str:
 
 
 def _back(group: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": f"{PATH}?done={group}#{group}"})
+    return pages.see(f"{PATH}?done={group}#{group}")

@@ -278,4 +278,4 @@ def _say(request: web.Request, why: str) -> str:
 
 
 def _back(step: str) -> web.Response:
-    return web.Response(status=303, headers={"Location": f"{PATH}#{step}"})
+    return pages.see(f"{PATH}#{step}")
