@@ -132,7 +132,9 @@ class UnitOfWork:
         another.
         """
         if noted_in:
-            entry = self.append(noted_in, [NewEntry("notice", "assistant", words)])[-1]
+            failed = extra.failed if extra is not None else ()
+            notice = NewEntry("notice", "assistant", words, failed=failed)
+            entry = self.append(noted_in, [notice])[-1]
         letter = outbox.add(
             self.tx,
             address,

@@ -69,6 +69,7 @@ class PersonPages:
             "draft": piece.draft,
             "is_reply": piece.kind == "reply",
             "begins": piece.whole.begins,
+            "failed": piece.failed,
         }
         await self._show(message, more)
         fits = extras.size(more) <= nodes.MAX_BODY
@@ -140,6 +141,8 @@ class PersonPages:
         line = {"id": message["id"], "role": "bot", "text": message["text"], "at": message["at"]}
         if begins := message.get("begins"):
             line["begins"] = begins
+        if failed := message.get("failed"):
+            line["failed"] = failed
         if more:
             self._shelf.keep(message["id"], more)
         self._broadcast(
@@ -246,6 +249,8 @@ class PersonPages:
                 line["place"] = item.place
             if item.files:
                 line["files"] = [frame_of(known.get(ref), ref) for ref in item.files]
+            if item.failed and item.text:
+                line["failed"] = item.failed
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)

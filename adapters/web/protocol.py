@@ -7,7 +7,7 @@ or `older` had it), which asks for what stands before that. To the page: `comman
 `ack`, `message`, `draft`, `typing`, `activity`, `models`, `older`, `error`. The page keeps a
 message until its `ack`, and sends it again under the same id after a reconnect. A press on a button
 below the message X is a `send` with the id `press-X`, so that one message takes one press, whatever
-the number of pages and tries.
+the number of pages and tries; what X says was not answered is asked again as `again-X`.
 """
 
 from __future__ import annotations

@@ -183,6 +183,8 @@ class Outbound:
     come only to a channel whose `Capabilities` declare them. `draft` is the id under which a reply
     was shown while it was being written (`Drafts.draft`), the same after a restart. `begins` is the
     id of the message with which another conversation begins, as this tells its person, or empty.
+    `failed` are the ids of messages that this says were not answered: a channel may offer to ask
+    the same again.
     """
 
     id: str
@@ -195,6 +197,7 @@ class Outbound:
     attachments: tuple[Attachment, ...] = ()
     draft: str = ""
     begins: str = ""
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +250,11 @@ class Piece:
     def buttons(self) -> tuple[Button, ...]:
         """What stands below it."""
         return self.whole.buttons if self.index + 1 == self.count else ()
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The messages that may be asked again below it."""
+        return self.whole.failed if self.index + 1 == self.count else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +309,8 @@ class HistoryItem:
     `Outbound.id` it was sent with. A line whose words were forgotten has no `text`, nor has a
     divider, which stands where another conversation begins. `place` is what `Engine.history` goes
     on from; a line that waits for its answer has none yet. `files` are the refs of what came with
-    it, as far as the engine has kept it (`KeepsFiles`); it may be gone by now.
+    it, as far as the engine has kept it (`KeepsFiles`); it may be gone by now. `failed` is as in
+    `Outbound`.
     """
 
     id: str
@@ -310,6 +319,7 @@ class HistoryItem:
     at: int  # ms since the epoch
     place: str = ""
     files: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What comes with a text, to a channel that takes it; `draft` and `begins` as in `Outbound`.
+    """What comes with a text, to a channel that takes it.
 
-    `aloud` are words to say in a voice message of its own, which has no text.
+    `draft`, `begins` and `failed` are as in `Outbound`, `aloud` are words to say in a voice message
+    of its own, which has no text.
     """
 
     buttons: tuple[Button, ...] = ()
@@ -31,6 +32,7 @@ class Extra:
     draft: str = ""
     aloud: str = ""
     begins: str = ""
+    failed: tuple[str, ...] = ()
 
 
 NOTHING = Extra()
@@ -86,6 +88,7 @@ class Letter:
             attachments=self.extra.attachments if able.attachments else (),
             draft=self.extra.draft,
             begins=self.extra.begins,
+            failed=self.extra.failed,
         )
 
 
@@ -270,7 +273,7 @@ def _to_json(extra: Extra | None) -> str:
     buttons = [(button.label, button.command) for button in extra.buttons]
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
-    found |= {"aloud": extra.aloud, "begins": extra.begins}
+    found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
@@ -284,4 +287,5 @@ def _from_json(text: str) -> Extra:
         raw.get("draft", ""),
         raw.get("aloud", ""),
         raw.get("begins", ""),
+        tuple(raw.get("failed", ())),
     )

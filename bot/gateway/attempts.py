@@ -19,6 +19,7 @@ import structlog
 
 from bot.channel import Inbound
 from bot.clock import Clock, moment
+from bot.delivery.outbox import Extra
 from bot.errors import StorageError
 from bot.i18n import text
 from bot.metrics import Metrics
@@ -149,6 +150,7 @@ class Attempts:
             noted_in=row.session_id,
             asker=inbound.asker,
             reply_to=inbound.to_answer,
+            extra=Extra(failed=(inbound.message_id,)),
         )
         unit.refresh(row.session_id)
 

@@ -59,13 +59,15 @@ class Answer:
     """What a finished turn tells the person.
 
     `stored` confirms, as a part of the reply, what is in memory now; `notice` is noted beside the
-    model's own words. `aloud` are the words to say in a voice message after it.
+    model's own words. `aloud` are the words to say in a voice message after it. `failed` are the
+    ids of the messages that were not answered, if asking the same again may help.
     """
 
     letter: str
     stored: str = ""
     notice: str = ""
     aloud: str = ""
+    failed: tuple[str, ...] = ()
 
 
 Deliver = Callable[[UnitOfWork, tuple[Message, ...]], None]
@@ -149,8 +151,6 @@ class TurnRecorder:
         near = self._near(prepared, result.used)
         below = footer(language, result.usage, used, limits, usd) if cached.session.usage else ""
         news += _replies(spoken[len(rows) :], answer, below)
-        if answer.notice:
-            news.append(NewEntry("notice", "assistant", answer.notice, below=below))
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
             is_whole = self._upkeep.sessions.cache.is_up_to_date(unit.tx, cached)
@@ -282,7 +282,7 @@ def _say(
 ) -> None:
     """Answer a message, with `below` the text, and after it aloud if that is to be."""
     words = closed(answer.letter) + below if below else answer.letter
-    said = [(words, entry, Extra(draft=shown_as))]
+    said = [(words, entry, Extra(draft=shown_as, failed=answer.failed))]
     if answer.aloud:
         said.append(("", "", Extra(aloud=answer.aloud)))
     for words, tells, extra in said:
@@ -305,17 +305,18 @@ def answer_of(
     stored = replies.confirmation(language, prepared.request.context.memory.written)
     unseen = "\n".join(words for came in prepared.came if (words := came.told(language)))
     reply = replies.without_confirmations(result.reply)
-    notice = ""
+    notice, is_failure = "", False
     if isinstance(result.error, LimitReached) and prepared.balance.refused is not None:
         notice = _refusal(prepared, prepared.balance.refused)
     elif result.error is not None:
         notice = _failure(language, result.error, model)
+        is_failure = not isinstance(result.error, LimitReached)
     elif result.stopped:
         notice = text(language, "turn.stopped") if reply else ""
     elif result.exhausted:
         notice = text(language, "turn.exhausted")
     elif not reply and not stored and not result.silent and result.asked is None:
-        notice = text(language, "turn.empty")
+        notice, is_failure = text(language, "turn.empty"), True
     elif result.stop == "max_tokens":
         notice = text(language, "turn.cut")
     stood_in = _stood_in(language, result, prepared)
@@ -326,7 +327,14 @@ def answer_of(
     letter = "\n\n".join((*heard.told, *parts)) if parts else ""
     is_whole = result.error is None and not result.stopped
     aloud = speakable(reply, language) if heard.answers_aloud and is_whole else ""
-    return Answer(letter, stored, notice, aloud)
+    return Answer(letter, stored, notice, aloud, _asked(heard.rows) if is_failure else ())
+
+
+def _asked(rows: Sequence[QueuedMessage]) -> tuple[str, ...]:
+    """The messages of a turn that can be asked again; an answer about a tool cannot."""
+    if any(row.inbound.answers for row in rows):
+        return ()
+    return tuple(row.inbound.message_id for row in rows)
 
 
 def standing_in(result: TurnResult, prepared: PreparedRequest) -> str | None:
@@ -377,7 +385,8 @@ def _forget_again(
 def _replies(said: Sequence[Message], answer: Answer, below: str) -> list[NewEntry]:
     """The entries of what the model said, the last of its words with what confirms them.
 
-    What is shown `below` a letter stands under the last entry of it, which a notice would be.
+    A notice comes after them. What is shown `below` a letter stands under the last entry of it,
+    which a notice would be.
     """
     texts = [display_text(message) for message in said]
     spoken = [number for number, message in enumerate(said) if message.role == "assistant"]
@@ -388,6 +397,9 @@ def _replies(said: Sequence[Message], answer: Answer, below: str) -> list[NewEnt
     if below and spoken and answer.letter and not answer.notice:
         last = spoken[-1]
         entries[last] = replace(entries[last], text=closed(texts[last]), below=below)
+    if answer.notice:
+        told = NewEntry("notice", "assistant", answer.notice, below=below, failed=answer.failed)
+        entries.append(told)
     return entries
 
 

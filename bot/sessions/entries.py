@@ -32,7 +32,8 @@ class NewEntry:
     the platform's id of the message it came with, empty for what the bot said. `below` is what
     people read under the text, such as what a reply cost; nobody finds it by its words. `said_at`
     is when a message was sent, which may be long before its answer is stored, or 0. `files` are the
-    refs of those that came with it and are kept for a while (`bot.sessions.uploads`).
+    refs of those that came with it and are kept for a while (`bot.sessions.uploads`). `failed` are
+    the platform's ids of messages that this says were not answered, where asking again may help.
     """
 
     kind: Kind
@@ -43,11 +44,12 @@ class NewEntry:
     below: str = ""
     said_at: int = 0
     files: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a transcript. `at` is in ms since the epoch; `said_at` as in `NewEntry`."""
+    """An entry of a transcript. `at` is in ms since the epoch; the rest as in `NewEntry`."""
 
     id: str
     parent_id: str | None
@@ -60,6 +62,7 @@ class Entry:
     below: str = ""
     said_at: int = 0
     files: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @property
     def session_id(self) -> str:
@@ -100,6 +103,8 @@ def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
         message["saidAt"] = new.said_at
     if new.files:
         message["files"] = new.files
+    if new.failed:
+        message["failed"] = new.failed
     record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
     return orjson.dumps(record).decode()
 
@@ -115,6 +120,7 @@ def to_append(entry: Entry) -> NewEntry:
         entry.below,
         entry.said_at,
         entry.files,
+        entry.failed,
     )
 
 
@@ -140,6 +146,7 @@ def parse(line: str | bytes) -> Entry:
             below=str(message.get("below", "")),
             said_at=int(message.get("saidAt", 0)),
             files=tuple(cast("list[str]", message.get("files", []))),
+            failed=tuple(cast("list[str]", message.get("failed", []))),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError("not a transcript entry") from exc

@@ -66,7 +66,8 @@ def _items(tx: Transaction, rows: Sequence[Row]) -> list[HistoryItem]:
 def _item(entry: Entry) -> HistoryItem:
     role = "user" if entry.role == "user" else "bot"
     id_ = entry.source or entry.id
-    return HistoryItem(id_, role, entry.shown, entry.said_or_at, entry.id, entry.files)
+    at = entry.said_or_at
+    return HistoryItem(id_, role, entry.shown, at, entry.id, entry.files, entry.failed)
 
 
 def _newest(tx: Transaction, place: Sequence[str], edge: int, limit: int) -> list[Row]:

@@ -108,7 +108,8 @@ class EchoEngine:
         assert self.web is not None
         at = time.time_ns() // 1_000_000
         outbound = Outbound(message_id, ADDRESS, text, at=at, **extra)
-        self.lines.append(HistoryItem(message_id, "bot", text, at))
+        failed = outbound.failed
+        self.lines.append(HistoryItem(message_id, "bot", text, at, failed=failed))
         await post(self.web, outbound)
 
     async def history(

@@ -70,6 +70,49 @@ async def test_what_was_asked_is_asked_again_or_changed(page: Page, service: Any
     await expect(command.get_by_role("button")).to_have_text(["Copy"])
 
 
+async def test_what_was_not_answered_is_asked_again_once_by_a_button(
+    page: Page, context: BrowserContext, service: Any
+) -> None:
+    button, beside = page.get_by_role("button", name="Try again"), await context.new_page()
+    await beside.goto(service.url)
+    await say(page, "are you *there*?")
+    await expect(page.locator("#log .line.bot")).to_have_count(1)
+    (asked,) = service.engine.inbounds
+    await service.engine.say("No model can be reached.", "n1", failed=(asked.message_id,))
+    twin = beside.get_by_role("button", name="Try again")
+    for each in (button, twin):
+        await expect(each).to_be_visible()
+    await page.reload()
+    await expect(button).to_be_visible()
+    service.engine.hold = asyncio.Event()  # nobody knows yet that it was pressed elsewhere
+    await button.evaluate("(b) => { b.focus(); b.click(); b.click(); }")
+    await expect(page.locator("#message")).to_be_focused()
+    await twin.focus()
+    await beside.keyboard.press("Enter")
+    await beside.keyboard.press("Enter")
+    for each in (button, twin):
+        await expect(each).to_have_count(0)
+    service.engine.hold.set()
+    for each in (page, beside):
+        await expect(each.locator("#log .line.bot")).to_have_count(3)
+        await expect(each.locator("#log .line.user .body")).to_have_text(["are you *there*?"] * 2)
+    assert said(service) == ["are you *there*?"] * 2
+    # It fails once more, something else is said meanwhile, and nothing offers to go back.
+    await service.engine.say("Not yet.", "n2", failed=("again-n1",))
+    await expect(button).to_have_count(1)
+    await say(page, "never mind")
+    for each in (button, twin):
+        await expect(each).to_have_count(0)
+    await page.reload()
+    await expect(page.locator("#log .line.bot")).to_have_count(5)
+    await expect(button).to_have_count(0)
+    # What is not on the page cannot be asked.
+    await service.engine.say("Failed.", "n3", failed=("long-ago",))
+    await expect(page.locator("#log .line.bot")).to_have_count(6)
+    await expect(button).to_have_count(0)
+    await beside.close()
+
+
 async def test_a_message_is_copied_as_it_was_written(
     page: Page, context: BrowserContext, service: Any
 ) -> None:

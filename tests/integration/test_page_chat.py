@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bot.agent.models import Reply, Request, Usage
+from bot.channel import HistoryItem
+from bot.errors import ModelUnreachable
+from bot.gateway import attempts
 from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
@@ -18,11 +23,15 @@ CODE = "Here:\n\n```python\nprint(1)"
 ANYWHERE: dict[str, Any] = {"agent": {"timezone": ""}}  # the zone is this machine's
 
 
-async def shown(engine: Engine) -> list[str]:
+async def history(engine: Engine) -> Sequence[HistoryItem]:
     """The conversation as a page that is loaded again has it."""
     assert engine.channel.engine is not None
-    lines = await engine.channel.engine.history(engine.message("").address, 50)
-    return [line.text for line in lines if line.role == "bot"]
+    return await engine.channel.engine.history(engine.message("").address, 50)
+
+
+async def shown(engine: Engine) -> list[str]:
+    """What the bot said of it."""
+    return [line.text for line in await history(engine) if line.role == "bot"]
 
 
 async def test_that_a_reply_was_stopped_stands_outside_of_its_code(tmp_path: Path):
@@ -126,3 +135,70 @@ async def test_a_search_says_what_for_and_whether_it_found_any(
     assert [(each.state, each.text) for each in looked] == [("begun", words), ("done", words)]
     assert looked[0].id == looked[1].id
     assert (looked[1].found > 0) is is_found
+
+
+async def test_a_turn_that_failed_says_which_message_may_be_asked_again(tmp_path: Path):
+    model = ScriptedModel(script=lambda _: ModelUnreachable())
+    async with running(tmp_path, model=model) as engine:
+        asked = await engine.say("are you there?")
+        await engine.channel.wait_sent(1)
+        assert engine.channel.sent[0].failed == (asked.message_id,)
+    async with running(tmp_path, model=model) as engine:  # also when it is read back
+        line = (await history(engine))[-1]
+        assert line.failed == (asked.message_id,)
+        again = replace(asked, message_id=f"again-{line.id}", sent_at=asked.sent_at + 1)
+        model.script = lambda request: f"You said: {request.messages[-1].text}"
+        for _ in range(3):  # pressed again, on another page, on another node
+            await engine.channel.push(again)
+        await engine.ask("good bye")
+        assert engine.sent_to("ada") == ["You said: are you there?", "You said: good bye"]
+        assert [line.failed for line in await history(engine) if line.failed] == [line.failed]
+        assert all(not piece.failed for piece in engine.channel.sent)
+
+
+async def test_what_was_asked_in_a_burst_is_asked_again_together(tmp_path: Path):
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("first")
+        await asyncio.wait_for(model.started.wait(), 30)
+        burst = [await engine.say(text) for text in ("second", "third")]
+        model.script = lambda _: ModelUnreachable()
+        assert model.gate is not None
+        model.gate.set()
+        await engine.channel.wait_sent(2)
+        assert engine.channel.sent[1].failed == tuple(each.message_id for each in burst)
+
+
+async def test_a_message_that_says_nothing_or_was_stopped_is_no_failure(tmp_path: Path):
+    model = ScriptedModel(script=lambda _: "Once upon a time", gate=asyncio.Event())
+    async with running(tmp_path, model=model, limits={"each": {"day_tokens": 10}}) as engine:
+        await engine.say("tell me")
+        await asyncio.wait_for(model.started.wait(), 30)
+        await engine.say("/stop")
+        await engine.channel.wait_until(lambda sent: len(sent) >= 2)
+        model.gate = None
+        assert "limit" in (await engine.ask("and on?")).lower()  # nothing is left for today
+        assert [piece.failed for piece in engine.channel.sent if piece.failed] == []
+
+
+async def test_an_empty_reply_may_be_asked_again(tmp_path: Path):
+    async with running(tmp_path, model=ScriptedModel(script=lambda _: "")) as engine:
+        asked = await engine.say("well?")
+        await engine.channel.wait_sent(1)
+        assert engine.channel.sent[0].failed == (asked.message_id,)
+
+
+async def test_a_message_set_aside_may_be_asked_again(tmp_path: Path, monkeypatch: Any):
+    async with running(tmp_path) as engine:
+        await engine.ask("hello")
+
+    async def broken(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(attempts, "MAX_TRIES", 1)
+    monkeypatch.setattr("bot.gateway.requests.Requests.of", broken)
+    async with running(tmp_path) as engine:
+        asked = await engine.say("never")
+        await engine.channel.wait_sent(1)
+        assert engine.channel.sent[0].failed == (asked.message_id,)
+        assert (await history(engine))[-1].failed == (asked.message_id,)

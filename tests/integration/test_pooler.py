@@ -217,7 +217,7 @@ async def test_a_server_that_is_gone_behind_a_pooler_is_waited_for_at_a_start(po
             await asyncio.to_thread(proxy.refused, 1)
             # The first waits in the pooler. The next is refused at once when the pooler knows
             # by then, and after its own wait in line when it does not.
-            with pytest.raises(StorageAway, match="login has been failing|query_wait_timeout"):
+            with pytest.raises(StorageAway, match=r"login has been failing|query_wait_timeout"):
                 await PostgresDatabase.open(pooled)
             assert not opening.done()
             proxy.mend()

@@ -63,6 +63,22 @@ async def test_a_reply_shows_on_the_pages_of_every_node_once(chats):
         assert [frame["type"] for frame in there.frames].count("message") == 1
 
 
+async def test_what_was_not_answered_may_be_asked_again_on_every_node(chats):
+    one, two = chats
+    async with one.page() as here, two.page() as there:
+        await post(one.web, Outbound("o1", ADDRESS, "Nobody is there.", failed=("m1", "m2")))
+        for page in (here, there):
+            assert (await page.until("message"))["failed"] == ["m1", "m2"]
+        await post(two.web, Outbound("o2", ADDRESS, "All is well."))
+        for page in (here, there):
+            assert "failed" not in await page.until("message")
+    failed = HistoryItem("o1", "bot", "Nobody is there.", 7, failed=("m1",))
+    one.engine.lines += [failed, replace(failed, text="")]  # the latter was forgotten
+    async with two.page() as page:
+        items = next(frame for frame in page.frames if frame["type"] == "history")["items"]
+        assert [item.get("failed") for item in items] == [["m1"], None]
+
+
 async def test_what_is_typed_on_one_node_shows_on_the_others(chats):
     one, two = chats
     async with one.page() as here, one.page() as beside, two.page() as there:

@@ -60,6 +60,14 @@ export function linkSources(body) {
   }
 }
 
+/** The button that asks once more what was not answered. */
+export function tryAgain(press) {
+  const group = document.createElement("div");
+  group.className = "choices";
+  group.append(button("try_again", press));
+  return group;
+}
+
 function button(key, action) {
   const made = document.createElement("button");
   made.type = "button";

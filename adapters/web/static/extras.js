@@ -6,6 +6,9 @@ const PRESS = "press-"; // a press is a message with the id of what it was press
 
 export const pressId = (id) => PRESS + id;
 
+/** The message that asks once more what one of the bot's says was not answered. */
+export const againId = (id) => `again-${id}`;
+
 /** The message a press was made on, or empty when a message is no press. */
 export const pressedOn = (id) => (id.startsWith(PRESS) ? id.slice(PRESS.length) : "");
 

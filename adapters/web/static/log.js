@@ -1,6 +1,6 @@
 // The conversation as it is seen: lines, days, drafts, and where the view stands.
 
-import { actions, copyText, linkSources } from "./actions.js";
+import { actions, copyText, linkSources, tryAgain } from "./actions.js";
 import { choices, files, pressedOn, settle, unsettle } from "./extras.js";
 import { sent } from "./files.js";
 import { language, t } from "./strings.js";
@@ -30,6 +30,8 @@ export class Log extends EventTarget {
   #empty = document.getElementById("empty");
   #byId = new Map();
   #extras = new Map(); // what came with a line: a bot that was restarted no longer knows
+  #said = new Map(); // what the person said, by id
+  #retry = null; // offers to ask again what was not answered
   #drafts = new Map();
   #lastDay = "";
   #atEnd = true;
@@ -66,6 +68,7 @@ export class Log extends EventTarget {
     this.#lines.setAttribute("aria-live", "off"); // a reload is not read aloud
     this.#lines.replaceChildren();
     this.#byId.clear();
+    this.#said.clear();
     this.#lastDay = "";
     this.clearDrafts();
     const known = this.#extras;
@@ -84,7 +87,7 @@ export class Log extends EventTarget {
     lines.setAttribute("aria-live", "off"); // nothing of it is news
     this.#lines = above;
     this.#lastDay = "";
-    for (const item of items) if (!this.has(item.id)) this.#append(item);
+    for (const item of items) if (!this.has(item.id)) this.#append(item, { isNews: false });
     const first = lines.firstElementChild;
     if (above.lastElementChild && first?.dataset.day === this.#lastDay) first.remove();
     this.#lines = lines;
@@ -100,7 +103,11 @@ export class Log extends EventTarget {
     const kept = lines.findIndex((line, at) => line.dataset.place && at >= lines.length - most);
     if (lines.length <= 2 * most || kept < 1) return "";
     const gone = new Set(lines.slice(0, kept));
-    for (const [id, line] of this.#byId) if (gone.has(line)) this.#byId.delete(id);
+    for (const [id, line] of this.#byId) {
+      if (!gone.has(line)) continue;
+      this.#byId.delete(id);
+      this.#said.delete(id);
+    }
     for (const line of gone) line.remove();
     this.toEnd();
     return lines[kept].dataset.place;
@@ -243,7 +250,8 @@ export class Log extends EventTarget {
     this.updateEmpty();
   }
 
-  #append(item) {
+  #append(item, { isNews = true } = {}) {
+    if (isNews) this.#withdraw();
     this.#startDay(item.at);
     if (item.role === "divider") {
       this.#lines.append(rule("divider", item.text || t("another")));
@@ -254,6 +262,7 @@ export class Log extends EventTarget {
         body.innerHTML = item.html; // made safe by the server
         decorate(body);
         this.#addExtras(item, body);
+        if (isNews && item.failed) this.#offer(item, body);
       } else {
         body.textContent = item.text;
         if (item.files?.length) {
@@ -272,6 +281,7 @@ export class Log extends EventTarget {
       time.title = exact.format(at);
       if (item.place) line.dataset.place = item.place;
       this.#byId.set(item.id, line);
+      if (item.role === "user") this.#said.set(item.id, item);
       this.#lines.append(line);
       const group = this.#choicesOf(pressedOn(item.id));
       if (group) settle(group, item.text);
@@ -288,6 +298,25 @@ export class Log extends EventTarget {
       this.dispatchEvent(new CustomEvent("press", { detail: { on: id, command } }));
     };
     body.parentElement.querySelector(".meta").before(choices(buttons, press));
+  }
+
+  /** Offers to ask again what was not answered, until there is news. */
+  #offer({ id, failed }, body) {
+    const asked = failed.map((each) => this.#said.get(each));
+    if (asked.includes(undefined)) return;
+    const text = asked.map((each) => each.text).filter(Boolean).join("\n\n");
+    const files = asked.flatMap((each) => each.files ?? []).filter((file) => !file.gone);
+    if (!text && !files.length) return;
+    const press = () => {
+      this.dispatchEvent(new CustomEvent("retry", { detail: { on: id, text, files } }));
+    };
+    this.#retry = tryAgain(press);
+    body.parentElement.querySelector(".meta").before(this.#retry);
+  }
+
+  #withdraw() {
+    this.#retry?.remove();
+    this.#retry = null;
   }
 
   #choicesOf(id) {

@@ -3,7 +3,7 @@
 import { Attachments } from "./files.js";
 import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
-import { pressId } from "./extras.js";
+import { againId, pressId } from "./extras.js";
 import { Log } from "./log.js";
 import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
@@ -137,6 +137,14 @@ log.addEventListener("again", ({ detail: { text, files = [] } }) => {
   say(text, files.filter((file) => !file.gone));
 });
 
+// Pressed twice, or on two pages, it is the same message, which the bot takes once.
+log.addEventListener("retry", ({ detail: { on, text, files } }) => {
+  const id = againId(on);
+  if (log.has(id)) return;
+  say(text, files, id);
+  composer.focus();
+});
+
 log.addEventListener("writing", ({ detail }) => {
   isWriting = detail;
   if (!isWriting) isStopping = false;
@@ -194,9 +202,9 @@ document.getElementById("starters").append(
 );
 
 /** Says something for the person, whatever stands in the box. */
-function say(text, files = []) {
+function say(text, files = [], id = undefined) {
   if (connection.open) hideBanner();
-  showMine(outbox.add(text, { files }));
+  showMine(outbox.add(text, { id, files }));
   outbox.pump();
 }
 
