@@ -10,14 +10,15 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
-from bot.channel import Engine
+from bot.channel import Activity, Engine
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json, mapping, parse_json
 
 CHANNEL = "web"
-INTERVAL = 0.5  # seconds between two states of a draft that other nodes are told
+INTERVAL = 0.5  # seconds between two states of a draft, or a thought, that other nodes are told
 MAX_BODY = 300_000  # characters; longer ones go without their pictures
 
 
@@ -64,3 +65,21 @@ class ToldDrafts(Drafts[str]):
     async def remove(self, draft: Draft[str]) -> None:
         """Tell that a draft is gone."""
         await self._tell("draft", id=draft.id, text="")
+
+
+class ToldThoughts(Drafts[str]):
+    """What models think here, as other nodes hear of it; its place is the draft it leads to."""
+
+    def __init__(self, tell: Callable[..., Awaitable[None]]) -> None:
+        super().__init__(asyncio.create_task)
+        self._tell = tell
+
+    async def put(self, draft: Draft[str]) -> float:
+        """Tell of a thought as far as it has come; see `Drafts.put`."""
+        draft.message = draft.id
+        shown = Activity(draft.id, "thinking", "begun", text=draft.text, draft=draft.place)
+        await self._tell("activity", activity=asdict(shown))
+        return INTERVAL
+
+    async def remove(self, draft: Draft[str]) -> None:
+        """Nothing: whoever ends it tells that it ended."""

@@ -14,7 +14,7 @@ from cachetools import LRUCache, TTLCache
 from adapters.web import extras, nodes, protocol
 from adapters.web.away import Away
 from adapters.web.files import frame_of
-from adapters.web.nodes import OtherNodes, ToldDrafts
+from adapters.web.nodes import OtherNodes, ToldDrafts, ToldThoughts
 from adapters.web.socket import Socket
 from bot.channel import Activity, HistoryItem, Media, Piece
 from bot.channel.kit.drafts import Draft, Drafts
@@ -28,8 +28,10 @@ OLDER_CHARS = 300_000  # … and in one with what stands before it
 RENDERS_AT_ONCE = 8  # history lines rendered before others get a turn
 LONG_TEXT = 2_000  # characters from which rendering is done in a thread; 1 000 take some 5 ms
 INTERVAL = 0.08  # seconds between two frames of one draft
-MAX_DOING = 64  # activities known, for at most …
+MAX_DOING = 64  # activities known, and steps of one turn, for at most …
 DOING_SECONDS = 900.0  # … so long: the end of one of another node's may be missed
+MAX_TURNS = 16  # turns whose steps are known
+STEPS = frozenset({"searching", "calling"})  # what is told of a reply once it is there
 REMEMBERED = 1024  # messages of other nodes
 BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update less often
 
@@ -44,17 +46,24 @@ class PersonPages:
         self.sockets: set[Socket] = set()
         self._drafts = WebDrafts(self)
         self._told = ToldDrafts(self._tell)
+        self._thoughts = ToldThoughts(self._tell)
         self._shelf = extras.Shelf()
         # What goes on now, by id, and the messages of other nodes that were shown.
         self._doing: TTLCache[str, Activity] = TTLCache(
             MAX_DOING, DOING_SECONDS, timer=time.monotonic
         )
+        # What was done on the way to a reply, by its draft and by id; and the drafts that ended.
+        self._steps: TTLCache[str, dict[str, Activity]] = TTLCache(
+            MAX_TURNS, DOING_SECONDS, timer=time.monotonic
+        )
+        self._over: LRUCache[str, None] = LRUCache(REMEMBERED)
         self._shown: LRUCache[str, None] = LRUCache(REMEMBERED)
 
     def end(self) -> None:
         """Show no more of what is being written."""
         self._drafts.clear()
         self._told.clear()
+        self._thoughts.clear()
         self._away.end()
 
     # --- on every node ----------------------------------------------------------------------------
@@ -97,14 +106,21 @@ class PersonPages:
 
     async def draft(self, draft_id: str, text: str) -> None:
         """Show a reply as it grows, rendered at a calm pace."""
+        if not text and self._forget(draft_id):
+            await self._tell("draft", id=draft_id, text="")
         await self._drafts.show(draft_id, draft_id, text)
         await self._told.show(draft_id, draft_id, text)
 
     async def activity(self, activity: Activity) -> None:
         """Show what goes on beside the replies, and what it came to."""
         self._show_activity(activity)
-        if not activity.text:  # what is thought stays here: on its way it would be stored
-            await self._tell("activity", activity=asdict(activity))
+        if activity.kind == "thinking":
+            grows = activity.state == "begun"
+            thought = activity.text if grows else ""
+            await self._thoughts.show(activity.draft, activity.id, thought)
+            if thought:
+                return
+        await self._tell("activity", activity=asdict(activity))
 
     async def heard(self, said: Json) -> None:
         """Show on this node's pages what another node told of this person."""
@@ -115,6 +131,8 @@ class PersonPages:
             case "said":
                 self._show_said(said["id"], said["text"], said["at"], said.get("files", ()))
             case "draft":
+                if not said["text"]:
+                    self._forget(said["id"])
                 await self._drafts.show(said["id"], said["id"], said["text"])
             case "typing":
                 self._show_typing()
@@ -136,9 +154,12 @@ class PersonPages:
         replaces: list[str] = []
         if message["is_reply"]:
             self._told.clear()
+            self._thoughts.clear()
             replaces = self._drafts.clear()
         html = await self.html(message["text"])
         line = {"id": message["id"], "role": "bot", "text": message["text"], "at": message["at"]}
+        if message["draft"]:
+            line |= {"draft": message["draft"], "steps": self._taken(message["draft"])}
         if begins := message.get("begins"):
             line["begins"] = begins
         if failed := message.get("failed"):
@@ -173,12 +194,35 @@ class PersonPages:
         self._broadcast(lambda _as_html: protocol.encode("typing"))
 
     def _show_activity(self, activity: Activity) -> None:
-        if activity.state == "begun":
+        if activity.draft in self._over:
+            return  # it comes after its reply, from another node
+        if activity.kind in STEPS:
+            steps = self._steps.get(activity.draft, {})
+            if activity.id in steps or len(steps) < MAX_DOING:
+                steps[activity.id] = activity
+            self._steps[activity.draft] = steps  # it is known for as long again
+        elif activity.state == "begun":
             self._doing[activity.id] = activity
         else:
             self._doing.pop(activity.id, None)
         newest = activity.id if activity.kind == "thinking" else ""
         self._broadcast(lambda _as_html: _activity_frame(activity), draft=newest)
+
+    def _taken(self, draft_id: str) -> list[Json]:
+        """What was done on the way to a reply that is there now; no page is told that again."""
+        self._over[draft_id] = None
+        steps = self._steps.pop(draft_id, {})
+        for activity in tuple(self._doing.values()):
+            if activity.draft == draft_id:
+                self._doing.pop(activity.id, None)
+        return [_step(activity) for activity in steps.values()]
+
+    def _forget(self, draft_id: str) -> bool:
+        """Show no more what was done for a reply that never comes, if anything was."""
+        was_known = self._steps.pop(draft_id, None) is not None
+        if was_known:
+            self.show_draft(draft_id, "", "")
+        return was_known
 
     async def html(self, text: str) -> str:
         """A text as HTML, if a page wants that; else empty."""
@@ -205,6 +249,9 @@ class PersonPages:
         # Read after the last await: a draft finished meanwhile must not come back.
         first += [frame for draft_id, frame in drafts if draft_id in self._drafts.texts]
         first += map(_activity_frame, self._doing.values())
+        first += [
+            _activity_frame(each) for steps in self._steps.values() for each in steps.values()
+        ]
         return first
 
     async def older_frame(
@@ -335,7 +382,17 @@ def _activity_frame(activity: Activity) -> str:
         where=activity.where,
         text=activity.text,
         found=activity.found,
+        draft=activity.draft,
     )
+
+
+def _step(activity: Activity) -> Json:
+    return {
+        "what": activity.kind,
+        "state": activity.state,
+        "text": activity.text,
+        "found": activity.found,
+    }
 
 
 def now() -> int:

@@ -187,7 +187,7 @@ class Turn:
         asked = self._request
         for call in asked.decided:
             self._add(Message("assistant", (call.use,)))
-            self._add_results([await self._toolbox.carry_out(call, asked.context)])
+            self._add_results([await self._carried_out(call)])
         for _ in range(asked.max_steps):
             reply = await self._reply()
             if reply.stop == "tool_use":
@@ -207,14 +207,22 @@ class Turn:
     async def _called(self, use: ToolUse) -> ToolResult:
         """Run one call, or note that it is the one to ask the person about."""
         may_ask = self._asked is None
-        if self._on_tool is not None:
-            self._on_tool(use, None)
+        self._tell_tool(use, None)
         result = await self._toolbox.run(use, self._request.context, may_ask=may_ask)
-        if self._on_tool is not None:
-            self._on_tool(use, result)
+        self._tell_tool(use, result)
         if isinstance(result.value, Asked):
             self._asked = use
         return result
+
+    async def _carried_out(self, call: DecidedCall) -> ToolResult:
+        self._tell_tool(call.use, None)
+        result = await self._toolbox.carry_out(call, self._request.context)
+        self._tell_tool(call.use, result)
+        return result
+
+    def _tell_tool(self, use: ToolUse, result: ToolResult | None) -> None:
+        if self._on_tool is not None:
+            self._on_tool(use, result)
 
     def _add_results(self, results: Sequence[ToolResult]) -> None:
         self._add(storable(Message("user", tuple(results))))

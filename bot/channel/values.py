@@ -263,16 +263,18 @@ class Activity:
 
     The `id` is the same for both. `where` is what was saved where, when it ended and no message
     tells of it. `text` is what a model thinks on its way to a reply, its end as far as it has come,
-    or what it looks for in memory, of which so many are `found`: it is for whoever watches now and
-    is kept nowhere.
+    what it looks for in memory, of which so many are `found`, or the name of another tool that it
+    is "calling": it is for whoever watches now and is kept nowhere. A call is "asked" when it waits
+    for the person's word. `draft` is the id of the reply's draft it is on the way to, or empty.
     """
 
     id: str
-    kind: Literal["saving", "summarising", "thinking", "searching"]
-    state: Literal["begun", "done", "failed"]
+    kind: Literal["saving", "summarising", "thinking", "searching", "calling"]
+    state: Literal["begun", "done", "failed", "asked"]
     where: str = ""
     text: str = field(default="", repr=False)
     found: int = 0
+    draft: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,14 +79,17 @@ class LiveSigns:
         return channel is not None and channel.capabilities.activities
 
     async def activity(self, address: Address, activity: Activity) -> None:
-        """See `bot.channel.Activities`."""
+        """See `bot.channel.Activities`; takes a while where another node shows what is thought."""
         channel = self._channels.get(address.channel)
         if not isinstance(channel, Activities):
             raise TypeError("a channel declares activities and shows none")
         if self._is_here(channel, address):
             await channel.activity(address, activity)
-        elif not activity.text:  # on its way to another node it would be stored
-            await self._tell(address, {"activity": asdict(activity)})
+            return
+        await self._tell(address, {"activity": asdict(activity)})
+        if activity.kind == "thinking" and activity.text:
+            # Whoever thinks calls with the newest text after this.
+            await asyncio.sleep(DRAFT_SECONDS)
 
     def _is_here(self, channel: Channel, address: Address) -> bool:
         # A page is open on any node: its channel tells all of them.

@@ -25,14 +25,15 @@ from bot.memory.notes import Notes
 from bot.messages import ToolResult, ToolUse
 from bot.metrics import Metrics
 from bot.sessions.inbox import QueuedMessage
-from bot.tool_results import Quoted
+from bot.tool_results import Asked, Quoted
 
 TYPING_DELAY = 0.4  # seconds; a reply that is faster needs no sign of life
 TYPING_EVERY = 4.5  # seconds; platforms show it for five
 THOUGHT_EVERY = 0.25  # seconds between two states of what a model thinks
 THOUGHT_CHARS = 4_000  # of it are shown, its end
 SEARCHES = frozenset({"memory_search", "transcript_search"})  # tools that look into memory
-SEARCH_CHARS = 120  # of what is looked for
+STEP_CHARS = 120  # of what is looked for, or of a tool's name
+MAX_STEPS = 64  # calls that are shown of one turn
 
 
 class TurnRunner:
@@ -144,8 +145,8 @@ class TurnRunner:
     ) -> TurnResult:
         show = preview.show if preview.shows_text else None
         think = preview.think if preview.shows_thoughts else None
-        search = preview.search if preview.shows_thoughts else None
-        turn = Turn(request, self._toolbox, show, meter, think, on_tool=search)
+        step = preview.step if preview.shows_thoughts else None
+        turn = Turn(request, self._toolbox, show, meter, think, on_tool=step)
         with self._running.running(key, turn):
             return await turn.run()
 
@@ -153,7 +154,7 @@ class TurnRunner:
 class ReplyPreview:
     """Shows life for the length of an `async with`. Failures stay inside the channel.
 
-    What the model thinks is shown to whoever watches a direct chat, while it is thought.
+    What the model thinks and which tools it calls is shown to whoever watches a direct chat.
     """
 
     def __init__(
@@ -182,8 +183,9 @@ class ReplyPreview:
         self._thought = ""
         self._thought_shown = ""
         self._is_thinking = False  # as far as was shown
-        self._searching: dict[str, Activity] = {}  # by the id of the call
-        self._searches: set[asyncio.Task[None]] = set()
+        self._calling: dict[str, Activity] = {}  # what is not over yet, by the id of the call
+        self._steps = 0  # that were begun
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         if self._typing is not None:
@@ -207,8 +209,8 @@ class ReplyPreview:
         finally:  # also when the lane is cancelled just now
             for task in tasks:
                 task.cancel()
-        await asyncio.gather(*tasks, *self._searches, return_exceptions=True)
-        for broken_off in self._searching.values():
+        await asyncio.gather(*tasks, *self._telling, return_exceptions=True)
+        for broken_off in self._calling.values():
             if self._watchers is not None:
                 await self._watchers.activity(self._address, replace(broken_off, state="failed"))
         if self._is_thinking and self._watchers is not None:
@@ -244,23 +246,28 @@ class ReplyPreview:
         if self._watchers is not None and idle:
             self._thought_task = asyncio.create_task(self._show_thoughts(self._watchers))
 
-    def search(self, use: ToolUse, result: ToolResult | None) -> None:
-        """Show what the model looks for in memory and, with a result, how much it found."""
-        wanted = use.input.get("query")
-        if use.name not in SEARCHES or not isinstance(wanted, str) or self._watchers is None:
+    def step(self, use: ToolUse, result: ToolResult | None) -> None:
+        """Show what the model looks for in memory, or which tool it calls, and how that ended."""
+        if self._watchers is None:
             return
-        id_ = f"{self._draft_id}.{use.id}"
-        shown = Activity(id_, "searching", "begun", text=" ".join(wanted.split())[:SEARCH_CHARS])
-        if result is None:
-            self._searching[id_] = shown
+        if result is None and self._steps < MAX_STEPS:
+            self._steps += 1
+            self._calling[use.id] = shown = self._begun(use)
+        elif result is not None and (begun := self._calling.pop(use.id, None)) is not None:
+            shown = _ended(begun, result)
         else:
-            self._searching.pop(id_, None)
-            found = len(result.value.quotes) if isinstance(result.value, Quoted) else 0
-            state = "failed" if result.is_error else "done"
-            shown = replace(shown, state=state, found=found)
+            return
         task = asyncio.create_task(self._watchers.activity(self._address, shown))
-        self._searches.add(task)
-        task.add_done_callback(self._searches.discard)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    def _begun(self, use: ToolUse) -> Activity:
+        wanted = use.input.get("query")
+        is_search = use.name in SEARCHES and isinstance(wanted, str)
+        words = " ".join(str(wanted if is_search else use.name).split())[:STEP_CHARS]
+        # Not by the call's id: a service may give the same one again.
+        id_, kind = f"{self._draft_id}.{self._steps}", "searching" if is_search else "calling"
+        return Activity(id_, kind, "begun", text=words, draft=self._draft_id)
 
     async def clear(self) -> None:
         """Take the text so far away, also that of an earlier run: no reply will replace it."""
@@ -296,4 +303,15 @@ class ReplyPreview:
                 self._is_thinking = False
 
     def _activity(self, state: Literal["begun", "done"], text: str = "") -> Activity:
-        return Activity(f"{self._draft_id}.thinking", "thinking", state, text=text)
+        id_ = f"{self._draft_id}.thinking"
+        return Activity(id_, "thinking", state, text=text, draft=self._draft_id)
+
+
+def _ended(begun: Activity, result: ToolResult) -> Activity:
+    """How a call ended, without what came of it but how much a search found."""
+    if result.is_error:
+        return replace(begun, state="failed")
+    if isinstance(result.value, Asked):
+        return replace(begun, state="asked")
+    found = len(result.value.quotes) if isinstance(result.value, Quoted) else 0
+    return replace(begun, state="done", found=found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,14 +175,56 @@ async def test_who_may_connect_a_model_is_led_there_when_none_is(page: Page, ser
     await expect(link).to_have_count(0)
 
 
-async def test_searching_says_what_for_and_how_much_was_found(page: Page, service: Any) -> None:
-    line = page.locator("#activity")
-    begun = Activity("s1", "searching", "begun", text="tea <b>habits</b>")
-    await service.engine.web.activity(ADDRESS, begun)
-    await expect(line).to_contain_text("Searching for “tea <b>habits</b>”…")
-    done = Activity("s1", "searching", "done", text="tea <b>habits</b>", found=3)
-    await service.engine.web.activity(ADDRESS, done)
-    await expect(line).to_contain_text("3 found for “tea <b>habits</b>”")
+async def test_what_goes_on_is_one_line_that_opens_and_is_folded_above_its_reply(
+    page: Page, service: Any
+) -> None:
+    web, line, now = service.engine.web, page.locator("#doing"), page.locator("#doing-now")
+    search = Activity("7.1", "searching", "begun", text="tea <b>habits</b>", draft="7")
+    call = Activity("7.2", "calling", "begun", text="memory_write", draft="7")
+    thinking = Activity("7.thinking", "thinking", "begun", draft="7")
+    await expect(line).to_be_hidden()
+    await web.activity(ADDRESS, search)
+    await expect(now).to_have_text("Searching for “tea <b>habits</b>”…")
+    await expect(page.locator("#stop")).to_be_visible()
+    await web.activity(ADDRESS, replace(search, state="done", found=3))
+    await expect(now).to_have_text("3 found for “tea <b>habits</b>”")
+    await expect(page.locator("#doing-told")).to_have_text("3 found for “tea <b>habits</b>”")
+    await web.activity(ADDRESS, replace(thinking, text="So, green."))
+    await expect(now).to_have_text("Thinking…")
+    await web.activity(ADDRESS, replace(thinking, state="done"))
+    await web.activity(ADDRESS, call)
+    await expect(now).to_have_text("Using memory_write…")
+    steps = line.locator("li")
+    await expect(steps.first).to_be_hidden()
+    await now.focus()
+    await page.keyboard.press("Enter")
+    found = "3 found for “tea <b>habits</b>”"
+    await expect(steps.first).to_be_visible()
+    await expect(steps).to_have_text([found, "Using memory_write…"])
+    await page.reload()  # whoever comes in the midst of it sees the same
+    await expect(steps).to_have_text([found, "Using memory_write…"])
+    await now.focus()
+    await web.activity(ADDRESS, replace(call, state="failed"))
+    await service.engine.say("Green tea.", "m1", draft="7")
+    await expect(line).to_be_hidden()
+    await expect(page.locator("#stop")).to_be_hidden()
+    summary = page.locator("#log .line.bot summary")
+    await expect(summary).to_have_text("2 steps on the way to this reply")
+    await expect(summary).to_be_focused()  # the keyboard goes on where it was
+    kept = page.locator("#log .line.bot .steps li")
+    await expect(kept.first).to_be_hidden()
+    await page.keyboard.press("Enter")
+    await expect(kept).to_have_text([found, "memory_write: did not work"])
+    await expect(kept.first).to_be_visible()
+    # The next reply begins anew, and one that never comes leaves nothing.
+    other = replace(call, id="8.1", draft="8", state="asked")
+    await web.activity(ADDRESS, other)
+    await expect(steps).to_have_text(["memory_write: waits for your word"])
+    await web.draft(ADDRESS, "8", "")
+    await expect(line).to_be_hidden()
+    await page.reload()  # it was kept nowhere
+    await expect(page.locator("#log .line.bot")).to_have_count(1)
+    await expect(summary).to_have_count(0)
 
 
 async def test_tasks_have_boxes(page: Page, service: Any) -> None:

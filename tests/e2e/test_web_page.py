@@ -617,7 +617,7 @@ async def test_what_the_model_thinks_can_be_unfolded_and_is_gone_when_it_has_tho
     page: Page, service: Any
 ) -> None:
     web, thinking = service.engine.web, Activity("7.thinking", "thinking", "begun")
-    summary, thought = page.locator("#thinking summary"), page.locator("#thought")
+    summary, thought = page.locator("#doing summary"), page.locator("#thought")
     await expect(summary).to_be_hidden()
     await web.activity(ADDRESS, thinking)
     await expect(summary).to_have_text("Thinking…")

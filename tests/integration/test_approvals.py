@@ -107,6 +107,9 @@ async def test_the_person_is_asked_and_what_they_allow_is_done_once(tmp_path: Pa
         assert await engine.ask(command(asked)) == CLOSED
         assert await engine.ask(command(asked, "deny")) == CLOSED
         assert len(oven.calls) == 1
+        told = [each for each in engine.channel.activities if each.kind == "calling"]
+        assert [each.state for each in told] == ["begun", "asked", "begun", "done"]
+        assert {each.text for each in told} == {"oven"}
 
 
 async def test_what_is_denied_is_not_done_and_the_model_knows(tmp_path: Path):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.agent.models import Reply, Request, Usage
+from bot.agent.models import Reply, Request, ToolSpec, Usage
 from bot.channel import HistoryItem
 from bot.errors import ModelUnreachable
 from bot.gateway import attempts
 from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
-from tests.support import Engine, running
+from tests.support import PATIENCE, Engine, running, until
 
 CODE = "Here:\n\n```python\nprint(1)"
 ANYWHERE: dict[str, Any] = {"agent": {"timezone": ""}}  # the zone is this machine's
@@ -157,8 +157,8 @@ async def test_a_turn_that_failed_says_which_message_may_be_asked_again(tmp_path
 
 
 async def test_what_was_asked_in_a_burst_is_asked_again_together(tmp_path: Path):
-    model = ScriptedModel(gate=asyncio.Event())
-    async with running(tmp_path, model=model) as engine:
+    model, queue = ScriptedModel(gate=asyncio.Event()), {"mode": "collect", "debounce": 0}
+    async with running(tmp_path, model=model, session={"queue": queue}) as engine:
         await engine.say("first")
         await asyncio.wait_for(model.started.wait(), 30)
         burst = [await engine.say(text) for text in ("second", "third")]
@@ -202,3 +202,69 @@ async def test_a_message_set_aside_may_be_asked_again(tmp_path: Path, monkeypatc
         await engine.channel.wait_sent(1)
         assert engine.channel.sent[0].failed == (asked.message_id,)
         assert (await history(engine))[-1].failed == (asked.message_id,)
+
+
+def calls(*uses: ToolUse) -> Reply:
+    return Reply(Message("assistant", uses), "tool_use", Usage(1, 1))
+
+
+def steps(engine: Engine) -> list[tuple[str, str, str]]:
+    shown = [each for each in engine.channel.activities if each.kind in {"searching", "calling"}]
+    return [(each.id.partition(".")[2], each.text, each.state) for each in shown]
+
+
+async def test_tools_are_told_by_name_with_how_they_ended_and_nothing_of_what_they_said(
+    tmp_path: Path,
+):
+    long = "x" * 300
+    script = [
+        calls(
+            ToolUse("call_0", "memory_write", {"text": "tea, secret-1"}),
+            ToolUse("call_1", long, {"query": "secret-2"}),
+        ),
+        calls(ToolUse("call_0", "memory_get", {"path": "secret-3.md"})),  # with an id used before
+        "Done.",
+    ]
+    model = ScriptedModel(script=lambda _: script[len(model.requests) - 1])
+    async with running(tmp_path, model=model) as engine:
+        await engine.ask("go")
+        drafts = {each.draft for each in engine.channel.activities}
+        assert drafts == {engine.channel.sent[0].draft}
+        assert steps(engine) == [
+            ("1", "memory_write", "begun"),
+            ("1", "memory_write", "done"),
+            ("2", "x" * 120, "begun"),
+            ("2", "x" * 120, "failed"),
+            ("3", "memory_get", "begun"),
+            ("3", "memory_get", "failed"),
+        ]
+        assert "secret" not in str([asdict(each) for each in engine.channel.activities])
+
+
+async def test_of_very_many_calls_the_first_are_told(tmp_path: Path):
+    uses = [ToolUse(f"c{n}", "memory_get", {"path": "no.md"}) for n in range(100)]
+    model = ScriptedModel(script=lambda _: calls(*uses) if len(model.requests) == 1 else "Done.")
+    async with running(tmp_path, model=model) as engine:
+        await engine.ask("go")
+        assert len(steps(engine)) == 2 * 64
+
+
+async def test_a_call_that_is_stopped_did_not_work(tmp_path: Path):
+    use = ToolUse("c1", "slow", {})
+    begun = asyncio.Event()
+
+    class Slow:
+        spec = ToolSpec("slow", "Takes for ever.", {"type": "object"})
+
+        async def run(self, arguments: object, context: object) -> str:
+            begun.set()
+            await asyncio.Event().wait()
+            return ""
+
+    model, owner = ScriptedModel(script=lambda _: calls(use)), {"owner": ("memory:ada",)}
+    async with running(tmp_path, model=model, tools=(Slow(),), session=owner) as engine:
+        await engine.say("go")
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await engine.say("/stop")
+        await until(lambda: len(steps(engine)) == 2)
+        assert [state for *_, state in steps(engine)] == ["begun", "failed"]

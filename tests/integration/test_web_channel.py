@@ -614,6 +614,7 @@ async def test_what_goes_on_is_shown_on_every_page_and_on_one_that_opens_meanwhi
             "where": "",
             "text": "",
             "found": 0,
+            "draft": "",
         }
         async with chat.page() as second:
             assert (await second.until("activity"))["state"] == "begun"

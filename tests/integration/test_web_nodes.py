@@ -141,18 +141,101 @@ async def test_a_page_opened_on_another_node_sees_what_is_being_written_and_done
         assert (await there.until("activity"))["where"] == "MEMORY.md"
 
 
-async def test_other_nodes_hear_that_a_model_thinks_and_not_what(chats):
+async def test_what_a_model_thinks_shows_everywhere_until_it_is_over(chats):
     one, two = chats
-    thinking = Activity("7.thinking", "thinking", "begun")
+    thinking = Activity("7.thinking", "thinking", "begun", draft="7")
     async with one.page() as here, two.page() as there:
         await one.web.activity(ADDRESS, thinking)
-        await one.web.activity(ADDRESS, replace(thinking, text="One and two"))
-        assert (await there.until("activity"))["text"] == ""
-        while (await here.until("activity"))["text"] != "One and two":
-            pass
-        await one.web.activity(ADDRESS, replace(thinking, state="done"))
-        assert (await there.until("activity"))["state"] == "done"
-        assert "One and two" not in json.dumps(there.frames)
+        for number in range(200):
+            await one.web.activity(ADDRESS, replace(thinking, text=f"thought {number}."))
+        for page in (here, there):
+            await page.until("activity", text="thought 199.")
+        async with two.page() as later:
+            assert (await later.until("activity"))["text"] == "thought 199."
+            await one.web.activity(ADDRESS, replace(thinking, state="done"))
+            for page in (here, there, later):
+                await page.until("activity", state="done", text="")
+        await one.web.activity(ADDRESS, thinking)  # and once more
+        await there.until("activity", state="begun", text="")
+        assert len(one.engine.shown) < 100  # only the newest is told, at a calm pace
+
+
+async def test_what_is_done_for_a_reply_shows_everywhere_and_stays_with_it(chats):
+    one, two = chats
+    search = Activity("7.1", "searching", "begun", text="tea", draft="7")
+    call = Activity("7.2", "calling", "begun", text="memory_write", draft="7")
+    async with one.page() as here, two.page() as there:
+        await one.web.activity(ADDRESS, search)
+        await one.web.activity(ADDRESS, replace(search, state="done", found=3))
+        await one.web.activity(ADDRESS, call)
+        for page in (here, there):
+            await page.until("activity", id="7.2", state="begun")
+        async with two.page() as later:  # whoever comes now sees all of it
+            shown = [await later.until("activity") for _ in range(2)]
+            assert [(each["id"], each["found"]) for each in shown] == [("7.1", 3), ("7.2", 0)]
+        await one.web.activity(ADDRESS, replace(call, state="failed"))
+        await post(two.web, Outbound("o1", ADDRESS, "Green.", draft="7"))
+        for page in (here, there):
+            line = await page.until("message")
+            assert (line["draft"], line["steps"]) == (
+                "7",
+                [
+                    {"what": "searching", "state": "done", "text": "tea", "found": 3},
+                    {"what": "calling", "state": "failed", "text": "memory_write", "found": 0},
+                ],
+            )
+        await one.web.activity(ADDRESS, replace(call, state="done"))  # it comes too late
+        async with two.page() as later:
+            await two.web.typing(ADDRESS)
+            await later.until("typing")
+            assert {"activity", "steps"}.isdisjoint(json.dumps(later.frames).split('"'))
+
+
+async def test_what_was_done_for_nothing_goes_everywhere(chats):
+    one, two = chats
+    async with one.page() as here, two.page() as there:
+        await one.web.activity(ADDRESS, Activity("7.1", "calling", "done", text="t", draft="7"))
+        for page in (here, there):
+            await page.until("activity")
+        await one.web.draft(ADDRESS, "7", "")  # the model has nothing to say
+        for page in (here, there):
+            await page.until("draft", id="7", html="")
+        async with two.page() as later:
+            await one.web.typing(ADDRESS)
+            await later.until("typing")
+            assert "activity" not in {frame["type"] for frame in later.frames}
+
+
+async def test_what_goes_on_shows_on_no_page_of_anybody_else(chats):
+    one, two = chats
+    step = Activity("7.1", "searching", "begun", text="secret", draft="7")
+    thought = Activity("7.thinking", "thinking", "begun", text="secret", draft="7")
+    async with two.page(person="eve") as eve, two.page() as there:
+        for each in (step, thought, replace(step, state="done")):
+            await one.web.activity(ADDRESS, each)
+        await there.until("activity", state="done")
+        await post(one.web, Outbound("o1", ADDRESS, "hi", draft="7"))
+        await there.until("message")
+        async with two.page(person="eve") as later:
+            for page in (eve, later):
+                await two.web.typing(replace(ADDRESS, chat="eve"))
+                await page.until("typing")
+                assert "secret" not in json.dumps(page.frames)
+
+
+async def test_of_very_many_steps_the_first_are_known(chats):
+    one, two = chats
+    async with two.page() as there:
+        for turn in range(40):
+            for number in range(100):
+                step = Activity(f"{turn}.{number}", "calling", "done", text="t", draft=str(turn))
+                one.web._pages_of(ADDRESS.chat)._show_activity(step)
+        await one.web.activity(ADDRESS, step)
+        await post(one.web, Outbound("o1", ADDRESS, "hi", draft="39"))
+        assert len((await there.until("message"))["steps"]) == 1
+    pages = one.web._pages_of(ADDRESS.chat)
+    assert {len(steps) for steps in pages._steps.values()} == {64}
+    assert len(pages._steps) < 16
 
 
 async def test_a_node_that_missed_a_reply_shows_it_to_whoever_comes_back(chats):

@@ -180,14 +180,21 @@ async def test_a_draft_is_told_at_a_calm_pace_and_no_longer_than_it_can_show(
     await asyncio.gather(drafting, return_exceptions=True)
 
 
-async def test_what_a_model_thinks_is_told_to_no_other_node(
-    sides: tuple[Side, Side],
+async def test_what_a_model_thinks_goes_where_the_account_is_at_a_calm_pace(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
 ):
     turn, owner = sides
     begun = Activity("7.thinking", "thinking", "begun")
     await turn.live.activity(ADA, begun)
-    await turn.live.activity(ADA, replace(begun, text="One and two"))
+    thought = replace(begun, text="One and two")
+    await turn.live.activity(ADA, thought)
     done = replace(begun, state="done")
     await turn.live.activity(ADA, done)
-    await until(lambda: len(owner.channel.activities) == 2)
-    assert owner.channel.activities == [begun, done]
+    await until(lambda: len(owner.channel.activities) == 3)
+    assert owner.channel.activities == [begun, thought, done]
+    monkeypatch.setattr(live, "DRAFT_SECONDS", 3600.0)
+    thinking = asyncio.create_task(turn.live.activity(ADA, thought))
+    await until(lambda: len(owner.channel.activities) == 4)
+    assert not thinking.done()
+    thinking.cancel()
+    await asyncio.gather(thinking, return_exceptions=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import adapters.web
 from adapters.web import protocol
+from adapters.web.pages import STEPS
+from bot.channel import Activity
 from bot.commands.menu import menu
 
 STATIC = Path(adapters.web.__file__).parent / "static"
 FILES = {path.name: path.read_text("utf-8") for path in STATIC.iterdir()}
-BUILT = ("state.", "error.", "activity.")  # keys put together at run time
+BUILT = ("state.", "error.", "activity.", "step.")  # keys put together at run time
 
 
 def test_every_word_the_page_asks_for_is_in_the_catalog() -> None:
@@ -31,6 +34,12 @@ def test_every_word_in_the_catalog_is_used() -> None:
         if not key.startswith(BUILT) and f'"{key}"' not in page
     }
     assert unused == set()
+
+
+def test_every_step_has_a_sentence_however_it_ended() -> None:
+    states = get_args(get_type_hints(Activity)["state"])
+    wanted = {f"step.{kind}.{state}" for kind in STEPS for state in states}
+    assert wanted == {key for key in protocol._catalogs()["en"] if key.startswith("step.")}
 
 
 def test_every_error_the_server_names_has_a_sentence() -> None:

@@ -1,6 +1,7 @@
 // The conversation as it is seen: lines, days, drafts, and where the view stands.
 
 import { actions, copyText, linkSources, tryAgain } from "./actions.js";
+import { Doing, folded } from "./doing.js";
 import { choices, files, pressedOn, settle, unsettle } from "./extras.js";
 import { sent } from "./files.js";
 import { language, t } from "./strings.js";
@@ -9,6 +10,8 @@ const NEAR = 48; // px from the end that still count as being at the end
 const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
 const ACTIVITY_TIME = 20_000; // ms what was saved stays in sight
 const DRAFT_GRACE = 300; // ms a withdrawn draft stays, as its message usually follows at once
+
+const BESIDE = new Set(["saving", "summarising"]); // what is done beside the replies
 
 let name = "Confidant"; // what the bot is called
 
@@ -24,8 +27,7 @@ export class Log extends EventTarget {
   #tail = document.getElementById("tail");
   #typing = document.getElementById("typing");
   #activity = document.getElementById("activity");
-  #thinking = document.getElementById("thinking");
-  #thought = document.getElementById("thought");
+  #doing = new Doing(); // what goes on on the way to a reply …
   #newer = document.getElementById("newer");
   #empty = document.getElementById("empty");
   #byId = new Map();
@@ -38,13 +40,17 @@ export class Log extends EventTarget {
   #endTop = 0; // where the view stood when it was last brought to the end
   #typingTimer = 0;
   #writing = false;
-  #doing = new Map(); // what goes on beside the replies, by id
+  #beside = new Map(); // … and beside the replies, by id
   #activityTimer = 0;
 
   constructor() {
     super();
     this.#scroll.addEventListener("scroll", () => this.#look(), { passive: true });
     this.#newer.addEventListener("click", () => this.toEnd());
+    this.#doing.addEventListener("change", () => {
+      this.#tellWriting();
+      if (this.#atEnd) this.toEnd();
+    });
     // Whatever changes the sizes (streaming, a growing composer), the end stays in view.
     const sizes = new ResizeObserver(() => this.#atEnd && this.toEnd());
     sizes.observe(this.#scroll);
@@ -145,6 +151,7 @@ export class Log extends EventTarget {
     const draft = this.#drafts.get(id) ?? { line: article("bot", "draft"), timer: 0 };
     clearTimeout(draft.timer);
     if (!html) {
+      this.#doing.end(id);
       draft.timer = setTimeout(() => this.#drop(id), DRAFT_GRACE);
       return;
     }
@@ -164,6 +171,13 @@ export class Log extends EventTarget {
     for (const id of ids) this.#drop(id);
   }
 
+  /** Folds what was done on the way to a reply above it, where the keyboard goes on. */
+  finish({ id, draft }) {
+    const wasFocused = this.#doing.isFocused;
+    this.#doing.end(draft);
+    if (wasFocused) this.#byId.get(id)?.querySelector("summary")?.focus();
+  }
+
   clearDrafts() {
     this.#drafts.clear();
     this.#tail.replaceChildren();
@@ -179,40 +193,27 @@ export class Log extends EventTarget {
     this.#follow();
   }
 
-  /** Says quietly what goes on beside the replies, and for a while what was saved. */
-  activity({ id, what, state, where, text, found }) {
-    if (what === "thinking") {
-      this.#think(state === "begun", text);
+  /** Says quietly what goes on, and for a while what was saved. */
+  activity(told) {
+    const { id, what, state, where } = told;
+    if (!BESIDE.has(what)) {
+      this.#doing.take(told);
       return;
     }
     clearTimeout(this.#activityTimer);
-    if (state === "begun") this.#doing.set(id, t(`activity.${what}`, { what: text }));
-    else this.#doing.delete(id);
-    const going = [...this.#doing.values()].at(-1) ?? "";
-    const isFound = what === "searching" && state === "done";
-    const saved =
-      where ? t("activity.saved", { where })
-      : isFound ? t("activity.found", { count: found, what: text })
-      : "";
+    if (state === "begun") this.#beside.set(id, t(`activity.${what}`));
+    else this.#beside.delete(id);
+    const going = [...this.#beside.values()].at(-1) ?? "";
+    const saved = where ? t("activity.saved", { where }) : "";
     this.#tellActivity(going || saved);
     if (!going && saved) {
       this.#activityTimer = setTimeout(() => this.#tellActivity(""), ACTIVITY_TIME);
     }
   }
 
-  /** What the model thinks stands there, folded, until it thinks no more; nothing keeps it. */
-  #think(on, text = "") {
-    this.#thinking.hidden = !on;
-    this.#tellWriting();
-    this.#thought.hidden = !text;
-    this.#thought.textContent = text;
-    this.#thought.scrollTop = this.#thought.scrollHeight;
-    if (on && this.#atEnd) this.toEnd();
-  }
-
   clearActivities() {
-    this.#think(false);
     this.#doing.clear();
+    this.#beside.clear();
     clearTimeout(this.#activityTimer);
     this.#tellActivity("");
   }
@@ -225,7 +226,7 @@ export class Log extends EventTarget {
 
   /** Says whether a reply is under way, and could be stopped. */
   #tellWriting() {
-    const on = this.#drafts.size > 0 || !this.#typing.hidden || !this.#thinking.hidden;
+    const on = this.#drafts.size > 0 || !this.#typing.hidden || this.#doing.on;
     if (on === this.#writing) return;
     this.#writing = on;
     this.dispatchEvent(new CustomEvent("writing", { detail: on }));
@@ -289,9 +290,10 @@ export class Log extends EventTarget {
     this.updateEmpty();
   }
 
-  #addExtras({ id, buttons, attachments }, body) {
-    if (!buttons && !attachments) return;
-    this.#extras.set(id, { buttons, attachments });
+  #addExtras({ id, text, buttons, attachments, steps }, body) {
+    if (!buttons && !attachments && !steps?.length) return;
+    this.#extras.set(id, { buttons, attachments, steps });
+    if (steps?.length && text) body.before(folded(steps)); // nothing of what was forgotten
     if (attachments) body.after(files(attachments));
     if (!buttons) return;
     const press = (command) => {

@@ -62,6 +62,7 @@ const frames = {
       askForModels(); // it may be the answer to /model, or say that another one stands in
     }
     const isNew = log.add(item);
+    if (item.steps) log.finish(item);
     if (item.begins) log.divide(item.begins);
     if (item.role === "user") {
       log.mark(item.id, "");
