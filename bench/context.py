@@ -31,11 +31,12 @@ from bot.clock import system_clock
 from bot.context.history import History
 from bot.gateway.commits import TurnRecorder
 from bot.gateway.requests import Requests
-from bot.recovery import DATABASE_NAME, TRANSCRIPTS
+from bot.recovery import TRANSCRIPTS
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
 from bot.settings import config_model
+from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 from bot.unit_of_work import UnitOfWork

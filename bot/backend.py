@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,20 +12,14 @@ import structlog
 from bot import housekeeping, id_migration
 from bot.channel import reveal
 from bot.clock import Clock
+from bot.cluster.extra import needing_extra
 from bot.config import Config
-from bot.coordination import Alone, Coordination, SharedTurns, Standing
-from bot.errors import ConfigError
-from bot.memory.memory import Shared
-from bot.recovery import DATABASE_NAME, TRANSCRIPTS, open_database
+from bot.coordination import Alone, Coordination, Shared, SharedTurns, Standing
+from bot.recovery import TRANSCRIPTS, open_database
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Appended
 from bot.storage import Database
-from bot.storage.files import DataDirLock
-
-NO_EXTRA = (
-    "[storage] url names a PostgreSQL, and what talks to one is not installed. "
-    "Install it with `pip install 'confidant-bot[cluster]'`, or remove the option."
-)
+from bot.storage.files import DATABASE_NAME, DataDirLock
 
 _LEFT = (
     "it holds conversations, and [storage] url is what is used: they are not in that database "
@@ -71,38 +65,6 @@ async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> B
     """
     url = reveal(config.storage.url)
     return await (_shared(config, url, clock, stack) if url else _alone(config, clock, stack))
-
-
-@asynccontextmanager
-async def visiting(config: Config, *, migrates: bool = False) -> AsyncGenerator[Shared | None]:
-    """What the command line stands on beside nodes that may run; None without a database URL.
-
-    Raises:
-        StorageNotMade: the tables are missing or older, and it was not to migrate them.
-        StorageError: the database cannot be used; the message says what to do.
-        ConfigError: the extra for it is not installed.
-    """
-    url = reveal(config.storage.url)
-    if not url:
-        yield None
-        return
-    with needing_extra():
-        from bot.cluster import visitor  # noqa: PLC0415 - its packages are an extra
-    async with visitor.visiting(url, config.storage.cluster, migrates=migrates) as here:
-        yield Shared(here.database, here)
-
-
-@contextmanager
-def needing_extra() -> Generator[None]:
-    """Say what to install when what is imported within a `with` is missing.
-
-    Raises:
-        ConfigError: it is.
-    """
-    try:
-        yield
-    except ImportError as exc:
-        raise ConfigError(NO_EXTRA) from exc
 
 
 async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:

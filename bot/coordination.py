@@ -16,6 +16,7 @@ import structlog
 
 from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
+from bot.storage import SharedDatabase
 from bot.storage.sqlite import SqliteDatabase
 
 LOOK_SECONDS = 2.0  # how soon what the command line wrote is noticed
@@ -135,6 +136,14 @@ class SharedTurns(Protocol):
     async def close(self) -> None:
         """Let go of everything, once what ran has ended."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A database that many nodes have in common, and what they tell each other there."""
+
+    database: SharedDatabase
+    coordination: Coordination
 
 
 class Alone:

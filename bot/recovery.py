@@ -33,10 +33,10 @@ from bot.sessions.entries import Entry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, backup, journal, upsert
+from bot.storage.files import DATABASE_NAME
 from bot.storage.meta import must_be_whole
 from bot.storage.sqlite import SqliteDatabase
 
-DATABASE_NAME = "confidant.db"
 TRANSCRIPTS = "sessions"
 _KEY = "restored"
 _TOLD = "restored.told"

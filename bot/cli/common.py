@@ -8,27 +8,22 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
 from bot import logs
-from bot.backend import visiting
 from bot.clock import to_the_minute
+from bot.cluster.extra import visiting
 from bot.config import Config, LogConfig
 from bot.errors import StorageError
-from bot.recovery import DATABASE_NAME
 from bot.settings import Loaded
 from bot.settings import load as load_settings
 from bot.storage import Database, Transaction
+from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite import SqliteDatabase
 
 T = TypeVar("T")
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", help="Configuration file; see config/confidant.toml.", dir_okay=False),
-]
 
 
 def load(config: Path | None, *, quiet: bool = False) -> Loaded:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from bot import recovery
-from bot.backend import NO_EXTRA
 from bot.channel import DEFAULT_ACCOUNT, ChannelPlugin, Doctor, Finding, reveal
-from bot.cli.common import ConfigOption, load, local_time, reading
+from bot.cli.common import load, local_time, reading
 from bot.cli.doctor_models import model_findings
 from bot.cli.doctor_speech import speech_findings
 from bot.cli.doctor_tools import tool_findings
 from bot.cli.doctor_web import web_findings
+from bot.cluster.extra import NO_EXTRA
 from bot.config import Config
 from bot.context import tokens
 from bot.delivery import outbox
@@ -24,10 +24,10 @@ from bot.id_migration import short_folders
 from bot.memory import embed
 from bot.memory.index.row_reader import EXTENSION
 from bot.memory.index.shared_rows import MEND
-from bot.recovery import DATABASE_NAME
 from bot.sessions import inbox
 from bot.settings import Loaded
 from bot.storage import months
+from bot.storage.files import DATABASE_NAME
 from bot.storage.months import Month
 from bot.unicode import harmless
 
@@ -38,16 +38,8 @@ _MOVE = "Start the bot once; if it is still there, move its notes to whose they 
 _MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
-def doctor(
-    channel: Annotated[
-        str, typer.Argument(help="Only this channel; the beginning of its name is enough.")
-    ] = "",
-    config: ConfigOption = None,
-) -> None:
-    """Check how everything is set up, and that every message was answered and sent.
-
-    Exit status 1 when something cannot work like this.
-    """
+def check(channel: str, config: Path | None) -> None:
+    """Check everything, or only a channel; exit status 1 when something cannot work like this."""
     loaded = load(config, quiet=True)
     if not channel:
         _show_restored(loaded)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from bot.channel.visitor import OWNER
-from bot.cli.common import ConfigOption, load, writing
+from bot.cli.common import load, writing
 from bot.clock import system_clock
 from bot.errors import ConfidantError
 from bot.sessions import page_logins
 
 
-def login(name: str, config: ConfigOption = None) -> None:
-    """Print a link that lets NAME in to the page, once; "owner" is you."""
+def invite(name: str, config: Path | None) -> None:
+    """Print a link that lets somebody in to the page, once."""
     loaded = load(config, quiet=True)
     dashboard, wanted = loaded.config.dashboard, name.strip().lower()
     if not dashboard.has_token:

@@ -1,17 +1,26 @@
-"""`confidant`: the tree of commands, and how errors are told."""
+"""`confidant`: the tree of commands, and how errors are told.
+
+A command imports what it needs when it is called, so that help is there at once.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
-from bot import __version__, settings
-from bot.cli import doctor, garbage, login, move, nodes, notes, pairing, reminders, sessions, usage
-from bot.cli.common import ConfigOption, load, loop_runner
+from bot import __version__
 from bot.errors import ConfidantError
+from bot.money import KEPT_DAYS, Heading
+
+MAX_PASSAGES = 50  # of one search
+
+
+def _group(about: str) -> typer.Typer:
+    return typer.Typer(help=about, no_args_is_help=True)
+
 
 cli = typer.Typer(
     name="confidant",
@@ -20,58 +29,298 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-configuration = typer.Typer(help="Check, explain and show the configuration.", no_args_is_help=True)
-cli.add_typer(pairing.cli, name="pairing")
-cli.add_typer(sessions.cli, name="sessions")
-cli.add_typer(notes.cli, name="memory")
-cli.add_typer(configuration, name="config")
-cli.command()(doctor.doctor)
-cli.command()(nodes.nodes)
-cli.command()(nodes.migrate)
-cli.command()(move.move)
-cli.command()(usage.usage)
-cli.command()(login.login)
-cli.command()(reminders.reminders)
+of_pairing = _group("Let people in, and out again.")
+of_sessions = _group("Look at conversations and take them along.")
+of_memory = _group("Look into the owner's memory, and mend its index.")
+of_config = _group("Check, explain and show the configuration.")
+cli.add_typer(of_pairing, name="pairing")
+cli.add_typer(of_sessions, name="sessions")
+cli.add_typer(of_memory, name="memory")
+cli.add_typer(of_config, name="config")
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration file; see config/confidant.toml.", dir_okay=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For machines: one JSON value.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Words = Annotated[list[str], typer.Argument(help="The words.")]
+NotesFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.", file_okay=False)]
 
 
 @cli.command()
 def run(config: ConfigOption = None) -> None:
     """Run the bot: every channel that is configured, and the page."""
-    garbage.hold()
-    from bot.cli.serve import serve  # noqa: PLC0415 - other commands need none of it
+    from bot.cli import garbage
 
-    loaded = load(config)
-    loop_runner()(serve(loaded))
+    garbage.hold()
+    from bot.cli import serve
+
+    serve.run(config)
 
 
 @cli.command()
 def chat(config: ConfigOption = None) -> None:
     """Chat in this terminal; with a running bot, join its page's conversation."""
-    from bot.cli.serve import chat_here  # noqa: PLC0415 - other commands need none of it
+    from bot.cli import serve
 
-    loaded = load(config, quiet=True)
-    loop_runner()(chat_here(loaded))
+    serve.chat(config)
 
 
-@configuration.command()
-def check(config: ConfigOption = None) -> None:
+@cli.command()
+def doctor(
+    channel: Annotated[
+        str, typer.Argument(help="Only this channel; the beginning of its name is enough.")
+    ] = "",
+    config: ConfigOption = None,
+) -> None:
+    """Check how everything is set up, and that every message was answered and sent.
+
+    Exit status 1 when something cannot work like this.
+    """
+    from bot.cli import doctor
+
+    doctor.check(channel, config)
+
+
+@cli.command()
+def nodes(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show which nodes share the database, what each does, and what waits."""
+    from bot.cli import nodes
+
+    nodes.show(config, as_json=as_json)
+
+
+@cli.command()
+def migrate(*, config: ConfigOption = None) -> None:
+    """Make the tables of the database that nodes share, or bring them to this version."""
+    from bot.cli import nodes
+
+    nodes.migrate(config)
+
+
+@cli.command()
+def move(
+    to: Annotated[
+        str,
+        typer.Option("--to", help="postgresql://… or a folder; empty, or one this was begun with."),
+    ],
+    config: ConfigOption = None,
+) -> None:
+    """Move conversations and notes into a PostgreSQL, or into a folder, and compare them.
+
+    Where they are now nothing is changed. After a kill or an error the same command goes on.
+    """
+    from bot.cli import move
+
+    move.move(to, config)
+
+
+@cli.command()
+def usage(
+    *,
+    config: ConfigOption = None,
+    by: Annotated[
+        Heading | None, typer.Option("--by", help="One table; person, model and day without it.")
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=KEPT_DAYS, help="How many days back.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how many tokens were used, by whom, and what they cost where that is known."""
+    from bot.cli import usage
+
+    usage.show(config, by, days, as_json=as_json)
+
+
+@cli.command()
+def login(name: str, config: ConfigOption = None) -> None:
+    """Print a link that lets NAME in to the page, once; "owner" is you."""
+    from bot.cli import login
+
+    login.invite(name, config)
+
+
+@cli.command()
+def reminders(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show what is due, when and for whom; the words of the owner's alone."""
+    from bot.cli import reminders
+
+    reminders.show(config, as_json=as_json)
+
+
+@of_pairing.command("list")
+def pairing_list(config: ConfigOption = None) -> None:
+    """Show who asked, the newest first, and who was let in."""
+    from bot.cli import pairing
+
+    pairing.show(config)
+
+
+@of_pairing.command()
+def approve(
+    channel: str,
+    code: str,
+    me: Annotated[
+        bool | None,
+        typer.Option(
+            "--me/--not-me",
+            help="Whether it is another account of yours, with your memory; asked in a terminal.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Let in whoever was given this code; they are told."""
+    from bot.cli import pairing
+
+    pairing.approve(channel, code, config, me=me)
+
+
+@of_pairing.command()
+def revoke(channel: str, sender: str, config: ConfigOption = None) -> None:
+    """Take a person's permission away again; SENDER is their id."""
+    from bot.cli import pairing
+
+    pairing.revoke(channel, sender, config)
+
+
+@of_pairing.command()
+def block(channel: str, sender: str, config: ConfigOption = None) -> None:
+    """Give somebody no answer and no code any more; SENDER is their id."""
+    from bot.cli import pairing
+
+    pairing.block(channel, sender, config)
+
+
+@of_pairing.command()
+def unblock(channel: str, sender: str, config: ConfigOption = None) -> None:
+    """Let somebody who was blocked ask again; SENDER is their id."""
+    from bot.cli import pairing
+
+    pairing.unblock(channel, sender, config)
+
+
+@of_sessions.command("list")
+def sessions_list(config: ConfigOption = None) -> None:
+    """Show every conversation, newest first; * marks those that go on."""
+    from bot.cli import sessions
+
+    sessions.show_all(config)
+
+
+@of_sessions.command("show")
+def sessions_show(session_id: str, config: ConfigOption = None) -> None:
+    """Show what was said in a conversation."""
+    from bot.cli import sessions
+
+    sessions.show(session_id, config)
+
+
+@of_sessions.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="Where to; made if it is not there.")],
+    config: ConfigOption = None,
+) -> None:
+    """Write every transcript and an index of them, sessions.json, into a folder."""
+    from bot.cli import sessions
+
+    sessions.export(folder, config)
+
+
+@of_memory.command()
+def status(config: ConfigOption = None) -> None:
+    """Show what is in the index, how it searches, and what is in trouble."""
+    from bot.cli import memory
+
+    memory.status(config)
+
+
+@of_memory.command()
+def search(
+    words: Words,
+    config: ConfigOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MAX_PASSAGES, help="Most passages.")] = (
+        None
+    ),
+) -> None:
+    """Find what the owner may see, by words and by meaning."""
+    from bot.cli import memory
+
+    memory.search(" ".join(words), limit, config)
+
+
+@of_memory.command()
+def index(config: ConfigOption = None) -> None:
+    """Bring the index in step with the files now."""
+    from bot.cli import memory
+
+    memory.index(config)
+
+
+@of_memory.command()
+def verify(config: ConfigOption = None) -> None:
+    """Check vectors, embedder, index and files; exit status 1 when something is in trouble."""
+    from bot.cli import memory
+
+    memory.verify(config)
+
+
+@of_memory.command()
+def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False) -> None:
+    """Remove what holds these words from files, index, cache and the search of transcripts."""
+    from bot.cli import memory
+
+    memory.forget(" ".join(words).strip(), config, yes=yes)
+
+
+@of_memory.command()
+def pull(folder: NotesFolder, config: ConfigOption = None) -> None:
+    """Copy your notes, the bot's own files and what is shared into a new folder."""
+    from bot.cli import notes
+
+    notes.pull(folder, config)
+
+
+@of_memory.command()
+def push(folder: NotesFolder, config: ConfigOption = None, *, yes: YesOption = False) -> None:
+    """Write back what was edited in a folder that pull made; exit status 1 if not all of it."""
+    from bot.cli import notes
+
+    notes.push(folder, config, yes=yes)
+
+
+@of_memory.command()
+def edit(
+    path: Annotated[str, typer.Argument(help="The note, such as MEMORY.md or memory/trip.md.")],
+    config: ConfigOption = None,
+) -> None:
+    """Edit a note in $VISUAL or $EDITOR."""
+    from bot.cli import notes
+
+    notes.edit(path, config)
+
+
+@of_config.command("check")
+def config_check(config: ConfigOption = None) -> None:
     """Read the configuration and say what is wrong with it."""
-    loaded = load(config)
-    where = loaded.file or "defaults and environment only"
-    typer.echo(f"The configuration is fine ({where}).")
+    from bot.cli import options
+
+    options.check(config)
 
 
-@configuration.command()
-def schema() -> None:
+@of_config.command("schema")
+def config_schema() -> None:
     """Print the JSON Schema of the configuration file."""
-    model = settings.config_model(settings.installed_channels())
-    typer.echo(orjson.dumps(settings.json_schema(model), option=orjson.OPT_INDENT_2).decode())
+    from bot.cli import options
+
+    options.schema()
 
 
-@configuration.command()
-def show(config: ConfigOption = None) -> None:
+@of_config.command("show")
+def config_show(config: ConfigOption = None) -> None:
     """Print every option as it is in force, where it comes from, and no secret."""
-    typer.echo(settings.show(load(config)))
+    from bot.cli import options
+
+    options.show(config)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it like this
@@ -88,7 +337,10 @@ def _options(
         typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
-    pass
+    """Load the log first, so that no command loads it with more than it needs."""
+    from bot.cli import logger
+
+    logger.load()
 
 
 def main() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import typer
 
-from bot.backend import visiting
-from bot.cli.common import ConfigOption, load, local_time, opened_database, with_database
+from bot.cli.common import load, local_time, opened_database, with_database
 from bot.clock import system_clock
+from bot.cluster.extra import visiting
 from bot.config import Config
 from bot.errors import ConfidantError, StorageBusy
 from bot.memory import layout, markdown
@@ -21,18 +22,10 @@ from bot.sessions import forgetting
 from bot.settings import Loaded
 from bot.storage.files import DataDirLock
 
-cli = typer.Typer(help="Look into the owner's memory, and mend its index.", no_args_is_help=True)
-
-MAX_RESULTS = 50
-
 T = TypeVar("T")
 
-Words = Annotated[list[str], typer.Argument(help="The words.")]
-Limit = Annotated[int | None, typer.Option(min=1, max=MAX_RESULTS, help="Most passages.")]
 
-
-@cli.command()
-def status(config: ConfigOption = None) -> None:
+def status(config: Path | None) -> None:
     """Show what is in the index, how it searches, and what is in trouble."""
     found = _with_memory(load(config, quiet=True), lambda memory: memory.index.status())
     typer.echo(f"files      {found.files}")
@@ -46,10 +39,8 @@ def status(config: ConfigOption = None) -> None:
         typer.echo(f"trouble    {problem}")
 
 
-@cli.command()
-def search(words: Words, config: ConfigOption = None, limit: Limit = None) -> None:
-    """Find what the owner may see, by words and by meaning."""
-    query = " ".join(words)
+def search(query: str, limit: int | None, config: Path | None) -> None:
+    """Find what the owner may see, by words and by meaning; at most so many passages."""
     found = _with_memory(
         load(config, quiet=True),
         lambda memory: memory.index.search(query, OWNER_VIEW.partitions, limit),
@@ -64,8 +55,7 @@ def search(words: Words, config: ConfigOption = None, limit: Limit = None) -> No
     typer.echo(f"searched by {found.mode}" + "".join(f"; {why}" for why in found.degraded))
 
 
-@cli.command()
-def index(config: ConfigOption = None) -> None:
+def index(config: Path | None) -> None:
     """Bring the index in step with the files now."""
 
     async def work(memory: Memory) -> tuple[int, int]:
@@ -77,8 +67,7 @@ def index(config: ConfigOption = None) -> None:
     typer.echo(f"The index holds {chunks} passages of {files} files.")
 
 
-@cli.command()
-def verify(config: ConfigOption = None) -> None:
+def verify(config: Path | None) -> None:
     """Check vectors, embedder, index and files; exit status 1 when something is in trouble."""
 
     async def work(memory: Memory) -> list[str]:
@@ -98,16 +87,9 @@ def verify(config: ConfigOption = None) -> None:
     typer.echo("All is well.")
 
 
-@cli.command()
-def forget(
-    words: Words,
-    config: ConfigOption = None,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+def forget(wanted: str, config: Path | None, *, yes: bool) -> None:
     """Remove what holds these words from files, index, cache and the search of transcripts."""
     loaded = load(config, quiet=True)
-    wanted = " ".join(words).strip()
     spots = _with_memory(loaded, lambda memory: memory.find(OWNER_VIEW, wanted))
     mine = [spot for spot in spots if not spot.path.startswith("shared/")]
     found = with_database(

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import orjson
 import typer
 
 from bot.channel import reveal
-from bot.cli.common import ConfigOption, load
+from bot.cli.common import load
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfigError
@@ -26,17 +25,8 @@ from bot.move.places import Place
 _SCHEMES = ("postgresql://", "postgres://")
 
 
-def move(
-    to: Annotated[
-        str,
-        typer.Option("--to", help="postgresql://… or a folder; empty, or one this was begun with."),
-    ],
-    config: ConfigOption = None,
-) -> None:
-    """Move conversations and notes into a PostgreSQL, or into a folder, and compare them.
-
-    Where they are now nothing is changed. After a kill or an error the same command goes on.
-    """
+def move(to: str, config: Path | None) -> None:
+    """Move everything into a PostgreSQL or a folder, or go on with that, and compare it."""
     loaded = load(config, quiet=True)
     if "://" in to and not to.startswith(_SCHEMES):
         raise ConfigError("--to takes postgresql://… or a folder.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
 
 import orjson
 import typer
@@ -12,10 +12,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bot.backend import visiting
-from bot.cli.common import ConfigOption, load, local_time
+from bot.cli.common import load, local_time
 from bot.cluster import census
 from bot.cluster.census import Census
+from bot.cluster.extra import visiting
 from bot.config import Config
 from bot.unicode import harmless
 
@@ -24,11 +24,7 @@ BY_ITSELF = "Its database is brought to a new version when `confidant run` opens
 MIGRATED = "The tables are those of this version."
 
 
-def nodes(
-    *,
-    config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines: one JSON value.")] = False,
-) -> None:
+def show(config: Path | None, *, as_json: bool) -> None:
     """Show which nodes share the database, what each does, and what waits."""
     loaded = load(config, quiet=True).config
     found = asyncio.run(_look(loaded))
@@ -44,7 +40,7 @@ def nodes(
         typer.echo(line)
 
 
-def migrate(*, config: ConfigOption = None) -> None:
+def migrate(config: Path | None) -> None:
     """Make the tables of the database that nodes share, or bring them to this version."""
     loaded = load(config, quiet=True).config
     typer.echo(MIGRATED if asyncio.run(_migrate(loaded)) else f"{ALONE} {BY_ITSELF}")

@@ -10,14 +10,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import typer
 
-from bot.backend import visiting
-from bot.cli.common import ConfigOption, load
-from bot.cli.memory import cli
+from bot.cli.common import load
 from bot.clock import system_clock
+from bot.cluster.extra import visiting
 from bot.errors import ConfidantError, NotVisible
 from bot.memory import exchange
 from bot.memory.exchange import Change, ExchangeError
@@ -30,23 +29,14 @@ FALLBACK_EDITOR = "vi"
 
 T = TypeVar("T")
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.", file_okay=False)]
 
-
-@cli.command()
-def pull(folder: Folder, config: ConfigOption = None) -> None:
+def pull(folder: Path, config: Path | None) -> None:
     """Copy your notes, the bot's own files and what is shared into a new folder."""
     count = _with_notes(load(config, quiet=True), lambda store: exchange.pull(store, folder))
     typer.echo(f"{count} notes are in {folder}. `confidant memory push` writes back what you edit.")
 
 
-@cli.command()
-def push(
-    folder: Folder,
-    config: ConfigOption = None,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+def push(folder: Path, config: Path | None, *, yes: bool) -> None:
     """Write back what was edited in a folder that pull made; exit status 1 if not all of it."""
     loaded = load(config, quiet=True)
     plan = _with_notes(loaded, lambda store: exchange.plan(store, folder))
@@ -66,11 +56,7 @@ def push(
         raise typer.Exit(1)
 
 
-@cli.command()
-def edit(
-    path: Annotated[str, typer.Argument(help="The note, such as MEMORY.md or memory/trip.md.")],
-    config: ConfigOption = None,
-) -> None:
+def edit(path: str, config: Path | None) -> None:
     """Edit a note in $VISUAL or $EDITOR."""
     loaded = load(config, quiet=True)
     try:

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from bot import admitting
-from bot.cli.common import ConfigOption, load, local_time, reading, writing
+from bot.cli.common import load, local_time, reading, writing
 from bot.clock import system_clock
 from bot.errors import ConfidantError
 from bot.identity import routing
 from bot.sessions import links, pairing
 from bot.unicode import harmless
 
-cli = typer.Typer(help="Let people in, and out again.", no_args_is_help=True)
 
-MeOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--me/--not-me",
-        help="Whether it is another account of yours, with your memory; asked in a terminal.",
-    ),
-]
-
-
-@cli.command("list")
-def list_(config: ConfigOption = None) -> None:
+def show(config: Path | None) -> None:
     """Show who asked, the newest first, and who was let in."""
     loaded = load(config, quiet=True)
     now = system_clock()
@@ -54,9 +43,8 @@ def list_(config: ConfigOption = None) -> None:
         typer.echo(f"blocked   {_who(found)}")
 
 
-@cli.command()
-def approve(channel: str, code: str, me: MeOption = None, config: ConfigOption = None) -> None:
-    """Let in whoever was given this code; they are told."""
+def approve(channel: str, code: str, config: Path | None, *, me: bool | None) -> None:
+    """Let in whoever was given this code; `me` says whether it is the owner, None to ask."""
     loaded = load(config, quiet=True)
     now = system_clock()
     asks = reading(loaded.config, lambda tx: pairing.holder(tx, channel, code, now))
@@ -88,18 +76,16 @@ def _no_such_code(channel: str) -> ConfidantError:
     )
 
 
-@cli.command()
-def revoke(channel: str, sender: str, config: ConfigOption = None) -> None:
-    """Take a person's permission away again; SENDER is their id."""
+def revoke(channel: str, sender: str, config: Path | None) -> None:
+    """Take a person's permission away again."""
     loaded = load(config, quiet=True)
     if not writing(loaded.config, lambda tx: pairing.revoke(tx, channel, sender)):
         raise ConfidantError(f"{channel}:{sender} was not let in by pairing.")
     typer.echo(f"{channel}:{sender} must ask again from now on.")
 
 
-@cli.command()
-def block(channel: str, sender: str, config: ConfigOption = None) -> None:
-    """Give somebody no answer and no code any more; SENDER is their id."""
+def block(channel: str, sender: str, config: Path | None) -> None:
+    """Give somebody no answer and no code any more."""
     loaded = load(config, quiet=True)
     now, seat = system_clock(), (channel, sender)
     if writing(loaded.config, lambda tx: pairing.block(tx, seat, now)) is None:
@@ -107,9 +93,8 @@ def block(channel: str, sender: str, config: ConfigOption = None) -> None:
     typer.echo(f"{channel}:{sender} gets no answer from now on; `unblock` ends that.")
 
 
-@cli.command()
-def unblock(channel: str, sender: str, config: ConfigOption = None) -> None:
-    """Let somebody who was blocked ask again; SENDER is their id."""
+def unblock(channel: str, sender: str, config: Path | None) -> None:
+    """Let somebody who was blocked ask again."""
     loaded = load(config, quiet=True)
     if writing(loaded.config, lambda tx: pairing.unblock(tx, (channel, sender))) is None:
         raise ConfidantError(f"{channel}:{sender} is not blocked.")

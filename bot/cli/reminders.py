@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Literal
 
 import orjson
 import typer
@@ -13,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bot.cli.common import ConfigOption, load, local_time, reading
+from bot.cli.common import load, local_time, reading
 from bot.identity.routing import OWNER
 from bot.sessions import reminders as once
 from bot.sessions import repeats
@@ -42,11 +43,7 @@ class Row:
     text: str
 
 
-def reminders(
-    *,
-    config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines: one JSON value.")] = False,
-) -> None:
+def show(config: Path | None, *, as_json: bool) -> None:
     """Show what is due, when and for whom; the words of the owner's alone."""
     now = time.time_ns() // 1_000_000
     rows = reading(load(config, quiet=True).config, lambda tx: _rows(tx, now))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 import typer
@@ -13,6 +14,7 @@ import typer
 from bot.app import App, Parts
 from bot.channel import Interactive, reveal
 from bot.cli import garbage
+from bot.cli.common import load, loop_runner
 from bot.dashboard import Listening
 from bot.errors import ChannelError, ConfigError, StorageBusy
 from bot.memory import embed
@@ -27,6 +29,18 @@ NO_NODE = (
 )
 
 log = structlog.get_logger(__name__)
+
+
+def run(config: Path | None) -> None:
+    """Run the bot until it is told to stop."""
+    loaded = load(config)
+    loop_runner()(serve(loaded))
+
+
+def chat(config: Path | None) -> None:
+    """Chat in this terminal."""
+    loaded = load(config, quiet=True)
+    loop_runner()(chat_here(loaded))
 
 
 async def serve(loaded: Loaded) -> None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 import typer
 
-from bot.cli.common import ConfigOption, load, local_time, reading
+from bot.cli.common import load, local_time, reading
 from bot.errors import ConfidantError
 from bot.sessions import entries, store
 from bot.sessions.store import Session
 from bot.storage import files
 from bot.unicode import harmless
 
-cli = typer.Typer(help="Look at conversations and take them along.", no_args_is_help=True)
-
 INDEX_NAME = "sessions.json"
 
 
-@cli.command("list")
-def list_(config: ConfigOption = None) -> None:
+def show_all(config: Path | None) -> None:
     """Show every conversation, newest first; * marks those that go on."""
     loaded = load(config, quiet=True)
     found, pointers = reading(
@@ -38,8 +35,7 @@ def list_(config: ConfigOption = None) -> None:
         )
 
 
-@cli.command()
-def show(session_id: str, config: ConfigOption = None) -> None:
+def show(session_id: str, config: Path | None) -> None:
     """Show what was said in a conversation."""
     loaded = load(config, quiet=True)
 
@@ -62,11 +58,7 @@ def show(session_id: str, config: ConfigOption = None) -> None:
             typer.echo(f"{local_time(entry.at)}  {who}: {harmless(entry.text)}")
 
 
-@cli.command()
-def export(
-    folder: Annotated[Path, typer.Argument(help="Where to; made if it is not there.")],
-    config: ConfigOption = None,
-) -> None:
+def export(folder: Path, config: Path | None) -> None:
     """Write every transcript and an index of them, sessions.json, into a folder."""
     loaded = load(config, quiet=True)
 

@@ -15,10 +15,10 @@ from bot.context.report import grouped
 from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
 from bot.i18n import text
-from bot.money import days, ledger, prices
+from bot.money import Heading, days, ledger, prices
 from bot.money.allowance import Allowance
 from bot.money.days import DayUsage, UsageDays, UsagePeople
-from bot.money.ledger import Heading, Line
+from bot.money.ledger import Line
 from bot.money.limits import Standing
 from bot.money.prices import Prices
 from bot.storage import Database, Transaction

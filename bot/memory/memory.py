@@ -11,7 +11,7 @@ import structlog
 
 from bot.clock import Clock
 from bot.config import Config
-from bot.coordination import Coordination
+from bot.coordination import Coordination, Shared
 from bot.errors import StorageError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
@@ -25,7 +25,6 @@ from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import Findings, Searcher
 from bot.memory.transcripts import TranscriptFeed
-from bot.storage import SharedDatabase
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 TIDY_SECONDS = 600.0  # between looks for what is kept for a while only
@@ -80,14 +79,6 @@ class Overview:
     vectors_off: str = ""
     degraded: tuple[str, ...] = ()
     synced_at: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What memory stands on where many nodes have one."""
-
-    database: SharedDatabase
-    coordination: Coordination
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ from typing import Final, Literal
 from bot.agent.models import Purpose, Usage
 from bot.clock import DAY_MS
 from bot.config import OFFLINE
+from bot.money import KEPT_DAYS
 from bot.storage import Transaction, Value
 
 SLOT_MS: Final = 15 * 60_000
 KEPT_WHOLE_MS: Final = 62 * DAY_MS  # this month and the last one, in whatever zone
-KEPT_MS: Final = 400 * DAY_MS
+KEPT_MS: Final = KEPT_DAYS * DAY_MS
 EVER: Final = 1 << 62  # later than anything
 
 _KEY: Final = ("person", "at", "session_id", "model", "purpose")

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from bot.agent.models import Usage
 from bot.clock import moment
 from bot.i18n import text
-from bot.money import counts
+from bot.money import Heading, counts
 from bot.money.counts import By
 from bot.money.prices import Bill, Prices, shown
 from bot.storage import Transaction
-
-Heading = Literal["person", "model", "day", "purpose"]
 
 _COLUMNS: Final[dict[Heading, By]] = {
     "person": "person",

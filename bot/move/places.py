@@ -16,15 +16,15 @@ from urllib.parse import quote
 
 import apsw
 
-from bot.backend import needing_extra
 from bot.cluster import census
+from bot.cluster.extra import needing_extra
 from bot.errors import StorageBusy, StorageClosed, StorageError
 from bot.move.notes import Files, Notes, Rows
 from bot.move.tables import Table
-from bot.recovery import DATABASE_NAME, TRANSCRIPTS
+from bot.recovery import TRANSCRIPTS
 from bot.sessions import store
 from bot.storage import Database, Transaction, journal, months, schema
-from bot.storage.files import LOCK_NAME, DataDirLock
+from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
 from bot.storage.months import Stored
 from bot.storage.sqlite import SqliteDatabase, SqliteTransaction, mapped
 

@@ -16,6 +16,7 @@ from bot.errors import StorageBusy, StorageError
 
 FILE_MODE = 0o600
 OTHERS = 0o077
+DATABASE_NAME = "confidant.db"
 LOCK_NAME = "confidant.lock"
 
 log = structlog.get_logger(__name__)

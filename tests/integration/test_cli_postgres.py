@@ -16,14 +16,14 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from bot import backend
-from bot.backend import visiting
 from bot.cli.common import opened_database
 from bot.cli.main import cli
 from bot.clock import system_clock
+from bot.cluster.extra import visiting
 from bot.errors import StorageError
-from bot.recovery import DATABASE_NAME
 from bot.sessions import pairing, store
 from bot.storage import Transaction
+from bot.storage.files import DATABASE_NAME
 from bot.storage.postgres import PostgresDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.support import make_config

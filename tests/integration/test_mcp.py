@@ -510,15 +510,6 @@ async def test_doctor_connects_to_each_server():
     assert "deep, huge, needs, string" in said[3][1]
 
 
-async def test_nothing_of_the_sdk_is_imported_before_a_server_is_configured():
-    code = (
-        "import sys, bot.app, bot.cli.doctor; "
-        "sys.exit(any(n.split('.')[0] in {'mcp', 'mcp_types', 'httpx2'} for n in sys.modules))"
-    )
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
-    assert await process.wait() == 0
-
-
 async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path: Path):
     servers = {"memory": program("named"), "drawer": program("named")}
     async with running(tmp_path, session={"owner": ("memory:ada",)}, mcp=servers) as engine:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import subprocess
-import sys
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -267,11 +265,3 @@ async def test_how_much_of_a_document_was_read_is_said(tmp_path, monkeypatch):
         assert (
             "only the beginning of `letter.docx` (its first 1000000 ch" in engine.sent_to("ada")[0]
         )
-
-
-def test_nothing_that_reads_documents_is_loaded_before_one_comes():
-    loaded = "import sys, bot.app; print(sorted({'pypdf', 'PIL', 'lxml'} & set(sys.modules)))"
-    found = subprocess.run(
-        [sys.executable, "-c", loaded], check=True, capture_output=True, text=True
-    )
-    assert found.stdout.strip() == "[]"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from bot.backend import visiting
 from bot.cli.main import cli
 from bot.clock import system_clock
+from bot.cluster.extra import visiting
 from bot.errors import ConfidantError
 from bot.memory.exchange import MADE_OF
 from bot.memory.memory import store_of
@@ -257,7 +257,7 @@ def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk: Desk):
     other = desk.folder / "other.py"
     other.write_text(
         "import asyncio, os, pathlib\n"
-        "from bot.backend import visiting\n"
+        "from bot.cluster.extra import visiting\n"
         "from bot.clock import system_clock\n"
         "from bot.memory.memory import store_of\n"
         "from bot.settings import load\n"

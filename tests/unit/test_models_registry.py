@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -108,12 +106,3 @@ async def test_a_service_is_shown_its_own_blocks_only():
         (Text("Hi"),),
     ]
     assert [m.blocks for m in last[1]] == [(Text("Hi"),), (thought, Text("Hi"))]
-
-
-def test_what_is_not_configured_is_not_loaded():
-    code = (
-        "import sys, bot.app; from bot.agent.models.registry import configured; "
-        "from bot.config import ModelsConfig; configured(ModelsConfig(), None); "
-        "sys.exit(any(m in sys.modules for m in ('openai', 'anthropic', 'httpx2')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

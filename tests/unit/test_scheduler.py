@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 
 import pytest
 import structlog
@@ -177,8 +175,3 @@ async def test_closing_during_the_start_is_harmless():
     await asyncio.sleep(0)
     await scheduler.close()
     await starting
-
-
-def test_it_is_not_imported_before_it_starts():
-    code = "import sys, bot.app; sys.exit(any(n.startswith('apscheduler') for n in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

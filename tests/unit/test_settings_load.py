@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -328,24 +325,6 @@ def test_open_counts_for_an_account_only_where_it_says_so(tmp_path):
     assert section.account("work").dm_policy == "allowlist"
     assert isinstance(section.account("home"), ChannelConfig)
     assert section.account("home").dm_policy == "open"
-
-
-def test_loading_imports_no_sdk():
-    code = (
-        "import sys\n"
-        "from pathlib import Path; from bot import settings\n"
-        "settings.load(None, {}, Path('/nonexistent'))\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & "
-        "{'telegram', 'anthropic', 'aiohttp', 'discord', 'httpx', 'pydantic_settings'}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_channel_that_is_set_up_without_its_token_is_said(tmp_path):

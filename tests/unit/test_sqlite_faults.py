@@ -18,13 +18,13 @@ import pytest
 from bot import recovery, storage
 from bot.errors import StorageBusy, StorageClosed, StorageCorrupt, StorageError, StorageFull
 from bot.identity import Place
-from bot.recovery import DATABASE_NAME, open_database
+from bot.recovery import open_database
 from bot.sessions import snapshots, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
 from bot.sessions.snapshots import Snapshot
 from bot.storage import Transaction, backup, insist, schema
-from bot.storage.files import LOCK_NAME, DataDirLock
+from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
 from bot.storage.sqlite import SqliteDatabase
 from tests.faults import faulty_disk
 from tests.support import NOON, FakeClock, until
