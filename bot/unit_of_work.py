@@ -161,6 +161,14 @@ class UnitOfWork:
         if session is not None:
             self.sessions[session_id] = session
 
+    def forget(self, sessions: Iterable[str], keys: Sequence[str], words: str) -> int:
+        """Have sessions read again in which words were forgotten, and take back what holds them.
+
+        Returns how many texts were still to be sent to these keys' conversations.
+        """
+        self.stale.update(sessions)
+        return outbox.withdraw(self.tx, keys, words)
+
     def refresh(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""
         session = store.get(self.tx, session_id)

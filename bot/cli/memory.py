@@ -13,6 +13,7 @@ from bot.cli.common import load, local_time, opened_database, with_database
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config
+from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy
 from bot.memory import layout, markdown
 from bot.memory.forgetter import Forgetter, Forgotten
@@ -20,6 +21,7 @@ from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.search import Hit
 from bot.sessions import forgetting
 from bot.settings import Loaded
+from bot.storage import Transaction
 from bot.storage.files import DataDirLock
 
 T = TypeVar("T")
@@ -96,7 +98,7 @@ def forget(wanted: str, config: Path | None, *, yes: bool) -> None:
         loaded.config, lambda database: forgetting.find(database, OWNER_VIEW, wanted)
     )
     held, whole = len(found.mentions), len(found.results)
-    if not mine and not held and not whole:
+    if not mine and not held and not whole and not found.titles:
         typer.echo("Neither your files nor your conversations hold these words.")
         return
     for spot in mine:
@@ -105,6 +107,8 @@ def forget(wanted: str, config: Path | None, *, yes: bool) -> None:
         typer.echo(f"and {held} messages of conversations")
     if whole:
         typer.echo(f"and {whole} long results of tools")
+    if found.titles:
+        typer.echo(f"and {len(found.titles)} names of conversations")
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
 
@@ -114,7 +118,13 @@ def forget(wanted: str, config: Path | None, *, yes: bool) -> None:
             opened_database(loaded.config) as database,
             Forgetter(memory, database).forgetting(OWNER_VIEW, wanted, system_clock()) as complete,
         ):
-            return await database.write(complete)
+
+            def finish(tx: Transaction) -> Forgotten:
+                done = complete(tx)
+                outbox.withdraw(tx, done.keys, wanted)
+                return done
+
+            return await database.write(finish)
 
     _tell(_with_memory(loaded, work))
     if _is_running(loaded.config):

@@ -67,7 +67,8 @@ class Answer:
     `extra` is what comes with it where the channel takes it. `links` are all there are now, if it
     changed any, and `zones` all time zones people chose; `activation` is what was chosen for the
     room it was given in. `question` is the one whether a tool may be called that it has answered.
-    `noted` is what the transcript keeps where `text` holds a secret.
+    `noted` is what the transcript keeps where `text` holds a secret, `typed` what it keeps where
+    the command does.
     """
 
     text: str
@@ -78,6 +79,7 @@ class Answer:
     activation: Activation | None = None
     question: str = ""
     noted: str = ""
+    typed: str = ""
 
 
 Apply = Callable[[UnitOfWork, Session], Answer]

@@ -152,7 +152,7 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
     before, _ = unit.current(call.place)
     answer = apply(unit, before)
     inbound = call.inbound
-    typed = call.typed.removesuffix(answer.message).strip()
+    typed = answer.typed or call.typed.removesuffix(answer.message).strip()
     # The conversation that goes on is where the command and its answer are noted.
     after, _ = unit.current(call.place)
     notes = (

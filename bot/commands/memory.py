@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cachetools import TTLCache
 
@@ -21,7 +22,7 @@ from bot.memory.memory import Cleared, Memory, Spot
 from bot.memory.search import Findings, Hit, Why
 from bot.sessions import forgetting
 from bot.sessions.store import Session
-from bot.storage import Database
+from bot.storage import Database, fulltext
 from bot.unit_of_work import UnitOfWork
 
 MAX_WORDS = 500  # characters of what is looked for
@@ -32,6 +33,7 @@ MAX_ASKED = 1_000  # people with a question open
 
 WHY = frozenset({"disabled", "weight", "empty", "building"})  # with words of their own
 YES = frozenset({"yes", "是", "确认"})
+UNNAMED = "/memory forget …"  # as a transcript has it
 NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 
 
@@ -63,15 +65,18 @@ class MemoryCommands:
         }
         action = actions.get(word.lower())
         if action is None or len(rest) > MAX_WORDS:
-            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        if not call.view.space:
-            return saying(text(call.language, "memory.closed"))
-        try:
-            return await action(call, rest)
-        except NotVisible:
-            return saying(text(call.language, "memory.not_visible"))
-        except ToolError as exc:
-            return saying(text(call.language, "memory.refused", reason=str(exc)))
+            apply = saying(text(call.language, "memory.usage", most=MAX_WORDS))
+        elif not call.view.space:
+            apply = saying(text(call.language, "memory.closed"))
+        else:
+            try:
+                apply = await action(call, rest)
+            except NotVisible:
+                apply = saying(text(call.language, "memory.not_visible"))
+            except ToolError as exc:
+                apply = saying(text(call.language, "memory.refused", reason=str(exc)))
+        names_words = action == self._forget and rest and rest.lower() not in YES | NO
+        return _unnamed(apply) if names_words else apply
 
     async def whosees(self, call: Call) -> Apply:
         """Which conversations could surface some words of the person's own memory."""
@@ -82,11 +87,12 @@ class MemoryCommands:
         spots = await self._memory.find(call.view, words)
         shared = [spot for spot in spots if spot.path.startswith("shared/")]
         held = await forgetting.find(self._database, call.view, words)
-        if not spots and not held.mentions:
+        talk = [mention for mention in held.mentions if mention.is_talk]
+        if not spots and not talk:
             return saying(text(call.language, "memory.nowhere"))
         # The conversation in which it is asked may have begun just now.
         keys = sorted({*held.keys, *call.view.keys})
-        lines = [*_spots(call, spots), *_in_transcripts(call, held.mentions)]
+        lines = [*_spots(call, spots), *_in_transcripts(call, talk)]
         lines += ["", text(call.language, "memory.seen_by"), *(f"- `{key}`" for key in keys)]
         if shared:
             lines.append(text(call.language, "memory.seen_by_all"))
@@ -162,14 +168,18 @@ class MemoryCommands:
         lines += [*_spots(call, found.spots), *_in_transcripts(call, held.mentions)]
         if held.results:
             lines.append(text(call.language, "memory.in_artifacts", count=len(held.results)))
+        if held.titles:
+            lines.append(text(call.language, "memory.in_titles", count=len(held.titles)))
         if found.versions:
             lines.append(text(call.language, "memory.in_versions", count=found.versions))
         answers = tuple(
             Button(text(call.language, f"button.{key}"), f"/memory forget {said}")
             for key, said in (("forget", "yes"), ("keep", "no"))
         )
-        words = "\n".join([*lines, "", text(call.language, "memory.forget_how")])
-        answer = Answer(words, extra=Extra(answers))
+        how = text(call.language, "memory.forget_how")
+        shown = text(call.language, "memory.forget_shown")
+        noted = f"{shown}\n\n{how}"  # what it quotes is what is not to be kept
+        answer = Answer("\n".join([*lines, "", how]), extra=Extra(answers), noted=noted)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             self._asked[key] = rest
@@ -183,7 +193,7 @@ class MemoryCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             done = complete(unit.tx)
-            unit.stale |= done.sessions
+            unsent = unit.forget(done.sessions, done.keys, words)
             cleared, gone = done.cleared, done.gone
             held, prompts, whole = gone.mentions, gone.prompts, gone.results
             said = sum(mention.says for mention in held)
@@ -202,9 +212,20 @@ class MemoryCommands:
                 lines.append(text(call.language, "memory.forget_versions", count=done.versions))
             if prompts:
                 lines.append(text(call.language, "memory.forget_prompts", count=len(prompts)))
-            return Answer("\n".join(lines))
+            if gone.titles:
+                lines.append(text(call.language, "memory.forget_titles", count=gone.titles))
+            if unsent:
+                lines.append(text(call.language, "memory.forget_unsent", count=unsent))
+            # A file may be called by the words.
+            kept = [line for line in lines if fulltext.folded(words) not in fulltext.folded(line)]
+            return Answer("\n".join(lines), noted="\n".join(kept) or "…")
 
         return apply
+
+
+def _unnamed(apply: Apply) -> Apply:
+    """A command that names what is to be forgotten, which no transcript keeps therefore."""
+    return lambda unit, session: replace(apply(unit, session), typed=UNNAMED)
 
 
 def whys(language: str, why: Why) -> str:

@@ -40,6 +40,7 @@ LONG_TEXT = 4_000  # characters from which pieces are made in a thread
 UNSENT = "unsent-"  # begins the entry of a text that tells of one that was refused
 MINUTE_MS = 60_000
 LOOK_SECONDS = 5.0  # between looks, where many nodes put something there
+WAITED_MS = 1_000  # what has waited so long may have been withdrawn
 SURE_SECONDS = 0.1  # between looks whether this node may send, when its sign of life is late
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,10 @@ log = structlog.get_logger(__name__)
 
 class Parked(Exception):
     """A text fails although what follows it gets through, or has failed for a day."""
+
+
+class Withdrawn(Exception):
+    """A text is not to be sent any more: its person had what it says forgotten."""
 
 
 class Delivery:
@@ -173,7 +178,11 @@ class Delivery:
                     await self._park(letter, "this channel is not running", again=True)
                     continue
                 try:
+                    if self._clock() - letter.created_at >= WAITED_MS:
+                        await self._must_be_there(letter)
                     await self._send(channel, letter)
+                except Withdrawn:
+                    log.info("delivery.withdrawn", channel=channel.name, letter=letter.id)
                 except Parked as exc:
                     if letter.extra.aloud:  # nobody wants it later
                         await self._unspoken(letter, "late")
@@ -209,6 +218,7 @@ class Delivery:
 
         Raises:
             Parked: it fails, and what comes after it need not wait for it.
+            Withdrawn: it is not to be sent any more.
             SendRefused: it never will get through.
             ChatMoved: the chat has another id now.
         """
@@ -229,6 +239,17 @@ class Delivery:
             if held and await self._gets_through(channel, letter):
                 raise Parked(type(error).__name__) from error
             await asyncio.sleep(min(FIRST_RETRY * 2 ** min(tries - 1, 16), LAST_RETRY))
+            await self._must_be_there(letter)
+
+    async def _must_be_there(self, letter: outbox.Letter) -> None:
+        """Look whether a text that has waited is still to be sent.
+
+        Raises:
+            Withdrawn: it is not.
+        """
+        with suppress(errors.StorageError):  # it is sent then: nothing was heard of the contrary
+            if not await self._database.read(lambda tx: outbox.is_there(tx, letter.id)):
+                raise Withdrawn
 
     async def _once(self, channel: Channel, piece: Piece) -> Exception | None:
         """Send one piece, as late as the platform asks for; what it failed by.

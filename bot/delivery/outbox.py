@@ -10,7 +10,7 @@ import orjson
 
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, OutboundKind
 from bot.coordination import account_name
-from bot.storage import Row, Transaction
+from bot.storage import Row, Transaction, fulltext
 
 _COLUMNS = (
     "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at, "
@@ -181,6 +181,36 @@ def park(tx: Transaction, letter: int, error: str, now: int, *, again: bool) -> 
 def drop(tx: Transaction, letter: int) -> None:
     """Forget a text that is of no use any more."""
     tx.execute("DELETE FROM outbox WHERE id = ?", (letter,))
+
+
+def withdraw(tx: Transaction, keys: Sequence[str], words: str) -> int:
+    """Send nothing of some keys' conversations any more that holds these words; how many.
+
+    What was sent, its row does not have any more.
+    """
+    wanted = fulltext.folded(words)
+    rows = tx.execute(
+        "SELECT id, text, extra FROM outbox WHERE state IN ('waiting', 'parked') AND EXISTS "
+        "(SELECT 1 FROM sessions WHERE sessions.channel = outbox.channel "
+        "AND sessions.account = outbox.account AND sessions.chat = outbox.chat "
+        f"AND sessions.thread = outbox.thread AND key IN ({','.join('?' * len(keys))}))",
+        tuple(keys),
+    )
+    held = [
+        letter
+        for letter, text, extra in rows
+        if wanted
+        and any(wanted in fulltext.folded(each) for each in (text, _from_json(extra).aloud))
+    ]
+    for letter in held:
+        drop(tx, letter)
+    return len(held)
+
+
+def is_there(tx: Transaction, letter: int) -> bool:
+    """False for a text that was sent or dropped."""
+    rows = tx.execute("SELECT 1 FROM outbox WHERE id = ? AND state <> 'sent'", (letter,))
+    return bool(rows)
 
 
 def to_try_again(tx: Transaction, limit: int) -> list[Letter]:

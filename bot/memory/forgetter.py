@@ -26,17 +26,22 @@ class Preview:
     def is_empty(self) -> bool:
         """True when nothing holds the words."""
         held = self.held
-        return not (self.spots or held.mentions or held.results or self.versions)
+        return not (self.spots or held.mentions or held.results or held.titles or self.versions)
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was removed where; `sessions` are those whose conversation has to be read again."""
+    """What was removed where.
+
+    `sessions` are those whose conversation has to be read again, `keys` those of all that were
+    looked at.
+    """
 
     cleared: Cleared
     gone: Gone
     versions: int
     sessions: frozenset[str]
+    keys: tuple[str, ...]
 
 
 Complete = Callable[[Transaction], Forgotten]
@@ -81,9 +86,11 @@ class Forgetter:
                 gone = forgetting.complete(tx, held, now)
                 kept = versions.forget(tx, view.space, words)
                 # Those that go on may have begun with the words, and have stored nothing yet.
-                current = (store.current(tx, key) for key in sorted({*held.keys, *view.keys}))
+                keys = tuple(sorted({*held.keys, *view.keys}))
+                current = (store.current(tx, key) for key in keys)
                 going_on = (each.id for each in current if each is not None)
                 said = (mention.session_id for mention in gone.mentions)
-                return Forgotten(cleared, gone, kept, frozenset((*gone.prompts, *said, *going_on)))
+                stale = frozenset((*gone.prompts, *said, *going_on))
+                return Forgotten(cleared, gone, kept, stale, keys)
 
             yield complete

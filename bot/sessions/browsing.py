@@ -15,7 +15,7 @@ from bot.identity.view import MemoryView
 from bot.sessions import entries, journal_records, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
-from bot.storage import Row, Transaction, upsert
+from bot.storage import Row, Transaction, fulltext, upsert
 
 MAX_TITLE = 120  # characters
 MAX_FOUND = 200  # messages one search comes to
@@ -134,6 +134,17 @@ def name(tx: Transaction, session_id: str, title: str, now: int) -> None:
     journal_records.keep(tx, "titles", session_id)
 
 
+def titled(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:
+    """The conversations of some keys that are named with these words; case does not count."""
+    wanted = fulltext.folded(words)
+    rows = tx.execute(
+        "SELECT session_id, title FROM titles JOIN sessions ON sessions.id = session_id "
+        f"WHERE key IN ({','.join('?' * len(keys))}) ORDER BY session_id",
+        tuple(keys),
+    )
+    return [str(id_) for id_, title in rows if wanted and wanted in fulltext.folded(title)]
+
+
 def opening_of(tx: Transaction, session: Session) -> str:
     """The words a conversation began with, as far as they may be shown."""
     return _opening(tx, session.id, session.first_seq)
@@ -218,7 +229,7 @@ def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozens
         if seq in hidden:
             entry = entries.veil(whole, hidden[seq])
         if seq in forgotten:
-            entry = replace(entry, text="")
+            entry = replace(entry, text="", files=())
         if whole.text and not entry.text:
             gone.add(entry.id)
         shown.append(entry)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from bot.identity.view import MemoryView
-from bot.sessions import artifacts, entries, journal_records, search, snapshots
+from bot.sessions import artifacts, browsing, entries, journal_records, search, snapshots, uploads
 from bot.sessions.snapshots import Name
 from bot.storage import Database, Transaction, fulltext, insist
 from bot.tool_results import LABELS
@@ -25,6 +25,7 @@ SLICE = 200  # entries that are looked at, or hidden, together
 LONG_SLICE = 10  # prompts, or long results of tools
 
 _WILD = re.compile("[!%_]")
+_TALK = frozenset({"message", "compaction"})
 # The parts of a block that have words; of any other block all but its type may.
 _TOLD: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "facts"),
@@ -39,12 +40,17 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """An entry that holds some words: in what was said, or only in `blocks` beside it."""
+    """An entry that holds some words: in what was said, or only in `blocks` beside it.
+
+    `is_talk` tells what goes to the model and is found by its words from a command, or from what
+    the program itself said: those two are only read back.
+    """
 
     seq: int
     session_id: str
     blocks: tuple[int, ...]
     says: bool
+    is_talk: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +66,18 @@ class Held:
     mentions: tuple[Mention, ...]
     prompts: tuple[Name, ...]
     results: tuple[str, ...]
+    titles: tuple[str, ...]  # the conversations that are named with them
     seen: frozenset[Name | str]  # every prompt and result
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What held the words: entries, sessions that began with them, long results of tools."""
+    """What held the words: entries, sessions that began with them, long results, and names."""
 
     mentions: list[Mention]
     prompts: list[str]
     results: int
+    titles: int
 
 
 async def find(database: Database, view: MemoryView, words: str) -> Held:
@@ -93,6 +101,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         mentions=tuple(await sliced(numbers, SLICE, among)),
         prompts=tuple(await sliced(names, LONG_SLICE, snapshots.among)),
         results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
+        titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
         seen=frozenset((*names, *ids)),
     )
 
@@ -126,10 +135,15 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     ids = [id_ for id_ in artifacts.ids_of(tx, held.keys) if id_ not in held.seen]
     results = artifacts.among(tx, ids, words)
     artifacts.remove(tx, results)
+    titles = browsing.titled(tx, held.keys, words)
+    for session_id in titles:
+        browsing.name(tx, session_id, "", now)
+    uploads.forget(tx, held.keys, words)
     return Gone(
         [*held.mentions, *mentions],
         list(dict.fromkeys(session_id for session_id, _ in prompts)),
         len(held.results) + len(results),
+        len(titles),
     )
 
 
@@ -193,7 +207,7 @@ def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
     raw = orjson.dumps(wanted).decode()[1:-1]
     rows = tx.execute(
         f"SELECT seq, session_id, line FROM entries WHERE seq IN ({','.join('?' * len(numbers))}) "
-        "AND kind IN ('message', 'compaction') AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
+        "AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
         (*numbers, _like(raw)),
     )
     found: list[Mention] = []
@@ -210,7 +224,8 @@ def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
             if number not in hidden and any(wanted in fulltext.folded(t) for t in _told(block))
         )
         if says or blocks:
-            found.append(Mention(seq, session_id, blocks, says=says))
+            is_talk = entry.kind in _TALK
+            found.append(Mention(seq, session_id, blocks, says=says, is_talk=is_talk))
     return found
 
 
@@ -237,8 +252,7 @@ def forget_in(
 def forget_all(tx: Transaction, ids: Sequence[str], now: int) -> None:
     """Let no search find these entries and no request show them; the transcripts stay."""
     rows = tx.execute(
-        "SELECT seq, session_id, line FROM entries "
-        f"WHERE id IN ({','.join('?' * len(ids))}) AND kind IN ('message', 'compaction')",
+        f"SELECT seq, session_id, line FROM entries WHERE id IN ({','.join('?' * len(ids))})",
         tuple(ids),
     )
     held = [
@@ -250,10 +264,13 @@ def forget_all(tx: Transaction, ids: Sequence[str], now: int) -> None:
 
 def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     for mention in mentions:
-        found = tx.execute("SELECT id FROM entries WHERE seq = ?", (mention.seq,))
-        for (entry,) in found:  # none when its month was dropped since it was looked for
+        found = tx.execute("SELECT id, line FROM entries WHERE seq = ?", (mention.seq,))
+        for id_, line in found:  # none when its month was dropped since it was looked for
             journal_records.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
-            journal_records.forgot(tx, entry, mention.blocks, now, says=mention.says)
+            journal_records.forgot(tx, id_, mention.blocks, now, says=mention.says)
+            entry = entries.parse(line)
+            if mention.says or not entries.veil(entry, {*mention.blocks}).files:
+                uploads.drop_of(tx, mention.session_id, entry.files)
 
 
 def _like(wanted: str) -> str:

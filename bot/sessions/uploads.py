@@ -7,11 +7,12 @@ is kept for a day, and longer while a message of its address waits for its answe
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from typing import Any, Final
 
 from bot.channel import Address, Inbound, Media
 from bot.clock import DAY_MS
-from bot.storage import Transaction
+from bot.storage import Transaction, fulltext
 
 MARK: Final = "upload-"  # what their refs begin with; no platform's do
 MOST_BYTES: Final = 60_000_000  # of one address, as much as one message may bring
@@ -94,6 +95,27 @@ def drop(tx: Transaction, address: Address, ref: str) -> None:
     tx.execute(f"DELETE FROM uploads WHERE {_HERE} AND ref = ?", (*_place(address), ref))
 
 
+def drop_of(tx: Transaction, session_id: str, refs: Sequence[str]) -> None:
+    """Keep files no longer that came with a message of a session: it was forgotten."""
+    for address in _addresses(tx, "id", (session_id,)):
+        for ref in refs:
+            drop(tx, address, ref)
+
+
+def forget(tx: Transaction, keys: Sequence[str], words: str) -> None:
+    """Keep no file of some keys' addresses that is named with these words, unless it waits."""
+    wanted = fulltext.folded(words)
+    for address in _addresses(tx, "key", keys):
+        rows = tx.execute(
+            f"SELECT DISTINCT ref, name FROM uploads WHERE {_HERE} AND NOT EXISTS "
+            f"(SELECT 1 FROM inbox WHERE state = 'waiting' AND {_HERE})",
+            (*_place(address), *_place(address)),
+        )
+        for ref, name in rows:
+            if wanted and wanted in fulltext.folded(name):
+                drop(tx, address, ref)
+
+
 def prune(tx: Transaction, now: int) -> None:
     """Drop what is older than a day, and is no part of a message that waits."""
     tx.execute(
@@ -103,6 +125,16 @@ def prune(tx: Transaction, now: int) -> None:
         "AND inbox.thread = uploads.thread)",
         (now - DAY_MS,),
     )
+
+
+def _addresses(tx: Transaction, column: str, values: Sequence[str]) -> list[Address]:
+    """Where the sessions are whose `column` (id or key) has one of these values."""
+    rows = tx.execute(
+        "SELECT DISTINCT channel, account, chat, thread FROM sessions "
+        f"WHERE {column} IN ({','.join('?' * len(values))})",
+        tuple(values),
+    )
+    return [Address(*row) for row in rows]
 
 
 def _place(address: Address) -> tuple[str, str, str, str]:

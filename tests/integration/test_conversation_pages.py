@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 import pytest
 
+from bot.channel import Address
 from bot.identity.routing import OWNER
 from bot.identity.view import MemoryView
 from bot.sessions import browsing, entries, forgetting, store
@@ -329,6 +330,55 @@ async def test_what_was_forgotten_is_nowhere(tmp_path: Path):
     assert [orjson.loads(line)["id"] for line in exported.splitlines()[1:]] == [
         f"{id_}.{n}" for n in range(1, 5)
     ]
+
+
+async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path: Path):
+    note = tmp_path / "workspace" / "memory" / "leonor.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("- Leonor is my sister\n", "utf-8")
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("hello")
+        id_ = await _first_id(browser)
+        await engine.ask("/memory search Leonor")
+        await engine.ask("/memory show memory/leonor.md")
+        await browser.post(f"/conversations/{id_}/title", title="About Leonor")
+        assert "Leonor" in await engine.ask("/memory forget LEONOR")
+        told = await engine.ask("/memory forget yes")
+        assert "memory/leonor.md: 1 entry removed" in told  # a file that is called so stays
+        assert "names of conversations: 1 removed" in told
+        await engine.ask("/whosees me")
+        pages = [
+            await browser.get(f"/conversations{rest}")
+            for rest in ("", f"/{id_}", f"/{id_}.jsonl", f"/{id_}.md")
+        ]
+        place = Address("memory", "default", "ada")
+        pages += [item.text for item in await engine.channel.engine.history(place, 100)]
+        (transcript,) = (tmp_path / "transcripts").glob("*.jsonl")
+        lines = [entries.parse(line) for line in transcript.read_bytes().splitlines()[1:]]
+        pages += [line.text for line in lines if "forget" in line.text.casefold()]
+        assert len(pages) > 12
+        assert "Neither your files" in await engine.ask("/whosees Leonor")
+    for page in pages:
+        assert "leonor" not in page.casefold()
+    assert "/memory forget …" in pages[1]
+    assert "Forgotten, as you wished." in pages[1]
+
+
+async def test_the_button_takes_the_commands_with_it(tmp_path: Path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("/memory search Leonor")
+        await engine.ask("/memory forget Leonor and others")
+        id_ = await _first_id(browser)
+        assert "Leonor" in await browser.get(f"/conversations/{id_}")
+        await browser.post("/memory/forgotten", words="leonor")
+        for rest in (f"/{id_}", f"/{id_}.jsonl", f"/{id_}.md"):
+            page = await browser.get(f"/conversations{rest}")
+            assert "Leonor" not in page
+        place = Address("memory", "default", "ada")
+        history = await engine.channel.engine.history(place, 100)
+        assert not [item for item in history if "Leonor" in item.text]
+    database = (tmp_path / "confidant.db").read_bytes()
+    assert b"Leonor and others" not in database
 
 
 # --- naming and taking along ----------------------------------------------------------------------

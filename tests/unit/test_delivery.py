@@ -17,12 +17,15 @@ from bot.delivery.aloud import Speaker
 from bot.delivery.delivery import Delivery
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, StorageFull
 from bot.metrics import Metrics
+from bot.sessions import store
 from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
+from bot.unit_of_work import UnitOfWork
 from tests.fakes.nodes import FakeNode
 from tests.support import PATIENCE, FakeClock, until
 
 ADA = Address("memory", "default", "ada")
+PLACE = store.Place("agent:main:memory:dm:ada", "ada", "memory", "default", "ada", "", "direct")
 
 
 class Post:
@@ -675,6 +678,30 @@ async def test_after_a_day_of_tries_it_is_parked_though_nothing_else_gets_throug
     await post.until(lambda states: states == [state])
     wanted = ("parked", "SendTransient", 1) if state == "parked" else ("sent", "", 0)
     assert await error_of(post, letter) == wanted
+
+
+@pytest.mark.parametrize("waits", ["behind another", "tried again", "parked"])
+async def test_what_is_forgotten_before_it_is_sent_is_not_sent(post, monkeypatch, waits):
+    def forget(tx: Transaction) -> int:
+        session, _ = UnitOfWork(tx, 1).current(PLACE)
+        assert outbox.withdraw(tx, ["agent:main:memory:dm:eve"], "harbour") == 0
+        return outbox.withdraw(tx, [session.key], "the  HARBOUR")
+
+    monkeypatch.setattr(module, "GIVE_UP_TRIES", 1 if waits == "parked" else 1_000_000)
+    post.channel.errors = [SendTransient() for _ in range(100_000)]
+    before = ["first"] if waits == "behind another" else []
+    await post.post(*before, "the harbour code")
+    if waits == "parked":
+        await post.until(lambda states: states == ["parked"])
+    post.clock.advance(seconds=2)
+    assert await post.database.write(forget) == 1
+    if waits == "tried again":
+        await post.idle()
+    post.channel.errors.clear()
+    await post.delivery.again()
+    await post.post("last")
+    await post.until(lambda states: set(states) == {"sent"})
+    assert [piece.text for piece in post.channel.sent] == [*before, "last"]
 
 
 async def test_a_channel_that_is_gone_is_tried_again_when_it_is_back(post):

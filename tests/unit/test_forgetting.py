@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from bot.channel import Address, Media
 from bot.identity.view import MemoryView
-from bot.sessions import entries, forgetting, search, snapshots, store
+from bot.sessions import browsing, entries, forgetting, search, snapshots, store, uploads
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
-from bot.storage import Transaction
+from bot.storage import Database, Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 
@@ -109,6 +110,48 @@ async def test_what_came_while_it_was_looked_for_is_forgotten_too(tmp_path: Path
     assert (left.mentions, left.prompts, left.results) == ((), (), ())
     assert await database.read(lambda tx: len(search.find(tx, VIEW, "coffee milk", 9))) == 2
     await database.close()
+
+
+async def test_commands_names_and_files_are_forgotten_with_the_words(each_database: Database):
+    address = Address("web", "default", "ada")
+    file = Media("image", "tea.png", "image/png", 4, "upload-1")
+    other = Media("image", "pot.png", "image/png", 4, "upload-2")
+    named = Media("image", "Green tea.png", "image/png", 4, "upload-3")
+
+    def add(tx: Transaction) -> str:
+        id_ = begin(tx, "coffee")
+        news = [
+            NewEntry("message", "user", "tea, see", (text("tea, see"),), files=(file.ref,)),
+            NewEntry("message", "user", "coffee", (text("coffee"),), files=(other.ref,)),
+            NewEntry("command", "user", "/memory search tea"),
+            NewEntry("notice", "assistant", "Found: tea"),
+        ]
+        store.append(tx, id_, news, 1)
+        for media in (file, other, named):
+            assert uploads.put(tx, address, media, 0, b"1234", now=1)
+        browsing.name(tx, id_, "All about TEA", 1)
+        return id_
+
+    id_ = await each_database.write(add)
+    held = await forgetting.find(each_database, VIEW, "Tea")
+    assert [mention.is_talk for mention in held.mentions] == [True, False, False]
+    assert held.titles == (id_,)
+    gone = await forgetting.forget(each_database, VIEW, "Tea", 2)
+    assert (len(gone.mentions), gone.titles) == (3, 1)
+
+    def left(tx: Transaction) -> tuple[str, list[str], list[str], int]:
+        session = store.get(tx, id_)
+        assert session is not None
+        said = browsing.before(tx, session, None, 10)
+        kept = sorted(uploads.whole(tx, address))
+        journal = tx.execute("SELECT count(*) FROM journal WHERE line LIKE '%forgotten%'")
+        return browsing.title_of(tx, id_), [each.text for each in said.said], kept, journal[0][0]
+
+    title, said, kept, noted = await each_database.read(left)
+    assert (title, said, kept) == ("", ["coffee", "", "coffee", "", ""], ["upload-2"])
+    assert noted in {3, 0}  # a database of many nodes has no journal
+    again = await forgetting.find(each_database, VIEW, "tea")
+    assert (again.mentions, again.titles) == ((), ())
 
 
 async def test_nobody_elses_words_are_looked_at(tmp_path: Path):

@@ -30,7 +30,10 @@ MOST_SHOWN = 50  # entries of a preview
 MOST_QUOTE = 300  # characters of an entry
 
 # What is told afterwards, in this order: how many of each there were.
-COUNTS = ("entries", "files", "versions", "messages", "beside", "prompts", "results", "chunks")
+COUNTS = (
+    *("entries", "files", "versions", "messages", "beside", "prompts", "results", "chunks"),
+    *("titles", "unsent"),
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -75,6 +78,7 @@ class MemoryForgetting:
             "beside": beside,
             "results": len(found.held.results),
             "versions": found.versions,
+            "titles": len(found.held.titles),
         }
         return _drawn(
             request,
@@ -92,16 +96,15 @@ class MemoryForgetting:
         try:
             async with self._forgetter.forgetting(who.view, words, now) as complete:
 
-                def work(unit: UnitOfWork) -> Forgotten:
+                def work(unit: UnitOfWork) -> tuple[Forgotten, int]:
                     done = complete(unit.tx)
-                    unit.stale |= done.sessions
-                    return done
+                    return done, unit.forget(done.sessions, done.keys, words)
 
                 commit = await self._committer.commit(now, work, until_stored=True)
         except ToolError as error:
             return _drawn(request, words, problem="memory_page.refused", reason=str(error))
         log.info("memory.forgotten", by="page")
-        return pages.see(f"{DONE}?{_counted(commit.result)}")
+        return pages.see(f"{DONE}?{_counted(*commit.result)}")
 
     async def _done(self, request: web.Request) -> web.Response:
         told = {name: number_of(request, name, 0) for name in COUNTS}
@@ -138,7 +141,7 @@ def _drawn(
     )
 
 
-def _counted(done: Forgotten) -> str:
+def _counted(done: Forgotten, unsent: int) -> str:
     gone, cleared = done.gone, done.cleared
     said = sum(mention.says for mention in gone.mentions)
     counts = {
@@ -150,6 +153,8 @@ def _counted(done: Forgotten) -> str:
         "prompts": len(gone.prompts),
         "results": gone.results,
         "chunks": cleared.chunks,
+        "titles": gone.titles,
+        "unsent": unsent,
     }
     return urlencode({**counts, **({"later": 1} if cleared.is_indexed else {})})
 
