@@ -629,6 +629,7 @@ class App:
                 MemoryBrowser(visits, memory, self._clock),
                 MemorySearching(visits, Lookup(memory, backend.database, most)),
                 MemoryEditor(visits, memory, backend.database, self._clock),
+                MemoryEditor(visits, memory, backend.database, self._clock, of_all=True),
                 MemoryForgetting(
                     visits, Forgetter(memory, backend.database), self.committer, self._clock
                 ),

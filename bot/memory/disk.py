@@ -208,6 +208,27 @@ def rewrite(parent: int, name: str, change: Callable[[bytes], bytes]) -> bytes:
     raise ToolError(KEEPS_CHANGING)
 
 
+def remove(parent: int, name: str, before: bytes) -> bool:
+    """Remove a file while it says what it said `before`; False when it says something else.
+
+    Raises:
+        NotVisible: it is not a plain file.
+        OSError: the disk did not take it; the file is as it was.
+    """
+    beside, found = f".{name}.tmp", _read(parent, name)
+    if found is None or found.data != before:
+        return False
+    os.rename(name, beside, src_dir_fd=parent, dst_dir_fd=parent)
+    time.sleep(SETTLING)  # an editor that had it open may still be writing
+    is_gone = _read(parent, beside) == found
+    if not is_gone:
+        _link(parent, beside, name)  # but where an editor has saved it anew by now
+    os.fsync(parent)
+    with suppress(FileNotFoundError):
+        os.unlink(beside, dir_fd=parent)
+    return is_gone
+
+
 def _read(parent: int, name: str) -> Version | None:
     try:
         with opened(parent, name) as file:

@@ -64,6 +64,11 @@ class FolderNotes:
         with disk.folder(self.root, folders, create=True) as parent:
             return disk.rewrite(parent, name, change)
 
+    def remove(self, folders: tuple[str, ...], name: str, before: bytes) -> bool:
+        """See `NoteStore.remove`."""
+        with disk.folder(self.root, folders, create=False) as parent:
+            return disk.remove(parent, name, before)
+
     def can_write(self, folders: tuple[str, ...]) -> bool:
         """Whether something can be put into a folder, or into the nearest one there is above it."""
         folder = self.root.joinpath(*folders)

@@ -5,7 +5,8 @@ says which ones a view holds, `_partition` which one a file lies in. Reading by 
 searching all go by these two, so nothing else has to remember that MEMORY.md is private.
 
 People name files from their own space: `MEMORY.md`, `memory/trip.md`, and `shared/…` for what the
-operator gives to everyone. Every name that means nothing in a view gets the same refusal, whether
+operator gives to everyone, which only the operator's own view of it (`memory.SHARED_VIEW`) may
+write. Every name that means nothing in a view gets the same refusal, whether
 there is such a file somewhere else or not.
 """
 
@@ -90,10 +91,12 @@ def resolve(view: MemoryView, path: str, *, writing: bool = False) -> Target:
     parts = tuple(path.split("/"))
     if len(parts) > MAX_DEPTH or not all(map(is_plain, parts)):
         raise NotVisible
-    folders, space, inner = space_folders(view), view.space, parts
     if parts[0] == SHARED_SPACE:
         folders, space, inner = (), SHARED_SPACE, parts[1:]
-    if (space == SHARED_SPACE and writing) or _partition(space, inner) not in view.partitions:
+    else:
+        folders, space, inner = space_folders(view), view.space, parts
+    is_closed = space == SHARED_SPACE and writing and view.space != SHARED_SPACE
+    if is_closed or _partition(space, inner) not in view.partitions:
         raise NotVisible
     return Target(path, (*folders, *parts[:-1]), parts[-1])
 

@@ -39,6 +39,9 @@ OWNER_VIEW = MemoryView(
     people=(routing.OWNER, *map(routing.named, routing.OWNER_SEATS)),
 )
 
+# What the owner writes for everyone in the page; no conversation has this view.
+SHARED_VIEW = MemoryView(SHARED_SPACE, (), private=False)
+
 log = structlog.get_logger(__name__)
 
 

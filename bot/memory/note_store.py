@@ -123,6 +123,15 @@ class NoteStore(Protocol):
         """
         ...
 
+    def remove(self, folders: tuple[str, ...], name: str, before: bytes) -> bool:
+        """Remove a note, for good, while it says what it said `before`; False if it does not.
+
+        Raises:
+            NotVisible: it is no plain note.
+            OSError: it was not taken; the note is as it was.
+        """
+        ...
+
     def can_write(self, folders: tuple[str, ...]) -> bool:
         """Whether notes can be put into these folders."""
         ...

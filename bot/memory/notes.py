@@ -247,6 +247,22 @@ class Notes:
             lambda: self._store.rewrite(target.folders, target.name, change, watch), watch
         )
 
+    async def remove(self, view: MemoryView, path: str, before: bytes, *, watch: Watch) -> None:
+        """Remove a note as a whole, while it still says what it said `before`.
+
+        Raises:
+            NoteChanged: it says something else, or is not there.
+            NotVisible: no file by that name can be in this view.
+            ToolError: the disk did not take it, or something was forgotten.
+        """
+        target = layout.resolve(view, path, writing=True)
+
+        def work() -> None:
+            if not self._store.remove(target.folders, target.name, before):
+                raise NoteChanged
+
+        await self._write(work, watch)
+
     async def forget(self, view: MemoryView, path: str, words: str) -> tuple[str, ...]:
         """Remove the entries of a file that literally hold these words; what they said.
 

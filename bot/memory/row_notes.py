@@ -142,6 +142,20 @@ class RowNotes:
                 return data
         raise ToolError(KEEPS_CHANGING)
 
+    def remove(self, folders: tuple[str, ...], name: str, before: bytes) -> bool:
+        """See `NoteStore.remove`."""
+        path = _path(folders, name)
+
+        def work(tx: Transaction) -> bool:
+            found = tx.execute("SELECT text FROM notes WHERE path = ?", (path,))
+            if not found or str(found[0][0]).encode() != before:
+                return False
+            tx.execute("DELETE FROM notes WHERE path = ?", (path,))
+            tx.publish("notes", path)
+            return True
+
+        return self._write(work, None)
+
     def can_write(self, folders: tuple[str, ...]) -> bool:
         """Always: whether the database takes it is seen when it is asked."""
         return True

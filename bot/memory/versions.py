@@ -19,7 +19,7 @@ from bot.storage.fulltext import folded
 MOST = 30  # versions of a note
 MOST_BYTES = 8_000_000  # of all versions of a space
 
-Kind = Literal["edit", "add", "back", "aside"]
+Kind = Literal["edit", "add", "back", "aside", "remove"]
 
 
 class ForgottenMeanwhile(ToolError):
@@ -31,8 +31,8 @@ class Version:
     """A text that a note had, or was meant to have.
 
     `at` is in ms since the epoch, `size` in bytes. `kind` says what came in its place: an edit, an
-    entry that was added, an earlier version; or that it was set "aside", because the note was
-    changed while it was written.
+    entry that was added, an earlier version, or nothing ("remove"); or that it was set "aside",
+    because the note was changed while it was written.
     """
 
     id: int

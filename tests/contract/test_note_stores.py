@@ -252,6 +252,24 @@ async def test_what_many_programs_append_at_once_is_all_there(another: Another):
     await asyncio.to_thread(work)
 
 
+async def test_a_note_is_removed_while_it_is_what_was_read(store: NoteStore):
+    def put(text: bytes) -> None:
+        store.rewrite(("shared",), "a.md", lambda _: text)
+
+    def work() -> list[bool]:
+        put(b"one\n")
+        removed = [store.remove(("shared",), "a.md", b"two\n")]
+        assert store.read(("shared",), "a.md", 99)[0] == b"one\n"
+        removed.append(store.remove(("shared",), "a.md", b"one\n"))
+        assert list(store.walk(("shared",), layout.is_note, 2)) == []
+        removed.append(store.remove(("shared",), "a.md", b"one\n"))
+        put(b"three\n")
+        assert store.read(("shared",), "a.md", 99)[0] == b"three\n"
+        return removed
+
+    assert await asyncio.to_thread(work) == [False, True, False]
+
+
 async def test_a_workspace_begins_with_the_templates_once(store: NoteStore):
     def work() -> None:
         assert store.prepare() == 7

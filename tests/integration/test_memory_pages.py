@@ -379,6 +379,88 @@ async def test_versions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(set(re.findall(r"version=(\d+)", second))) == 2
 
 
+# --- what is shared with everyone -----------------------------------------------------------------
+
+
+async def shared_form(owner: Browser, path: str) -> dict[str, str]:
+    page = await owner.seen("memory/shared/edit", path=path)
+    fields = dict(re.findall(r'name="(path|base|since)" value="([^"]*)"', page))
+    (text,) = re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
+    return {**fields, "text": unescape(text)}
+
+
+@pytest.mark.parametrize("kind", ["files", "rows"])
+async def test_the_owner_changes_what_everyone_reads_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    kind: str,
+):
+    storage = {"url": request.getfixturevalue("postgres_url")} if kind == "rows" else {}
+    path = "shared/guides/how-to.md"
+    async with (
+        house(tmp_path, monkeypatch, storage=storage) as it,
+        it.browser() as owner,
+        it.browser("ada") as ada,
+    ):
+        form = await shared_form(owner, path)
+        assert form["text"] == ""
+        new = {**form, "text": "# How to\n\n- bread in the pantry\n"}
+        assert (await owner.post("memory/shared/edit", **new))[0] == 303
+        assert "bread" in await ada.seen("memory/file", path=path)
+        assert path in await ada.seen("memory")
+        assert path in await found(ada, "bread")
+        _, _, page = await owner.post("memory/shared/add", path=path, text="soup on Mondays")
+        assert "soup" in page
+        assert "written by hand" in page
+        assert "said by you" not in page
+        await found(owner, "soup")
+        assert "soup on Mondays" in await it.engine.ask("/memory search soup Mondays")
+
+        old = await shared_form(owner, path)
+        edited = {**old, "text": "- rice in the cellar\n"}
+        assert (await owner.post("memory/shared/edit", **edited))[0] == 303
+        status, _, page = await owner.post("memory/shared/edit", **{**old, "text": "- mine"})
+        assert (status, "set aside" in page) == (409, True)
+        assert (await owner.post("memory/shared/remove", path=path, base=old["base"]))[0] == 409
+        assert "rice" in await ada.seen("memory/file", path=path)
+        base = (await shared_form(owner, path))["base"]
+        status, where, page = await owner.post("memory/shared/remove", path=path, base=base)
+        assert (status, where.partition("?")[0]) == (303, "/memory/shared/history")
+        assert "the file was removed" in page
+        assert (await ada.get("memory/file", path=path))[0] == 404
+        assert path not in await ada.seen("memory")
+        version = re.findall(r"version=(\d+)", page)[0]
+        page = await owner.seen("memory/shared/history", path=path, version=version)
+        (base,) = set(re.findall(r'name="base" value="([^"]*)"', page))
+        back = await owner.post("memory/shared/back", path=path, base=base, text=version)
+        assert back[0] == 303
+        assert "rice" in await ada.seen("memory/file", path=path)
+
+
+async def test_nobody_but_the_owner_changes_what_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = "shared/how-to.md"
+    async with house(tmp_path, monkeypatch) as it, it.browser("ada") as ada:
+        it.write(path, "- bread\n")
+        page = await ada.seen("memory/file", path=path)
+        assert "/memory/shared/" not in page + await ada.seen("memory")
+        async with it.browser() as owner:
+            assert "/memory/shared/edit" in await owner.seen("memory/file", path=path)
+            fields = await shared_form(owner, path)
+            for other in ("memory/day.md", "MEMORY.md", "shared/../memory/x.md", "shared", "x.md"):
+                assert (await owner.get("memory/shared/edit", path=other))[0] == 404
+                assert (await owner.post("memory/shared/add", path=other, text="x"))[0] == 404
+        for way in ("edit", "add", "back", "remove"):
+            for at in ("memory/shared", "memory") if way != "remove" else ("memory/shared",):
+                status, _, _ = await ada.post(f"{at}/{way}", **{**fields, "text": "1"})
+                assert status in {403, 404}, (at, way)
+        for way in ("edit", "history"):
+            assert (await ada.get(f"memory/shared/{way}", path=path))[0] == 403
+        assert it.read(path) == "- bread\n"
+
+
 # --- forgetting ----------------------------------------------------------------------------------
 
 

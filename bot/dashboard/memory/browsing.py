@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from bot.channel.visitor import shared
+from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
 from bot.commands.memory import MAX_WORDS
 from bot.dashboard import pages
@@ -28,6 +28,7 @@ from bot.memory.memory import Memory, Overview
 
 FILES = "/memory"
 FILE = "/memory/file"
+OF_ALL = "/memory/shared"  # where the owner changes what is shared with everyone
 LISTED = 100  # files of one page
 SHOWN_LINES = 1_000  # of a file on one page
 SHOWN_CHARACTERS = 200_000
@@ -81,6 +82,9 @@ class MemoryBrowser:
             days=[] if first else await self._of_late(who, listed, now),
             health=_health(language, overview, now),
             link=link_to,
+            shares=visitor_of(request).is_owner,
+            at=FILES,
+            of_all=OF_ALL,
         )
 
     async def _file(self, request: web.Request) -> web.Response:
@@ -95,6 +99,7 @@ class MemoryBrowser:
             return pages.refuse_status(request, 404)
         except ToolError as error:
             return pages.page(request, "memory_unreadable.html", 503, path=path, why=str(error))
+        is_shared = path.startswith(f"{SHARED_SPACE}/")
         drawn = await asyncio.to_thread(drawing.blocks, excerpt.text, first)
         return pages.page(
             request,
@@ -107,7 +112,9 @@ class MemoryBrowser:
             after=link_to(path, excerpt.last + 1) if excerpt.more and excerpt.text else "",
             first=first,
             last=max(first, excerpt.last),
-            is_shared=path.startswith(f"{SHARED_SPACE}/"),
+            is_shared=is_shared,
+            changes=not is_shared or visitor_of(request).is_owner,
+            at=OF_ALL if is_shared else FILES,
             query=urlencode({"path": path}),
             saved=_saved(request),
         )

@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +20,14 @@ from aiohttp import web
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
-from bot.dashboard.memory.browsing import FILE, FILES, link_to, number_of, size_in_words
+from bot.dashboard.memory.browsing import (
+    FILE,
+    FILES,
+    OF_ALL,
+    link_to,
+    number_of,
+    size_in_words,
+)
 from bot.dashboard.memory.forms import form_of
 from bot.dashboard.visits import Visits
 from bot.errors import NotVisible, StorageError, ToolError
@@ -28,13 +35,13 @@ from bot.i18n import text
 from bot.identity import Conversation
 from bot.memory import exchange, layout, versions
 from bot.memory.exchange import ExchangeError
-from bot.memory.memory import Memory
+from bot.memory.markdown import Provenance
+from bot.memory.memory import SHARED_VIEW, Memory
 from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import NoteChanged, day_note
 from bot.memory.versions import ForgottenMeanwhile, Kind
 from bot.storage import Database
 
-EDIT, ADD, HISTORY, BACK = (f"{FILES}/{name}" for name in ("edit", "add", "history", "back"))
 MOST_ENTRY = 4_000  # characters of an entry
 COMPARED = 2_000  # lines of each side of a comparison
 BESIDE = 3  # lines shown around what differs
@@ -70,40 +77,57 @@ class Sent:
 
 
 class MemoryEditor:
-    """The visitor's own notes; what is shared is read here and changed elsewhere."""
+    """The visitor's own notes, which each changes for themselves; or those of everyone."""
 
-    def __init__(self, visits: Visits, memory: Memory, database: Database, clock: Clock) -> None:
+    def __init__(
+        self,
+        visits: Visits,
+        memory: Memory,
+        database: Database,
+        clock: Clock,
+        *,
+        of_all: bool = False,
+    ) -> None:
+        """With `of_all` it is what is shared with everyone, and the owner alone changes it."""
         self._visits = visits
         self._memory = memory
         self._database = database
         self._clock = clock
+        self._of_all = of_all
+        self._at = OF_ALL if of_all else FILES
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are; each visitor changes what their view permits."""
-        return shared(
-            [
-                web.get(EDIT, self._form),
-                web.post(EDIT, self._edit),
-                web.post(ADD, self._add),
-                web.get(HISTORY, self._history),
-                web.post(BACK, self._back),
-            ]
-        )
+        """Where they are."""
+        routes = [
+            web.get(f"{self._at}/edit", self._form),
+            web.post(f"{self._at}/edit", self._edit),
+            web.post(f"{self._at}/add", self._add),
+            web.get(f"{self._at}/history", self._history),
+            web.post(f"{self._at}/back", self._back),
+        ]
+        if self._of_all:
+            return [*routes, web.post(f"{self._at}/remove", self._remove)]
+        return shared(routes)
+
+    def _who(self, request: web.Request) -> Conversation:
+        """Who changes something, with the view they do it through."""
+        who = self._visits.of(request)
+        return replace(who, view=SHARED_VIEW) if self._of_all else who
 
     # --- a note as a whole ------------------------------------------------------------------------
 
     async def _form(self, request: web.Request) -> web.Response:
-        who, path = self._visits.of(request), request.query.get("path", "")
+        who, path = self._who(request), request.query.get("path", "")
         try:
             held = await self._held(who, path)
         except NotVisible:
             return pages.refuse_status(request, 404)
         except (ToolError, ExchangeError) as error:
             return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
-        return _drawn_form(request, held, held.text)
+        return self._drawn_form(request, held, held.text)
 
     async def _edit(self, request: web.Request) -> web.Response:
-        who, sent = self._visits.of(request), await _sent(request)
+        who, sent = self._who(request), await _sent(request)
         if sent is None:
             return pages.refuse_status(request, 413)
         return await self._change(request, who, sent, "edit")
@@ -155,7 +179,7 @@ class MemoryEditor:
         except ForgottenMeanwhile:
             return await self._refused(request, who, sent, "forgotten_meanwhile")
         log.info("memory.set_aside")
-        return _drawn_form(
+        return self._drawn_form(
             request,
             held,
             sent.text,
@@ -172,12 +196,12 @@ class MemoryEditor:
         except (ToolError, ExchangeError):
             return pages.page(request, "memory_unreadable.html", 409, path=sent.path, why=reason)
         key = f"memory_page.{why}"
-        return _drawn_form(request, held, sent.text, problem=key, reason=reason, status=409)
+        return self._drawn_form(request, held, sent.text, problem=key, reason=reason, status=409)
 
     # --- an entry ---------------------------------------------------------------------------------
 
     async def _add(self, request: web.Request) -> web.Response:
-        who, sent = self._visits.of(request), await _sent(request)
+        who, sent = self._who(request), await _sent(request)
         if sent is None:
             return pages.refuse_status(request, 413)
         words, now = sent.text.strip(), moment(self._clock(), who.zone)
@@ -185,6 +209,8 @@ class MemoryEditor:
             return pages.refuse_status(request, 400)
         path, notes = sent.path or day_note(now), self._memory.notes
         is_note_of_day = path == day_note(now)
+        # What everyone reads is nobody's own words.
+        by: Provenance | None = None if self._of_all else "owner"
         try:
             async with notes.watching(who.view) as watch:
                 held = await self._held(who, path)
@@ -192,9 +218,9 @@ class MemoryEditor:
                 if held.text:
                     kept = await self._keep(who, path, held.text, "add", held.since)
                 place = (
-                    await notes.remember(who.view, words, now, "owner", watch=watch)
+                    await notes.remember(who.view, words, now, by, watch=watch)
                     if is_note_of_day
-                    else await notes.add(who.view, path, words, now.date(), "owner", watch=watch)
+                    else await notes.add(who.view, path, words, now.date(), by, watch=watch)
                 )
             after = await self._held(who, path)
         except NotVisible:
@@ -207,7 +233,7 @@ class MemoryEditor:
     # --- what it said before ----------------------------------------------------------------------
 
     async def _history(self, request: web.Request) -> web.Response:
-        who, path = self._visits.of(request), request.query.get("path", "")
+        who, path = self._who(request), request.query.get("path", "")
         chosen = number_of(request, "version", 0)
         try:
             held = await self._held(who, path)
@@ -225,6 +251,7 @@ class MemoryEditor:
             request,
             "memory_history.html",
             held=held,
+            at=self._at,
             link=link_to,
             most=versions.MOST,
             chosen=chosen,
@@ -235,14 +262,14 @@ class MemoryEditor:
                     "at": f"{moment(each.at, who.zone):%Y-%m-%d %H:%M:%S}",
                     "size": size_in_words(each.size),
                     "kind": text(language, f"memory_page.version.{each.kind}"),
-                    "link": f"{HISTORY}?{urlencode({'path': path, 'version': each.id})}",
+                    "link": f"{self._at}/history?{urlencode({'path': path, 'version': each.id})}",
                 }
                 for each in listed
             ],
         )
 
     async def _back(self, request: web.Request) -> web.Response:
-        who, sent = self._visits.of(request), await _sent(request)
+        who, sent = self._who(request), await _sent(request)
         if sent is None:
             return pages.refuse_status(request, 413)
         chosen = sent.text
@@ -257,6 +284,35 @@ class MemoryEditor:
         return await self._change(
             request, who, Sent(sent.path, then, sent.base, sent.since), "back"
         )
+
+    # --- away with it -----------------------------------------------------------------------------
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        """Remove a note as it was shown; its last text is among the earlier versions."""
+        who, sent = self._who(request), await _sent(request)
+        if sent is None:
+            return pages.refuse_status(request, 413)
+        try:
+            async with self._memory.notes.watching(who.view) as watch:
+                held = await self._held(who, sent.path)
+                _must_be_as_shown(held, sent)
+                await self._keep(who, held.path, held.text, "remove", held.since)
+                await self._memory.notes.remove(
+                    who.view, held.path, held.text.encode(), watch=watch
+                )
+        except NotVisible:
+            return pages.refuse_status(request, 404)
+        except NoteChanged:
+            held = await self._held(who, sent.path)
+            return self._drawn_form(
+                request, held, held.text, problem="memory_page.not_removed", status=409
+            )
+        except (ToolError, ExchangeError) as error:
+            return pages.page(
+                request, "memory_unreadable.html", 409, path=sent.path, why=str(error)
+            )
+        log.info("memory.removed", by="page")
+        return pages.see(f"{self._at}/history?{urlencode({'path': sent.path})}")
 
     # --- what all of them do ----------------------------------------------------------------------
 
@@ -289,6 +345,35 @@ class MemoryEditor:
             raise ToolError(
                 "the database did not take what stood there, so nothing was changed"
             ) from error
+
+    def _drawn_form(
+        self,
+        request: web.Request,
+        held: Held,
+        said: str,
+        *,
+        problem: str = "",
+        reason: str = "",
+        compared: Sequence[tuple[str, str]] | None = None,
+        status: int = 200,
+    ) -> web.Response:
+        values: Mapping[str, Any] = {
+            "held": held,
+            "said": said.replace("\r\n", "\n"),
+            "problem": problem,
+            "reason": reason,
+            "differences": compared,
+            "link": link_to,
+            "most": MAX_WRITE // 1000,
+            "at": self._at,
+            "of_all": self._of_all,
+        }
+        return pages.page(request, "memory_edit.html", status, **values)
+
+
+def _must_be_as_shown(held: Held, sent: Sent) -> None:
+    if held.base != sent.base or not held.text:
+        raise NoteChanged
 
 
 def base_of(said: str) -> str:
@@ -330,28 +415,6 @@ def _with_line_ends(said: str, before: str) -> str:
     """A text as it came from a form, with the line ends that the note has."""
     plain = said.replace("\r\n", "\n")
     return plain.replace("\n", "\r\n") if "\r\n" in before else plain
-
-
-def _drawn_form(
-    request: web.Request,
-    held: Held,
-    said: str,
-    *,
-    problem: str = "",
-    reason: str = "",
-    compared: Sequence[tuple[str, str]] | None = None,
-    status: int = 200,
-) -> web.Response:
-    values: Mapping[str, Any] = {
-        "held": held,
-        "said": said.replace("\r\n", "\n"),
-        "problem": problem,
-        "reason": reason,
-        "differences": compared,
-        "link": link_to,
-        "most": MAX_WRITE // 1000,
-    }
-    return pages.page(request, "memory_edit.html", status, **values)
 
 
 def _to_file(path: str, kept: int, said: str, line: int = 0) -> web.Response:
