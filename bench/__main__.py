@@ -20,6 +20,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "memory": ("What searching and indexing cost", ("600",)),
     "rooms": ("What silent talk in rooms costs", ("100", "10")),
     "context": ("What keeping a conversation within its window costs", ("1000",)),
+    "notes": ("What many notes cost in the page", ("100",)),
     "page": ("How soon the chat page shows something", ("2",)),
     "journey": ("What one message passes in the code", ("--messages", "1")),
     "tokens": ("How far the estimate of tokens is off", ()),

@@ -52,6 +52,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         ("chinese",),
         ("rooms", "20", "10"),
         ("context", "200"),
+        ("notes", "100"),
         ("page", "2"),
     ):
         lines = [line for line in output(*arguments) if line]
