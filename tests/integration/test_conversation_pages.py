@@ -17,6 +17,7 @@ import pytest
 from bot.channel import Address
 from bot.identity.routing import OWNER
 from bot.identity.view import MemoryView
+from bot.recovery import TRANSCRIPTS
 from bot.sessions import browsing, entries, forgetting, store
 from bot.storage import Database, Transaction
 from bot.storage.sqlite import SqliteDatabase
@@ -353,11 +354,11 @@ async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path
         ]
         place = Address("memory", "default", "ada")
         pages += [item.text for item in await engine.channel.engine.history(place, 100)]
-        (transcript,) = (tmp_path / "transcripts").glob("*.jsonl")
-        lines = [entries.parse(line) for line in transcript.read_bytes().splitlines()[1:]]
-        pages += [line.text for line in lines if "forget" in line.text.casefold()]
-        assert len(pages) > 12
         assert "Neither your files" in await engine.ask("/whosees Leonor")
+    (transcript,) = (tmp_path / TRANSCRIPTS).glob("*.jsonl")
+    lines = [entries.parse(line) for line in transcript.read_bytes().splitlines()[1:]]
+    pages += [line.text for line in lines if "forget" in line.text.casefold()]
+    assert len(pages) > 12
     for page in pages:
         assert "leonor" not in page.casefold()
     assert "/memory forget …" in pages[1]
@@ -377,8 +378,8 @@ async def test_the_button_takes_the_commands_with_it(tmp_path: Path):
         place = Address("memory", "default", "ada")
         history = await engine.channel.engine.history(place, 100)
         assert not [item for item in history if "Leonor" in item.text]
-    database = (tmp_path / "confidant.db").read_bytes()
-    assert b"Leonor and others" not in database
+        kept = "SELECT body FROM inbox UNION ALL SELECT text || extra FROM outbox"
+        assert not [text for (text,) in query(tmp_path, kept) if "Leonor" in text]
 
 
 # --- naming and taking along ----------------------------------------------------------------------
