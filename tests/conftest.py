@@ -61,9 +61,27 @@ def postgres_admin_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def postgres_template(postgres_admin_url: str) -> Iterator[str]:
+    """The name of a database there with all tables: to copy them is ten times as fast."""
+    from tests.fakes import postgres
+
+    with postgres.a_template(postgres_admin_url) as name:
+        yield name
+
+
 @pytest.fixture
-def postgres_url(postgres_admin_url: str) -> Iterator[str]:
-    """An empty PostgreSQL database of the test's own."""
+def postgres_url(postgres_admin_url: str, postgres_template: str) -> Iterator[str]:
+    """A PostgreSQL database of the test's own, with all tables and nothing in them."""
+    from tests.fakes import postgres
+
+    with postgres.a_database(postgres_admin_url, postgres_template) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_admin_url: str) -> Iterator[str]:
+    """A PostgreSQL database of the test's own in which nothing was made."""
     from tests.fakes import postgres
 
     with postgres.a_database(postgres_admin_url) as url:

@@ -6,6 +6,7 @@ create databases. That one cannot be killed, so what kills a server always start
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import os
@@ -16,12 +17,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from bot.cluster import takeover
+from bot.storage.postgres import PostgresDatabase
 from tests.fakes.ports import free_port
 
 VARIABLE = "CONFIDANT_TEST_POSTGRES"
@@ -47,7 +51,10 @@ class PostgresServer:
             if any(not path.stat().st_mode & 0o001 for path in self._bin.parents):
                 self._bin = copied(self._bin, self.folder / "installed")
             shutil.chown(self.folder, USER)
-        self._run("initdb", "--auth=trust", "--encoding=utf8", "-U", "postgres", "-D", self._data)
+        self._run(
+            *("initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "-U", "postgres"),
+            *("-D", self._data),
+        )
 
     @property
     def admin_url(self) -> str:
@@ -134,11 +141,29 @@ def a_server() -> Generator[str]:
 
 
 @contextmanager
-def a_database(admin_url: str) -> Generator[str]:
-    """A database of its own, empty; its URL."""
+def a_template(admin_url: str) -> Generator[str]:
+    """The name of a database with all tables, as nodes have made them; nothing connects to it."""
+
+    async def make(url: str) -> None:
+        database = PostgresDatabase(url)
+        await database.start(takeover.prepare)
+        await database.close()
+
+    with a_database(admin_url) as url:
+        # In a thread, as whoever asks for it may be on a loop.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(lambda: asyncio.run(make(url))).result()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DELETE FROM writers")  # who has made them
+        yield str(conninfo_to_dict(url)["dbname"])
+
+
+@contextmanager
+def a_database(admin_url: str, template: str = "template0") -> Generator[str]:
+    """A database of its own, empty, or like a template (`a_template`); its URL."""
     name = f"confidant_{secrets.token_hex(6)}"
     with psycopg.connect(admin_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY file_copy")  # pyright: ignore[reportArgumentType]
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")  # pyright: ignore[reportArgumentType]
     try:
         yield with_database(admin_url, name)
     finally:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from bot import __version__
 from bot.cli.serve import chat_here
 from bot.errors import ChannelError
 from bot.settings import load
+from tests.fakes import commands
 from tests.support import Engine, running
 
 pytestmark = pytest.mark.slow
 
+PROGRAM = (sys.executable, "-c", "from bot.cli import main; main()")
 CLOSED = {"memory": {"dm_policy": "pairing", "allow_from": []}}
 
 
@@ -40,11 +43,11 @@ def environment(folder: Path) -> dict[str, str]:
     return {**kept, **storage, "HOME": str(folder)}
 
 
-async def begin(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
+async def begin(
+    folder: Path, *arguments: str, program: Sequence[str] = PROGRAM
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from bot.cli import main; main()",
+        *program,
         *arguments,
         cwd=folder,
         env=environment(folder),
@@ -54,7 +57,7 @@ async def begin(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
 
 
 async def confidant(folder: Path, *arguments: str) -> Done:
-    process = await begin(folder, *arguments)
+    process = await begin(folder, *arguments, program=commands.argv())
     out, err = await asyncio.wait_for(process.communicate(), 60)
     return Done(process.returncode, out.decode(), err.decode())
 
@@ -146,7 +149,7 @@ async def test_in_a_terminal_it_asks_whether_the_account_is_ones_own(tmp_path, t
     ours, theirs = os.openpty()
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", "from bot.cli import main; main()"),
+            *commands.argv(),
             *("pairing", "approve", "memory", code),
             cwd=tmp_path,
             env=environment(tmp_path),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from bot.delivery import outbox
 from bot.sessions import inbox
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine
+from tests.fakes import commands
 from tests.fakes import completions_api as completions
 from tests.fakes import messages_api as api
 from tests.fakes.nextcloud import (
@@ -33,9 +33,7 @@ pytestmark = pytest.mark.slow
 
 async def doctor(folder: Path, *arguments: str, **variables: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from bot.cli import main; main()",
+        *commands.argv(),
         "doctor",
         *arguments,
         cwd=folder,

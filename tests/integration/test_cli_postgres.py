@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,13 +27,14 @@ from bot.storage import Transaction
 from bot.storage.files import DATABASE_NAME
 from bot.storage.postgres import PostgresDatabase
 from bot.unit_of_work import UnitOfWork
+from tests.fakes import commands
 from tests.support import make_config
 
 pytestmark = pytest.mark.slow
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
 
-
+PROGRAM = (sys.executable, "-c", "from bot.cli import main; main()")
 TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' ORDER BY relname"
 
 
@@ -42,9 +44,18 @@ def look(url: str, sql: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-async def started(folder: Path, url: str, *arguments: str) -> asyncio.subprocess.Process:
+@pytest.fixture
+def postgres_url(empty_postgres_url: str) -> str:
+    """Empty: commands make the tables, or only look."""
+    return empty_postgres_url
+
+
+async def started(
+    folder: Path, url: str, *arguments: str, program: Sequence[str] = PROGRAM
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from bot.cli import main; main()", *arguments),
+        *program,
+        *arguments,
         cwd=folder,
         env={
             "PATH": os.environ["PATH"],
@@ -59,7 +70,7 @@ async def started(folder: Path, url: str, *arguments: str) -> asyncio.subprocess
 
 
 async def confidant(folder: Path, url: str, *arguments: str) -> tuple[int | None, str]:
-    process = await started(folder, url, *arguments)
+    process = await started(folder, url, *arguments, program=commands.argv())
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     return process.returncode, out.decode()
 

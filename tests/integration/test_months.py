@@ -194,22 +194,24 @@ async def test_a_session_is_read_from_the_month_on_in_which_it_began(database, p
 # --- a database from before -----------------------------------------------------------------------
 
 
-async def test_a_database_without_months_gets_them_and_keeps_everything(postgres_url, monkeypatch):
+async def test_a_database_without_months_gets_them_and_keeps_everything(
+    empty_postgres_url, monkeypatch
+):
     now = system_clock()
     with monkeypatch.context() as patch:
         parts = dict(postgres_schema._PARTS)
         patch.setattr(months, "SINCE", 10_000)
         patch.delitem(postgres_schema._PARTS, "months")
-        before = await PostgresDatabase.open(postgres_url)
+        before = await PostgresDatabase.open(empty_postgres_url)
         for _ in range(3):
             await before.write(say)
-        run(postgres_url, "UPDATE entries SET at = at - %s WHERE seq = 1", 400 * DAY)
+        run(empty_postgres_url, "UPDATE entries SET at = at - %s WHERE seq = 1", 400 * DAY)
         lines = await before.read(lambda tx: tx.execute("SELECT * FROM entries ORDER BY seq"))
         after = None
         with monkeypatch.context() as newer:
             newer.setattr(months, "SINCE", 15)
             newer.setattr(postgres_schema, "_PARTS", parts)
-            after = await PostgresDatabase.open(postgres_url)
+            after = await PostgresDatabase.open(empty_postgres_url)
         # The older program goes on beside it.
         assert await before.read(lambda tx: tx.execute("SELECT * FROM entries ORDER BY seq")) == (
             lines
@@ -220,16 +222,19 @@ async def test_a_database_without_months_gets_them_and_keeps_everything(postgres
         assert await after.read(said) == ["hello there"] * 5
         assert len(await after.read(lambda tx: tx.search_text("hello", 9, [PLACE.key]))) == 5
         await after.close()
-    assert len(partitions(postgres_url)) == 2
-    assert part(months.name_of(now - 400 * DAY)) in partitions(postgres_url)
-    assert [row[0] for row in run(postgres_url, "SELECT seq FROM entries ORDER BY 1")] == [
+    assert len(partitions(empty_postgres_url)) == 2
+    assert part(months.name_of(now - 400 * DAY)) in partitions(empty_postgres_url)
+    assert [row[0] for row in run(empty_postgres_url, "SELECT seq FROM entries ORDER BY 1")] == [
         *range(1, 6)
     ]
     with pytest.raises(psycopg.errors.UniqueViolation):
-        run(postgres_url, "INSERT INTO entries SELECT 9, id, session_id, kind, role, at, line "
-            "FROM entries WHERE seq = 5")  # fmt: skip
+        run(
+            empty_postgres_url,
+            "INSERT INTO entries SELECT 9, id, session_id, kind, role, at, line "
+            "FROM entries WHERE seq = 5",
+        )
     # A start after that finds nothing to do.
-    await (await PostgresDatabase.open(postgres_url)).close()
+    await (await PostgresDatabase.open(empty_postgres_url)).close()
 
 
 # --- months that go -------------------------------------------------------------------------------

@@ -156,6 +156,12 @@ def old(folder: Path) -> Any:
     return places.old_folder(folder, folder / "workspace")
 
 
+@pytest.fixture
+def postgres_url(empty_postgres_url: str) -> str:
+    """Empty, as the place where somebody moves to."""
+    return empty_postgres_url
+
+
 def at(url: str) -> Any:
     return places.server(url, NODE)
 

@@ -50,12 +50,12 @@ def test_one_machine_says_so_in_one_line(monkeypatch, tmp_path):
     assert "`confidant run` opens it" in typed(monkeypatch, tmp_path, "", command="migrate")
 
 
-def test_a_database_on_which_no_node_ran_has_none(monkeypatch, tmp_path, postgres_url):
+def test_a_database_on_which_no_node_ran_has_none(monkeypatch, tmp_path, empty_postgres_url):
     assert "are those of this version" in typed(
-        monkeypatch, tmp_path, postgres_url, command="migrate"
+        monkeypatch, tmp_path, empty_postgres_url, command="migrate"
     )
-    assert "No node runs." in typed(monkeypatch, tmp_path, postgres_url)
-    assert orjson.loads(typed(monkeypatch, tmp_path, postgres_url, "--json"))["nodes"] == []
+    assert "No node runs." in typed(monkeypatch, tmp_path, empty_postgres_url)
+    assert orjson.loads(typed(monkeypatch, tmp_path, empty_postgres_url, "--json"))["nodes"] == []
 
 
 async def test_every_node_is_listed_with_what_it_does(monkeypatch, tmp_path, postgres_url):

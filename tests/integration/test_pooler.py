@@ -33,6 +33,12 @@ PEOPLE = 4
 
 
 @pytest.fixture
+def postgres_url(empty_postgres_url: str) -> str:
+    """Empty: the tables too are made through a pooler."""
+    return empty_postgres_url
+
+
+@pytest.fixture
 def pooler(postgres_url: str) -> Iterator[PgBouncer]:
     found = PgBouncer(postgres_url)
     try:

@@ -32,6 +32,12 @@ PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "",
 LANDED = 1 + next(n for n, step in enumerate(schema.MIGRATIONS) if "ADD COLUMN sizes" in step[0])
 
 
+@pytest.fixture
+def postgres_url(empty_postgres_url: str) -> str:
+    """Empty: what is tested is how tables are made."""
+    return empty_postgres_url
+
+
 def talk(tx: Transaction) -> int:
     """What every version does; how many entries there are."""
     session, _ = UnitOfWork(tx, 1).current(PLACE)

@@ -305,11 +305,11 @@ class ConversationsOnPostgres(Conversations):
     The clock is the server's there, so nobody can let it jump.
     """
 
-    admin_url = ""
+    admin_url = template = ""
     the_clock_jumps_and_someone_writes = None
 
     def prepare(self) -> None:
-        self.database = postgres.a_database(self.admin_url)
+        self.database = postgres.a_database(self.admin_url, self.template)
         self.url = self.database.__enter__()
         self.storage = {"url": self.url, "node_timeout": 2}
 
@@ -396,9 +396,12 @@ def test_nothing_is_lost_changed_or_answered_twice(monkeypatch):
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_changed_or_answered_twice_on_postgres(monkeypatch, postgres_admin_url):
+def test_nothing_is_lost_changed_or_answered_twice_on_postgres(
+    monkeypatch, postgres_admin_url, postgres_template
+):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.01)
     monkeypatch.setattr(ConversationsOnPostgres, "admin_url", postgres_admin_url)
+    monkeypatch.setattr(ConversationsOnPostgres, "template", postgres_template)
     run_state_machine_as_test(
         ConversationsOnPostgres,
         settings=settings(max_examples=6, stateful_step_count=20, deadline=None),
