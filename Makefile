@@ -28,7 +28,7 @@ help:
 	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
 	@echo 'make install  set up .venv, with .venv/bin/confidant in it'
 	@echo 'make test     set up everything tests need and run all checks and tests'
-	@echo 'make proof    kills, losses of power, faults of a cluster and of models, ten times as many (PROOF_TIMES=100 for more)'
+	@echo 'make proof    what make test does a few times: kills, losses of power, faults, leaks, for hours (PROOF_TIMES=100 for more)'
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
 	@echo 'make mutants  change the code in one place at a time: does a test fail? (an hour or two)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
@@ -55,9 +55,9 @@ test: $(TEST_READY)
 
 proof: $(TEST_READY)
 	@PROOF_TIMES=$(PROOF_TIMES) $(BIN)/python -m pytest -o timeout=0 -p no:xdist \
-		tests/proofs/test_crash.py tests/proofs/test_crash_journal.py tests/proofs/test_crash_tasks.py \
-		tests/proofs/test_power_loss.py tests/proofs/test_repeats.py \
-		tests/proofs/cluster/test_rounds.py tests/proofs/test_fallback.py $(ARGS)
+		tests/proofs tests/integration/test_memory_index_integrity.py tests/unit/test_charts.py \
+		tests/unit/test_discord_inbound.py tests/unit/test_recurrence.py tests/unit/test_sweep.py \
+		tests/unit/test_telegram_fuzz.py $(ARGS)
 
 check: $(TEST_READY)
 	@$(MAKE) --no-print-directory -j3 lint types fast

@@ -14,6 +14,7 @@ from bot.memory.embed.local import LocalEmbedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import Generation, live, load_vec, run
+from tests.proofs.rounds import rounds
 from tests.support import FakeClock
 
 PARTITIONS = ("main", "people/ada", "talk:ada")
@@ -135,7 +136,7 @@ def index_in(tmp_path, embedder=None) -> MemoryIndex:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(3, few=1)))
 @pytest.mark.parametrize("embedder", [NoEmbedder, LocalEmbedder])
 async def test_the_files_stay_whole_whatever_happens_at_once(tmp_path, embedder, seed):
     index = index_in(tmp_path, embedder())

@@ -38,6 +38,7 @@ from bot.storage.postgres_sql import PostgresTransaction, Signals
 from bot.storage.sqlite import SqliteDatabase, SqliteTransaction
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import postgres
+from tests.proofs.rounds import rounds
 from tests.support import Engine, FakeClock, running
 
 T = TypeVar("T")
@@ -391,7 +392,8 @@ def _check_chain(session: str, found: list[Entry]) -> None:
 def test_nothing_is_lost_changed_or_answered_twice(monkeypatch):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.01)
     run_state_machine_as_test(
-        Conversations, settings=settings(max_examples=25, stateful_step_count=30, deadline=None)
+        Conversations,
+        settings=settings(max_examples=rounds(25, few=6), stateful_step_count=30, deadline=None),
     )
 
 
@@ -404,5 +406,5 @@ def test_nothing_is_lost_changed_or_answered_twice_on_postgres(
     monkeypatch.setattr(ConversationsOnPostgres, "template", postgres_template)
     run_state_machine_as_test(
         ConversationsOnPostgres,
-        settings=settings(max_examples=6, stateful_step_count=20, deadline=None),
+        settings=settings(max_examples=rounds(6, few=2), stateful_step_count=20, deadline=None),
     )

@@ -21,13 +21,14 @@ from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.proofs.crash import Program
 from tests.proofs.floods import FLOODS, MALLORY, MORE_ROOMS, ROOM, Targets, under
+from tests.proofs.rounds import rounds
 
 pytestmark = pytest.mark.slow
 
 ADA = 1
 ELSEWHERE = "127.9.0.2"  # another address, in another network, than the flood comes from
 OWNERS = "correct-horse-battery-staple"
-ASKED = 20  # times under each flood
+ASKED = min(rounds(20, few=10), 20)  # times under each flood
 LONGEST = 1.0  # second of a processor, until 95 in 100 answers
 NOTES, NOTE = 5, 200_000  # files of notes, and their characters
 

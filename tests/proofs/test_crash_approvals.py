@@ -25,7 +25,7 @@ async def test_kills_at_any_moment_let_an_allowed_call_be_made_at_most_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-    oven, orders = tmp_path / "oven", rounds(25)
+    oven, orders = tmp_path / "oven", rounds(25, few=15)
     async with FakeTelegram(record_calls=False) as fake:
         settings = {
             **OverTelegram(fake).settings(),

@@ -152,10 +152,10 @@ async def test_kills_around_a_task_leave_each_time_told_once_or_known_as_failed(
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     async with a_task(tmp_path) as days:
-        for number in range(rounds(16)):
+        for number in range(rounds(16, few=8)):
             days.begin_another()
             await days.live_through(KINDS[number % len(KINDS)], chance)
-    assert len(days.came) == rounds(16)
+    assert len(days.came) == rounds(16, few=8)
     for day, came in days.came.items():
         told, kind = days.told(day), days.killed[day]
         assert days.baked()[day] <= 1, "it was carried out twice"

@@ -16,6 +16,7 @@ from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import SEED, Program
 from tests.proofs.crash_platforms import OverTelegram
+from tests.proofs.rounds import rounds
 from tests.proofs.zygote import SLOWLY
 
 ROOM = -1001
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.slow
 
 async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, capsys):
     chance, names = random.Random(SEED), list[str]()  # noqa: S311 - chance, not a secret
+    albums = rounds(20, few=8)
 
     async def send(album: int) -> None:
         for part in range(3):
@@ -48,7 +50,7 @@ async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, cap
         program = await Program.launch(tmp_path / "data", settings)
         try:
             cut = 0
-            for album in range(20):
+            for album in range(albums):
                 await program.start()
                 taken = fake.deliveries.count(200) + 1
                 sending = asyncio.create_task(send(album))
@@ -76,8 +78,8 @@ async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, cap
     assert cut
     with capsys.disabled():
         print(
-            f"\nTelegram's webhook: 20 kills, {cut} in the middle of an album; 20 albums of "
-            f"3 pictures, {whole} whole, 0 pictures lost"
+            f"\nTelegram's webhook: {albums} albums of 3 pictures, a kill each, {cut} in the "
+            f"middle of an album; {whole} whole, 0 pictures lost"
         )
 
 

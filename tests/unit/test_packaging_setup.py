@@ -214,6 +214,16 @@ def test_every_goal_of_the_help_exists():
         assert re.search(rf"^{goal}:", text, re.MULTILINE), goal
 
 
+def test_make_proof_runs_whatever_make_test_runs_shorter():
+    text = (ROOT / "Makefile").read_text("utf-8")
+    tests = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
+    shorter = [path for path in tests if "import rounds\n" in (ROOT / path).read_text("utf-8")]
+    assert len(shorter) > 10
+    proof = text.partition("\nproof:")[2].partition("\n\n")[0]
+    assert [path for path in shorter if f"{path} " not in proof and path.parts[1] != "proofs"] == []
+    assert "tests/proofs " in proof
+
+
 @pytest.mark.parametrize("script", [".ci/run", "scripts/chromium.sh", "scripts/python.sh"])
 def test_the_scripts_are_programs_without_mistakes_of_grammar(script):
     path = ROOT / script

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bot.sessions.recurrence import MIN_MINUTES, Rule, Series, TooOften, checked, parse
 from bot.sessions.rule_words import described
+from tests.proofs.rounds import rounds
 from tests.unit.test_reset import ZONES
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -122,7 +123,7 @@ def expected(series: Series, zone: ZoneInfo, since: int) -> list[int]:
     return sorted(found)[:MOST]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=rounds(400, few=120), deadline=None)
 @given(rules(), BEGINS, ZONES, st.integers(-400, 1200))
 @example(Rule("DAILY", hours=(2,), minutes=(30,)), datetime(2026, 3, 27, 2, 30), BERLIN, 0)
 @example(Rule("DAILY", hours=(2, 3)), datetime(2026, 3, 27, 2, 30), BERLIN, 0)

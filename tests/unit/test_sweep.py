@@ -26,6 +26,7 @@ from bot.storage.sqlite import SqliteTransaction
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
 from bot.upkeep.resets import Sweeper
+from tests.proofs.rounds import rounds
 from tests.unit.test_reset import POLICIES, TIMES
 
 MINUTE = 60_000
@@ -198,7 +199,7 @@ async def live_through(world: World, start: int, history: Any, *, swept: bool) -
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=rounds(150, few=40))
 @given(ENDING | POLICIES, TIMES, HISTORIES)
 def test_the_next_message_finds_the_same_with_any_sweeps_and_with_none(policy, when, history):
     start, zone = when
@@ -212,7 +213,7 @@ def test_the_next_message_finds_the_same_with_any_sweeps_and_with_none(policy, w
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=rounds(50, few=20))
 @given(ENDING, TIMES, HISTORIES)
 def test_a_sweep_finds_all_that_the_next_message_would(policy, when, history):
     start, zone = when
