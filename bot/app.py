@@ -615,7 +615,7 @@ class App:
         browsers = self._browsers
         backend.coordination.on("books", browsers.heard)
         self._scheduler.every("logins", LOOK_SECONDS, browsers.look)
-        ways = WayPages(self._config.agent.name)
+        ways = WayPages(self._config.agent.name, self._config.session.owner_name)
         self._configured.append(ways.configure)
         server = DashboardServer(
             self._config.dashboard,

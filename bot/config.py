@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section, ToolRule
 
@@ -24,6 +31,7 @@ class AsWritten:
 McpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AsWritten()]
 
+LONGEST_NAME = 80  # characters of what somebody is called
 SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
 
 
@@ -288,6 +296,12 @@ class SessionConfig(Section):
     owner: tuple[str, ...] = Field(
         default=(), description='Who owns the main memory, as "<channel>:<id>", e.g. "telegram:42".'
     )
+    owner_name: str = Field(
+        default="",
+        max_length=LONGEST_NAME,
+        description="What the owner is called: the page greets by it, and the model knows it in "
+        "the owner's own direct chats, from the next conversation on, and nowhere else.",
+    )
     identity_links: dict[str, tuple[str, ...]] = Field(
         default_factory=dict[str, tuple[str, ...]],
         description='People with several accounts: ada = ["telegram:42", "discord:77"].',
@@ -299,6 +313,13 @@ class SessionConfig(Section):
     reset: ResetConfig = Field(default_factory=ResetConfig)
     queue: QueueConfig = Field(default_factory=QueueConfig)
     max_turns: int = Field(default=64, ge=1, le=10_000, description="Most turns at the same time.")
+
+    @field_validator("owner_name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not name.isprintable():
+            raise ValueError("a name is one line of text, without control characters")
+        return name.strip()
 
 
 class PruningConfig(Section):

@@ -15,7 +15,7 @@ from bot.agent.tools.toolbox import ToolList
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
-from bot.identity.view import MemoryView
+from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.files import SpaceFiles
 from bot.sessions import snapshots
 from bot.sessions.snapshots import Snapshot
@@ -73,6 +73,7 @@ class Prefixes:
             name=self._config.agent.name,
             language=language,
             tools=[tool.name for tool in tools.specs],
+            owner=self._config.session.owner_name if is_owners_own(view) else "",
             cite=self.cites(view),
             silent=TOKENS[0] if live.session.chat_type != "direct" else "",
             persona=shown.text,

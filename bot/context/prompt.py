@@ -71,16 +71,20 @@ def system_prompt(
     name: str,
     language: str,
     tools: Sequence[str],
+    owner: str = "",
     cite: bool = False,
     silent: str = "",
     persona: str = "",
 ) -> str:
     """What the model is told about itself; the same bytes for the same session.
 
-    `silent`, in rooms only, is what it says when it wants to say nothing.
+    `owner`, in the owner's own chats only, is what they are called. `silent`, in rooms only, is
+    what the model says when it wants to say nothing.
     """
     spoken = _LANGUAGE_NAMES.get(language, "English")
     lines = [_SYSTEM.format(name=name, language=spoken)]
+    if called := _name(owner):
+        lines.append(f"- The person you talk with is your owner, called “{called}”.")
     if silent:
         lines.append(_ROOM.format(silent=silent))
     if "memory_write" in tools:

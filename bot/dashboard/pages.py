@@ -54,13 +54,14 @@ WAYS: Final = (
 class WayPages:
     """`/api/ways`: where the chat page leads to, and whose it is."""
 
-    def __init__(self, name: str) -> None:
-        """`name` is what the bot is called."""
+    def __init__(self, name: str, owner_name: str = "") -> None:
+        """`name` is what the bot is called, `owner_name` what the owner is."""
         self._name = name
+        self._owner_name = owner_name
 
     def configure(self, config: Config) -> None:
-        """It is called what this says from now on."""
-        self._name = config.agent.name
+        """They are called what this says from now on."""
+        self._name, self._owner_name = config.agent.name, config.session.owner_name
 
     def routes(self) -> list[web.RouteDef]:
         """Where it is."""
@@ -72,6 +73,7 @@ class WayPages:
             "bot": self._name,
             "visitor": visitor.name,
             "is_owner": visitor.is_owner,
+            "called": self._owner_name if visitor.is_owner else "",
             "ways": ways(visitor, language(request)),
         }
         return web.json_response(body, headers=NO_STORE)

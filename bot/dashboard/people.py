@@ -135,6 +135,7 @@ class PeoplePages:
             is_long=bool(wanted) or any(part.parts > 1 for part in parts.values()),
             minutes=pairing.VALID_MS // 60_000,
             at=partial(address, PATH, wanted),
+            owner_name=session.owner_name,
             owners=[name for name in routing.names_of(session, routing.OWNER) if ":" in name],
             identities=session.identity_links,
             where=self._where,

@@ -67,6 +67,11 @@ class Subject:
     also: tuple[str, ...] = ()
 
 
+def is_owners_own(view: MemoryView) -> bool:
+    """True for the view of a direct chat of the owner's."""
+    return view.private and view.space == MAIN_SPACE
+
+
 def allows(config: ScopeConfig, subject: Subject) -> bool:
     """Whether the first matching rule, or else the default, lets a subject see memory."""
     action = next((rule.action for rule in config.rules if matches(rule, subject)), config.default)

@@ -25,6 +25,7 @@ LIVE: Final[tuple[Key, ...]] = (
     ("models",),
     ("channels",),
     ("limits",),
+    ("session", "owner_name"),
     ("session", "reset"),
     ("context", "context_tokens"),
     ("context", "notices"),

@@ -62,8 +62,12 @@ async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(
                 lambda: any("Hi, I am here." in text for text in telegram.texts(ADA)), 30
             )
             assert time.monotonic() - begun < MOST_SECONDS
+            await page.goto(f"{program.url}/settings/start")
+            await page.get_by_label("What you are called").fill("Ada")
+            await page.get_by_role("button", name="Save").click()
             await page.goto(f"{program.url}/")
             await page.wait_for_selector("#state[data-state=open]")
+            await expect(page.get_by_role("heading", name="Hello, Ada.")).to_be_visible()
             await page.fill("#message", "hello")
             await page.keyboard.press("Enter")
             await expect(page.locator("#log .line.bot .body").last).to_have_text("Hi, I am here.")

@@ -282,6 +282,22 @@ async def test_the_bot_has_the_configured_name_and_model(tmp_path: Path):
     assert engine.model.requests[0].model == "own-model"
 
 
+async def test_only_the_owners_own_chats_are_told_what_the_owner_is_called(tmp_path: Path):
+    session = {"owner": ("memory:ada",), "owner_name": "Augusta Ada King"}
+    channels = {"memory": {"group_policy": "open"}}
+    async with running(tmp_path, session=session, channels=channels) as engine:
+        await engine.ask("hello")
+        await engine.ask("hello", sender="eve")
+        await engine.say("@bot hello", chat="g1", chat_type="group", mentions_bot=True)
+        await engine.channel.wait_until(lambda _: bool(engine.sent_to("g1")))
+        requests = engine.model.requests
+        said = ["Augusta" in f"{each.system}{each.messages}" for each in requests]
+        assert (len(requests), said) == (3, [True, False, False])
+        again = await engine.ask("and again")
+        assert again
+        assert engine.model.requests[-1].system == requests[0].system
+
+
 async def test_everything_is_kept_in_the_configured_folder(tmp_path: Path):
     async with running(tmp_path / "kept"):
         assert (tmp_path / "kept" / "confidant.db").exists()

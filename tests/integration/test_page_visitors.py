@@ -188,12 +188,13 @@ async def test_the_menu_has_what_its_visitor_may_open(who: str, language: str):
     headers = {"Accept-Language": language}
     headers |= {"Authorization": f"Bearer {TOKEN}"} if who == "owner" else {}
     async with (
-        served(*WayPages("Heron").routes()) as url,
+        served(*WayPages("Heron", "Augusta").routes()) as url,
         aiohttp.ClientSession(cookies=cookies, cookie_jar=jar, headers=headers) as client,
         client.get(f"{url}api/ways") as answer,
     ):
         found = await answer.json()
     assert (found["bot"], found["is_owner"]) == ("Heron", who == "owner")
+    assert found["called"] == ("Augusta" if who == "owner" else "")
     assert [way["path"] for way in found["ways"]] == [
         way.path for way in WAYS if who == "owner" or not way.is_owners
     ]

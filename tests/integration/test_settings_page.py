@@ -23,6 +23,7 @@ from tests.integration.test_page_visitors import served
 
 CHANGED = {
     "agent.name": "Heron",
+    "session.owner_name": "Ada",
     "agent.language": "zh",
     "agent.timezone": "Asia/Tokyo",
     "agent.model": "offline",
@@ -109,6 +110,9 @@ async def test_a_limit_and_a_notice_begin_to_hold(tmp_path: Path):
         ("bot", "agent.name", "Eve\nCONFIDANT_DASHBOARD__HOST=0.0.0.0", "one line of text"),
         ("bot", "agent.name", "Eve\r\n", ""),
         ("bot", "agent.name", "x" * 5_000, "too long"),
+        ("bot", "session.owner_name", "x" * 81, "too long: it may have 80 characters"),
+        ("bot", "session.owner_name", "Ada\x07", "without control characters"),
+        ("bot", "session.owner_name", "Ada\u202e", "without control characters"),
         ("models", "agent.model", "nowhere/x", "there is no [models.nowhere]"),
         ("window", "context.context_tokens", "1", "it must be at least 16000"),
         ("window", "context.notice_percent", "70, many", "is not a whole number"),

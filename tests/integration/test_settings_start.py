@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import completions_api, messages_api
-from tests.fakes.started import load, started
+from tests.fakes.started import Started, load, started
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
 KEY = "sk-test-0123456789abcdef"
@@ -211,6 +211,30 @@ async def test_who_is_who_counts_at_once_and_a_wrong_zone_keeps_what_was_typed(t
         assert 'value="Heron"' in page
         assert 'value="Europe/Berlinn"' in page
         assert load(tmp_path).config.agent.name == '<b>"Heron"'
+
+
+async def test_what_the_owner_is_called_is_kept_shown_as_it_is_and_taken_out_again(tmp_path: Path):
+    name = '<b>Ada</b> **"'
+
+    async def greeted(program: Started) -> str:
+        async with program.page.get(f"{program.url}/api/ways") as answer:
+            return (await answer.json())["called"]
+
+    async with started(tmp_path) as program:
+        assert await greeted(program) == ""
+        assert "is called" not in await program.get("/people")
+        status, page = await program.post("/settings/start/self", owner_name=name)
+        assert (status, "<b>" in page) == (200, False)
+        assert await greeted(program) == name
+        people = await program.get("/people")
+        assert "is called &lt;b&gt;Ada&lt;/b&gt; **&#34;" in people
+        assert "data/.env:1: CONFIDANT_SESSION__OWNER_NAME" in people
+        assert load(tmp_path).config.session.owner_name == name
+        status, page = await program.post("/settings/start/self", owner_name="x" * 81)
+        assert (status, "it may have 80 characters" in page) == (422, True)
+        assert await greeted(program) == name
+        await program.post("/settings/start/self", owner_name="")
+        assert (await greeted(program), program.kept) == ("", "")
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_the_key_waits_for_another_try(

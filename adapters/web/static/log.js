@@ -64,6 +64,11 @@ export class Log extends EventTarget {
     document.getElementById("typing-who").textContent = t("typing", { name });
   }
 
+  /** Greets whoever looks by what they are called, where that is known. */
+  greet(called) {
+    if (called) this.#empty.querySelector("h2").textContent = t("empty.greeting", { name: called });
+  }
+
   has(id) {
     return this.#byId.has(id);
   }

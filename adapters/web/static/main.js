@@ -288,6 +288,7 @@ connection.retry();
 showWays().then((found) => {
   if (!found) return;
   callIt(found.bot);
+  log.greet(found.called);
   models.settings = found.ways.some(({ path }) => path === "/settings");
 });
 

@@ -26,7 +26,15 @@ class Group:
 
 # All of them are in `bot.settings.live`, so each counts at once.
 GROUPS: Final = (
-    Group("bot", (("agent", "name"), ("agent", "language"), ("agent", "timezone"))),
+    Group(
+        "bot",
+        (
+            ("agent", "name"),
+            ("session", "owner_name"),
+            ("agent", "language"),
+            ("agent", "timezone"),
+        ),
+    ),
     Group(
         "models",
         tuple(

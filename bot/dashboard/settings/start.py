@@ -1,4 +1,4 @@
-"""First steps: a model, Telegram, and what the bot is called; each tried at once, none needed."""
+"""First steps: a model, Telegram, and who is who; each tried at once, none needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from bot.agent.models import trial
 from bot.channel import Health, KnowsItself
-from bot.config import ANTHROPIC, OPENAI
+from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
 from bot.dashboard.settings import forms
 from bot.dashboard.settings.served import ServedSettings
@@ -39,6 +39,12 @@ KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to
 TELEGRAM: Final = "telegram"
 ADDRESS: Final = "address"  # the choice beside the two services that are known by name
 SERVICES: Final = (ANTHROPIC, OPENAI, ADDRESS)
+WHO: Final[Mapping[str, Key]] = {
+    "owner_name": ("session", "owner_name"),
+    "name": ("agent", "name"),
+    "timezone": ("agent", "timezone"),
+    "language": ("agent", "language"),
+}
 _OLLAMA_PORT = 11434
 # First match wins: the particular before the general.
 _WHY: Final[tuple[tuple[type[ModelError], str], ...]] = (
@@ -190,11 +196,9 @@ class StartPages:
 
     async def _self(self, request: web.Request) -> web.Response:
         form = await forms.fields(request)
-        now = self._settings.config.agent
-        before = {"name": now.name, "timezone": now.timezone, "language": now.language}
         wanted: dict[Key, str | None] = {
-            ("agent", name): form[name] or None
-            for name, value in before.items()
+            WHO[name]: form[name] or None
+            for name, value in self._who().items()
             if name in form and form[name] != value
         }
         try:
@@ -204,30 +208,39 @@ class StartPages:
             return self._page(request, Said({"self": forms.sentences(request, error)}, form))
         return _back("self")
 
+    def _who(self) -> dict[str, str]:
+        """Who is who now, by the names of the form."""
+        agent, session = self._settings.config.agent, self._settings.config.session
+        return {
+            "owner_name": session.owner_name,
+            "name": agent.name,
+            "timezone": agent.timezone,
+            "language": agent.language,
+        }
+
     # ----------------------------------------------------------------------------------------------
 
     def _page(self, request: web.Request, said: Said = NOTHING) -> web.Response:
         config, tried = self._settings.config, self._waiting()
         service, _ = config.models.locate(config.agent.model)
         is_connected = config.models.is_set_up(service)
-        agent = config.agent
-        known = {"name": agent.name, "timezone": agent.timezone, "language": agent.language}
-        shown = {"service": "", "address": "", **known, **said.typed}
+        shown = {"service": "", "address": "", **self._who(), **said.typed}
         status = 422 if any(said.problems.values()) else 200
         return pages.page(
             request,
             "settings_start.html",
             status,
             services=SERVICES,
-            connected=agent.model if is_connected else "",
+            connected=config.agent.model if is_connected else "",
             tried=tried,
-            preferred=_preferred(tried, agent.model) if tried is not None else "",
+            preferred=_preferred(tried, config.agent.model) if tried is not None else "",
             has_telegram=TELEGRAM in self._settings.plugins,
             telegram=self._telegram_now(),
             bot=self._bot,
             has_token=bool(self._token),
             problems=said.problems,
             typed=shown,
+            longest_name=LONGEST_NAME,
             file=self._settings.kept.shown_path(),
             is_shared=self._settings.is_shared,
         )
