@@ -16,7 +16,7 @@ from yarl import URL
 
 from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
 from bot.channel import Attachment
-from bot.channel.kit.client import Proxy, proxy_for
+from bot.channel.kit.client import Proxy, TooLarge, proxy_for, read
 from bot.channel.kit.json_access import integer, mapping, text
 
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -24,6 +24,7 @@ READ_TIMEOUT = 15.0  # seconds without a byte from the server
 UPLOAD_TIMEOUT = 90.0  # seconds until Discord has a file and says so
 CLOSE_TIMEOUT = 5.0  # seconds for the gateway to agree to the end of a connection
 CONNECTIONS = 128  # at once, for one account
+MAX_ANSWER = 16 << 20  # bytes of an answer that are read
 MAX_REASON = 200  # characters of Discord's words that are passed on
 MAX_BUCKETS = 1024  # of rate limits, remembered; those whose time is over go first
 DEFAULT_WAIT = 5.0  # seconds, when Discord limits the rate without saying for how long
@@ -34,6 +35,14 @@ _TOKENLESS = ("/interactions/", "/webhooks/")
 
 class Unreachable(discord.DiscordException):
     """No answer, or none in time; the message is the kind of failure."""
+
+
+class TooSlow(Unreachable):
+    """No answer in time."""
+
+
+class TooLong(Unreachable):
+    """An answer longer than any of Discord's."""
 
 
 def new_session() -> aiohttp.ClientSession:
@@ -121,9 +130,11 @@ class Rest(HTTPClient):
                 proxy_headers=proxy_headers,
                 allow_redirects=False,
             ) as response:
-                raw = await response.read()
+                raw = await read(response, MAX_ANSWER)
         except TimeoutError:
-            raise Unreachable("no answer in time") from None
+            raise TooSlow("no answer in time") from None
+        except TooLarge:
+            raise TooLong("too long an answer") from None
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(type(error).__name__) from None
         self._limits.learn(route, response.headers)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from adapters.discord import DiscordConfig
 from adapters.discord.account import Account, Pace
-from adapters.discord.doctor import examine
+from adapters.discord.doctor import examine, tried
 from adapters.discord.ids import is_id, number_in
 from adapters.discord.inbound import CHANNEL
 from adapters.discord.render import LIMIT
@@ -21,6 +21,7 @@ from bot.channel import (
     Media,
     Outbound,
     Piece,
+    Trial,
     reveal,
 )
 from bot.channel.kit.supervisor import Accounts
@@ -117,6 +118,10 @@ class Discord:
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with every bot; see `Doctor.examine`."""
         return await examine(self._config)
+
+    async def tried(self, option: str) -> Trial:
+        """What Discord says of a secret; see `TriesSecrets`."""
+        return await tried(self._config, option)
 
     async def stop(self) -> None:
         """Stop receiving, wait for what is being stored, close the connections."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pydantic import SecretStr
 
 from adapters.discord import DiscordConfig
-from adapters.discord.api import Rest, new_session, reason
+from adapters.discord.api import Rest, TooLong, TooSlow, new_session, reason
 from adapters.discord.ids import identity
 from adapters.discord.sdk import discord
-from bot.channel import Finding, reveal
+from bot.channel import Finding, Trial, reveal
 from bot.channel.kit.json_access import children, integer, label, mapping, text
 
 _CONTENT = (1 << 18) | (1 << 19)  # flags of an application that may read what messages say
@@ -41,6 +41,33 @@ async def examine(config: DiscordConfig) -> Sequence[Finding]:
         if isinstance(section, DiscordConfig):
             found += await _account(name, reveal(token).strip(), section)
     return found
+
+
+async def tried(config: DiscordConfig, option: str) -> Trial:
+    """Ask Discord whose the section's own token is."""
+    if option != "token":
+        return Trial("untried")
+    async with new_session() as session:
+        rest = Rest(reveal(config.token).strip(), config.api_root, session)
+        try:
+            me = mapping(await rest.call("GET", "/users/@me"))
+        except discord.DiscordException as error:
+            return _not_told(error)
+    name = label(text(me, "username"))
+    return Trial("known", name) if name and identity(me, "id") else Trial("strange")
+
+
+def _not_told(error: discord.DiscordException) -> Trial:
+    """Why Discord did not say whose a token is."""
+    if isinstance(error, discord.HTTPException):
+        if error.status == 401:
+            return Trial("refused")
+        return Trial("moved" if 300 <= error.status < 400 else "strange")
+    if isinstance(error, discord.RateLimited):
+        return Trial("busy")
+    if isinstance(error, TooLong):
+        return Trial("strange")
+    return Trial("slow" if isinstance(error, TooSlow) else "unreachable")
 
 
 async def _account(name: str, token: str, config: DiscordConfig) -> Sequence[Finding]:

@@ -36,6 +36,10 @@ class Unreachable(Exception):
         self.sent = sent
 
 
+class TooSlow(Unreachable):
+    """There was no answer in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a server answered."""
@@ -187,7 +191,9 @@ class TalkApi:
                 return Answer(response.status, body, _retry_after(response), file, last)
         except aiohttp.ClientConnectorError as error:
             raise Unreachable(type(error).__name__, sent=False) from None
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except TimeoutError as error:
+            raise TooSlow(type(error).__name__, sent=True) from None
+        except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(type(error).__name__, sent=True) from None
 
 

@@ -13,8 +13,9 @@ from adapters.nextcloud_talk.calls import Pace
 from adapters.nextcloud_talk.doctor import examine
 from adapters.nextcloud_talk.inbound import CHANNEL, Membership
 from adapters.nextcloud_talk.send import LIMIT, messages
+from adapters.nextcloud_talk.trial import tried
 from adapters.nextcloud_talk.webhook import TalkWebhook
-from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound, Piece
+from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound, Piece, Trial
 from bot.channel.kit.json_access import mapping, parse_json, text
 from bot.channel.kit.supervisor import Accounts
 
@@ -90,6 +91,10 @@ class NextcloudTalk:
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with the set-up of every account."""
         return await examine(self._config)
+
+    async def tried(self, option: str) -> Trial:
+        """What the section's server says of a secret; see `TriesSecrets`."""
+        return await tried(self._config, option)
 
     async def stop(self) -> None:
         """Stop listening, wait for what is being stored, close the connections."""

@@ -25,6 +25,7 @@ from bot.channel import (
     Media,
     Outbound,
     Piece,
+    Trial,
     reveal,
 )
 from bot.channel.kit.supervisor import Accounts
@@ -143,11 +144,11 @@ class Telegram:
 
         return await examine(self._config)
 
-    async def own_name(self) -> str:
-        """What the bot of the first account is called; see `KnowsItself`."""
-        from adapters.telegram.doctor import own_name  # noqa: PLC0415  # only a trial needs it
+    async def tried(self, option: str) -> Trial:
+        """What Telegram says of a secret; see `TriesSecrets`."""
+        from adapters.telegram.doctor import tried  # noqa: PLC0415  # only a trial needs it
 
-        return await own_name(self._config)
+        return await tried(self._config, option)
 
     async def stop(self) -> None:
         """Stop receiving, wait for what is being stored, close the connections."""

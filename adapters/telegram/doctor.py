@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import aiohttp
 from pydantic import SecretStr
-from telegram.error import ChatMigrated, InvalidToken, TelegramError
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    InvalidToken,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+    TimedOut,
+)
 
 from adapters.telegram import TelegramConfig, webhook_url
 from adapters.telegram.api import LeanBot, new_session, reason, redact
-from bot.channel import Finding, reveal
+from bot.channel import Finding, Trial, reveal
 from bot.channel.kit.json_access import integer, label, mapping, text
-from bot.errors import SendRefused, SendTransient
 
 PRIVACY = (
     "To let it read along: in @BotFather, /setprivacy, choose the bot, Disable; then take the bot "
     "out of each group and add it again. Or make it an admin of the group."
+)
+
+# First match wins: the SDK counts what was answered to a request as a fault of the network.
+_WHY: Final[tuple[tuple[type[TelegramError], Trial], ...]] = (
+    (BadRequest, Trial("strange")),
+    (RetryAfter, Trial("busy")),
+    (TimedOut, Trial("slow")),
+    (NetworkError, Trial("unreachable")),
 )
 
 
@@ -34,27 +50,20 @@ async def examine(config: TelegramConfig) -> Sequence[Finding]:
     return found
 
 
-async def own_name(config: TelegramConfig) -> str:
-    """What the bot of the first account with a token is called.
-
-    Raises:
-        SendRefused: Telegram does not take the token.
-        SendTransient: Telegram cannot be asked.
-    """
-    tokens = config.tokens()
-    name = next(iter(tokens), "")
-    section = config.account(name)
-    section = section if isinstance(section, TelegramConfig) else config
-    token = reveal(tokens.get(name))
+async def tried(config: TelegramConfig, option: str) -> Trial:
+    """Ask Telegram whose the section's own token is; a webhook's secret is nobody's to judge."""
+    if option != "token":
+        return Trial("untried")
     async with new_session() as session:
         try:
-            me = mapping(await LeanBot(token, section.api_root, session).call("getMe", {}))
-        except InvalidToken as error:
-            raise SendRefused("Telegram does not accept this token") from error
+            bot = LeanBot(reveal(config.token), config.api_root, session)
+            me = mapping(await bot.call("getMe", {}))
+        except InvalidToken:
+            return Trial("refused")
         except TelegramError as error:
-            raise SendTransient(f"Telegram cannot be asked: {reason(error, token)}") from error
+            return next((each for kind, each in _WHY if isinstance(error, kind)), Trial("strange"))
     username = label(text(me, "username"))
-    return f"@{username}" if username else ""
+    return Trial("known", f"@{username}") if username else Trial("strange")
 
 
 async def _account(

@@ -39,8 +39,9 @@ from bot.channel.protocols import (
     HttpRoutes,
     Interactive,
     KeepsFiles,
-    KnowsItself,
     Reactions,
+    Trial,
+    TriesSecrets,
     Typing,
 )
 from bot.channel.values import (
@@ -102,7 +103,6 @@ __all__ = [
     "Inbound",
     "Interactive",
     "KeepsFiles",
-    "KnowsItself",
     "LengthUnit",
     "Media",
     "ModelChoice",
@@ -115,6 +115,8 @@ __all__ = [
     "ScopeConfig",
     "Section",
     "ToolRule",
+    "Trial",
+    "TriesSecrets",
     "Typing",
     "check_distinct",
     "check_patterns",

@@ -301,18 +301,44 @@ class Doctor(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of trying a secret, before it is kept.
+
+    Attributes:
+        outcome: "known": the platform says whose it is. "signed": a server took a call signed with
+            it. "server": the server is the right one; the secret itself could not be tried.
+            "unsigned": the same, and where it could be tried it was not taken, which may have
+            other reasons. "untried": there is nobody to ask about it.
+            "refused": the platform does not take it. "malformed": it cannot be one.
+            "unreachable", "slow", "busy", "moved" (it leads elsewhere), "strange" (what answers is
+            something else), "closed" (maintenance) and "lacking" (it takes no bots): of what was
+            asked, why it did not tell.
+        name: what the platform calls the bot, such as "@heron_bot", or the server; one line.
+    """
+
+    outcome: Literal[
+        "known", "signed", "server", "unsigned", "untried",
+        "refused", "malformed", "unreachable", "slow", "busy", "moved", "strange", "closed",
+        "lacking",
+    ]  # fmt: skip
+    name: str = ""
+
+    @property
+    def may_be_kept(self) -> bool:
+        """True when nothing says that it is wrong."""
+        return self.outcome in {"known", "signed", "server", "unsigned", "untried"}
+
+
 @runtime_checkable
-class KnowsItself(Protocol):
-    """A channel whose platform says who the bot is there, once it knows its token."""
+class TriesSecrets(Protocol):
+    """A channel that can find out whether a secret of its section is good."""
 
-    async def own_name(self) -> str:
-        """What people there call the bot, such as "@heron_bot"; empty where it has no name.
+    async def tried(self, option: str) -> Trial:
+        """Try a secret of the section, such as that of "token", as far as its platform allows.
 
-        It is called on a channel that was not started, and changes nothing on the platform.
-
-        Raises:
-            SendRefused: the platform does not take the token.
-            SendTransient: the platform cannot be asked.
+        It is called on a channel that was not started, changes nothing on the platform, and never
+        raises.
         """
         ...
 

@@ -14,7 +14,7 @@ from bot import settings
 from bot.app import App, Parts
 from bot.settings import Loaded
 
-CHANNELS = ("telegram", "web")
+CHANNELS = ("discord", "nextcloud_talk", "telegram", "web")
 
 
 @dataclass

@@ -225,15 +225,15 @@ async def test_another_token_of_the_page_ends_every_session_and_is_not_taken_bac
 
 
 async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path: Path):
-    (tmp_path / "confidant.toml").write_text("[agent]\nturn_timeout = 300\n")
+    (tmp_path / "confidant.toml").write_text("[session]\nmax_turns = 30\n")
     async with started(tmp_path) as program:
         assert "confidant.toml:2" in await program.get("/settings")
-        (tmp_path / "confidant.toml").write_text("[agent]\n\nturn_timeout = 900\n")
+        (tmp_path / "confidant.toml").write_text("[session]\n\nmax_turns = 90\n")
         page = await change(program, "bot", agent__name="Heron")
         assert "it counts after the next start" in page
         assert "confidant.toml:3" in page
-        assert program.app.resolver.policy.config.agent.turn_timeout == 300
-        (tmp_path / "confidant.toml").write_text("[agent]\nturn_timeout = 'x'\n")
+        assert program.app.resolver.policy.config.session.max_turns == 30
+        (tmp_path / "confidant.toml").write_text("[session]\nmax_turns = 'x'\n")
         status, page = await program.post("/settings/change", group="bot", **{"agent.name": "Eve"})
         assert (status, "confidant.toml:2" in page) == (422, True)
         assert program.app.resolver.policy.config.agent.name == "Heron"

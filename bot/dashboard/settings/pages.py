@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from bot.channel import Trial
 from bot.clock import to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.settings import forms, options
@@ -27,6 +28,7 @@ class SettingsPages:
 
     def __init__(self, settings: ServedSettings) -> None:
         self._settings = settings
+        self._tried: tuple[Key, Trial] | None = None  # the secret that was replaced last
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""
@@ -60,6 +62,7 @@ class SettingsPages:
         known = {each.key for each in options.secrets(self._settings.config, {})}
         if key not in OFFERED | known:
             raise web.HTTPBadRequest
+        self._tried = None
         group = next((each.name for each in GROUPS if key in each.keys), "secrets")
         return await self._changed(request, group, {key: None}, {})
 
@@ -72,7 +75,17 @@ class SettingsPages:
         if not value:
             said = [text(pages.language(request), "settings.nothing_entered")]
             return await self._page(request, {"secrets": said})
-        return await self._changed(request, "secrets", {known[name]: value}, {})
+        key = known[name]
+        try:
+            trial = await self._settings.try_secret(key, value)
+        except ConfigError as error:
+            return await self._page(request, {"secrets": forms.sentences(request, error)})
+        if not trial.may_be_kept:
+            unchanged = text(pages.language(request), "settings.secrets.unchanged")
+            said = [forms.told(request, key, trial), unchanged]
+            return await self._page(request, {"secrets": said})
+        self._tried = (key, trial) if key[0] == "channels" else None
+        return await self._changed(request, "secrets", {key: value}, {})
 
     async def _take_back(self, request: web.Request) -> web.Response:
         form = await forms.fields(request)
@@ -107,6 +120,7 @@ class SettingsPages:
         settings, language = self._settings, pages.language(request)
         config, kept = settings.config, settings.kept
         done = request.query.get("done", "")
+        tried = self._tried if done == "secrets" and not problems else None
         return pages.page(
             request,
             "settings.html",
@@ -125,6 +139,7 @@ class SettingsPages:
             typed=typed or {},
             done=done if done in {*(each.name for each in GROUPS), "secrets", "changes"} else "",
             file=kept.shown_path(),
+            tried=forms.told(request, *tried) if tried is not None else "",
             is_shared=settings.is_shared,
         )
 

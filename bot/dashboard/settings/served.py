@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from bot.channel import ChannelPlugin
+import structlog
+
+from bot.channel import ChannelPlugin, Trial, TriesSecrets
 from bot.config import Config
 from bot.settings import Loaded
 from bot.settings.changes import Change, ChangeableSettings
 from bot.settings.fields import Key
+
+TRIAL_SECONDS = 30.0  # for all that a channel asks about a secret
+
+log = structlog.get_logger(__name__)
 
 Apply = Callable[[Config], Awaitable[Config]]  # puts one into effect; returns what counts then
 
@@ -40,6 +46,29 @@ class ServedSettings:
     async def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
         """See `ChangeableSettings.tried`."""
         return await asyncio.to_thread(self.kept.tried, wanted)
+
+    async def try_secret(self, key: Key, value: str) -> Trial:
+        """Try a channel's secret as it would be used; "untried" where nobody can be asked.
+
+        Raises:
+            ConfigError: it cannot be used at all.
+        """
+        loaded = await self.tried({key: value})
+        name = str(key[1])
+        plugin = self.plugins.get(name) if key[0] == "channels" else None
+        section = loaded.config.channels.get(name) if plugin is not None else None
+        if plugin is None or section is None or not plugin.ready(section):
+            return Trial("untried")
+        channel = await asyncio.to_thread(plugin.create, section)  # it imports an SDK
+        if not isinstance(channel, TriesSecrets):
+            return Trial("untried")
+        try:
+            async with asyncio.timeout(TRIAL_SECONDS):
+                trial = await channel.tried(str(key[-1]))
+        except TimeoutError:
+            trial = Trial("slow")
+        log.info("settings.secret_tried", option=".".join(map(str, key)), outcome=trial.outcome)
+        return trial
 
     async def change(self, wanted: Mapping[Key, str | None]) -> None:
         """Keep these options, and let them count.

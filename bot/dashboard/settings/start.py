@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ import structlog
 from aiohttp import web
 
 from bot.agent.models import trial
-from bot.channel import Health, KnowsItself
+from bot.channel import Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
 from bot.dashboard.settings import forms
 from bot.dashboard.settings.served import ServedSettings
 from bot.errors import (
-    ChannelError,
     ConfigError,
     ModelAuth,
     ModelBadReply,
@@ -29,7 +27,6 @@ from bot.errors import (
     ModelRateLimited,
     ModelTimeout,
     ModelUnreachable,
-    SendRefused,
 )
 from bot.i18n import text
 from bot.settings.fields import Key
@@ -174,22 +171,18 @@ class StartPages:
         token = (await forms.fields(request)).get("token", "") or self._token
         if not token:
             return self._page(request, Said({TELEGRAM: [_say(request, "no_token")]}, {}))
-        wanted: dict[Key, str | None] = {("channels", TELEGRAM, "token"): token}
+        key: Key = ("channels", TELEGRAM, "token")
         try:
-            loaded = await self._settings.tried(wanted)
-            section = loaded.config.channels.get(TELEGRAM)
-            channel = await asyncio.to_thread(self._settings.plugins[TELEGRAM].create, section)
-            bot = await channel.own_name() if isinstance(channel, KnowsItself) else ""
+            trial = await self._settings.try_secret(key, token)
+            if not trial.may_be_kept:
+                said = [forms.told(request, key, trial)]
+                return self._page(request, Said({TELEGRAM: said}, {}))
             self._token = token  # until it is written
-            await self._settings.change(wanted)
+            await self._settings.change({key: token})
         except ConfigError as error:
             said = forms.sentences(request, error)
             return self._page(request, Said({TELEGRAM: said}, {}))
-        except ChannelError as error:
-            why = "token_refused" if isinstance(error, SendRefused) else "telegram_away"
-            log.info("settings.telegram_tried", error=type(error).__name__)
-            return self._page(request, Said({TELEGRAM: [_say(request, why)]}, {}))
-        self._bot, self._token = bot, ""
+        self._bot, self._token = trial.name, ""
         return _back(TELEGRAM)
 
     # --- who --------------------------------------------------------------------------------------
