@@ -20,6 +20,7 @@ from bot.storage.sqlite import SqliteDatabase
 from tests.e2e.test_web_install import installed
 from tests.fakes.push_service import PushBrowser, PushService
 from tests.integration.test_push import ADAS, Program
+from tests.support import PATIENCE
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -56,6 +57,13 @@ CLICKS = """() => {
     registration.showNotification = (title, note) => {
         told.push(title);
         return show(title, note);
+    };
+    self.asked = 0; // pushes that looked whether a conversation can be seen
+    const every = clients.matchAll.bind(clients);
+    clients.matchAll = async (which) => {
+        const found = await every(which);
+        asked += 1;
+        return found;
     };
     WindowClient.prototype.focus = async function () { went.push(`focused ${this.url}`); };
 }"""
@@ -198,10 +206,15 @@ async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(
             )
 
         async def until_titled(*titles: str) -> list[dict[str, str]]:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while [each["title"] for each in await shown()] != list(titles):
                     await other.evaluate("new Promise(requestAnimationFrame)")
             return await shown()
+
+        async def until(expression: str) -> None:
+            async with asyncio.timeout(PATIENCE):
+                while not await worker.evaluate(expression):
+                    await other.evaluate("new Promise(requestAnimationFrame)")
 
         other = await context.new_page()
         await other.goto(f"{program.url}static/favicon.svg")
@@ -222,9 +235,12 @@ async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(
         await click(worker)
         assert await worker.evaluate("went") == ["opened /", f"focused {program.url}"]
         # While it can be seen nothing is shown.
+        asked = await worker.evaluate("asked")
         await push(json.dumps(NOTE))
         await push(json.dumps(NOTE | {"title": "second"}))
+        await until(f"asked === {asked + 2}")
         await page.goto(f"{program.url}static/app.css")
+        await until("chats().then((pages) => pages.length === 0)")
         await push(json.dumps(NOTE | {"title": "third"}))
         await until_titled("third")
         assert await worker.evaluate("told") == ["third"]

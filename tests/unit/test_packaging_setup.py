@@ -303,10 +303,12 @@ def run_suite(folder: Path, environ: dict[str, str], *arguments: str) -> str:
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (folder / "test_it.py").write_text(SUITE)
     (folder / "test_whole.py").write_text("import pytest\npytest.importorskip('no_such_thing')\n")
+    # It is no worker of the run that this test is part of.
+    ours = {name: value for name, value in os.environ.items() if "XDIST" not in name}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder),
          "-c", os.devnull, "--junitxml", str(folder / "report.xml"), *arguments, str(folder)],
-        env={**os.environ, "PYTEST_ADDOPTS": "", **environ},
+        env=ours | {"PYTEST_ADDOPTS": ""} | environ,
         capture_output=True, text=True, check=False, cwd=folder,
     )  # fmt: skip
     return done.stdout.strip().split("\n")[-1]

@@ -108,7 +108,8 @@ async def woken_in_a_turn(world: World) -> str:
     world.answer()
     await world.answered(name)
     world.cluster.resume(node)
-    # It has come back to itself when it takes part again; by then its old turn has ended.
+    # It has come back to itself when it knows that its turn was taken over, or that it was given
+    # up itself: which of the two the others noticed first is theirs.
     await world.until(lambda: _lives(node))
     await world.cluster.ready(node)
     return name
@@ -116,7 +117,8 @@ async def woken_in_a_turn(world: World) -> str:
 
 def _lives(node: Node) -> bool:
     log = node.log()
-    return "node.was_given_up" in log or "node.disconnected" in log or "worker.fenced" in log
+    ways = ("node.was_given_up", "node.disconnected", "worker.fenced", "turn.ended_elsewhere")
+    return any(way in log for way in ways)
 
 
 async def test_a_node_that_wakes_up_in_a_turn_that_was_taken_over_changes_and_sends_nothing(world):
