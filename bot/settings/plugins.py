@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -78,10 +79,15 @@ def config_model(plugins: Mapping[str, ChannelPlugin]) -> type[Config]:
     Raises:
         ConfigError: a channel's configuration has no defaults, so it cannot be left out.
     """
+    return _model(tuple((name, plugin.config) for name, plugin in plugins.items()))
+
+
+@lru_cache(maxsize=16)  # to make one takes 10 ms, and each start needs it more than once
+def _model(channels_of: tuple[tuple[str, type[ChannelConfig]], ...]) -> type[Config]:
     fields: dict[str, Any] = {}
-    for name, plugin in plugins.items():
-        _require_defaults(name, plugin.config)
-        fields[name] = (plugin.config, Field(default_factory=plugin.config))
+    for name, config in channels_of:
+        _require_defaults(name, config)
+        fields[name] = (config, Field(default_factory=config))
     channels = create_model("Channels", __base__=ChannelsConfig, **fields)
     channels.__doc__ = ChannelsConfig.__doc__
     whole: Any = {"channels": (channels, Field(default_factory=channels))}
