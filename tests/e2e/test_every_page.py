@@ -194,14 +194,14 @@ async def test_every_page_is_for_everybody(
     await asyncio.to_thread(install, AXE)
     context = await window(browser, screen, known)
     wrong: dict[str, list[str]] = {}
+    visit = Visit(await context.new_page(), program.url)
     for number, path in enumerate(PATHS):
         if (number + SCREENS.index(screen)) % 2:
             continue
-        visit = Visit(await context.new_page(), program.url)
+        visit.wrong = []
         await visit.open(path)
         wrong[path] = await visit.look()
         wrong[path] += await visit.by_keyboard()
-        await visit.page.close()
     await context.close()
     stranger = await window(browser, screen)
     visit = Visit(await stranger.new_page(), program.url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -34,16 +35,21 @@ def _only_our_own_garbage() -> Iterator[None]:
     gc.unfreeze()
 
 
-async def best(measure: Callable[[int], Awaitable[float]]) -> float:
-    """The least of a few measurements."""
-    return min([await measure(attempt) for attempt in range(TRIES)])
+async def best(measure: Callable[[int], Awaitable[float]], wanted: float) -> float:
+    """The least of a few measurements; none is made after one that is as short as it has to be."""
+    least = math.inf
+    for attempt in range(TRIES):
+        least = min(least, await measure(attempt))
+        if least <= wanted:
+            break
+    return least
 
 
 async def test_two_hundred_messages_of_fifty_chats_never_block_the_loop(tmp_path):
     async def measure(attempt: int) -> float:
         return await longest_lag(tmp_path / str(attempt))
 
-    assert 0 < await best(measure) < BOUND
+    assert 0 < await best(measure, BOUND) <= BOUND
 
 
 async def longest_lag(folder) -> float:
@@ -61,7 +67,7 @@ async def test_notes_of_eight_megabytes_never_block_the_loop(tmp_path):
     async def measure(attempt: int) -> float:
         return await lag_of_long_notes(tmp_path / str(attempt))
 
-    assert 0 < await best(measure) < BOUND
+    assert 0 < await best(measure, BOUND) <= BOUND
 
 
 async def lag_of_long_notes(folder) -> float:
@@ -143,7 +149,7 @@ async def test_no_step_of_ours_is_slow_by_asyncios_own_measure(tmp_path, caplog)
         told = [re.search(r"took (\d+\.\d+)", record.getMessage()) for record in caplog.records]
         return max((float(match[1]) - waited for match in told if match), default=0.0)
 
-    assert await best(measure) <= 0.0
+    assert await best(measure, 0.0) <= 0.0
 
 
 async def with_slow_steps_logged(folder, caplog) -> None:

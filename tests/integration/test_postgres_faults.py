@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.errors import StorageAway, StorageClosed, StorageError
-from bot.storage import Transaction, insist
+from bot.storage import Transaction, insist, postgres
 from bot.storage.postgres import PostgresDatabase
 from tests.fakes.postgres import PostgresServer
 from tests.fakes.tcp_proxy import TcpProxy
@@ -119,6 +119,7 @@ async def test_what_waits_for_a_server_that_stays_away_is_told_and_may_be_tried_
     database, proxy, monkeypatch
 ):
     monkeypatch.setattr("bot.storage.postgres.PATIENCE", 0.2)
+    monkeypatch.setattr("bot.storage.postgres_readers.PATIENCE", 0.2)
     proxy.cut()
     with pytest.raises(StorageAway, match="cannot be reached"):
         await database.write(put("a"))
@@ -145,7 +146,9 @@ async def test_it_closes_also_while_the_server_is_away(database, proxy):
 async def test_a_node_that_stopped_within_a_transaction_loses_it(
     database, postgres_url, monkeypatch
 ):
-    monkeypatch.setattr("bot.storage.postgres.IDLE_SECONDS", 1)
+    idle = postgres._BEGIN.replace(f"{postgres.IDLE_SECONDS}s", "1s")
+    assert idle != postgres._BEGIN
+    monkeypatch.setattr(postgres, "_BEGIN", idle)
     go, runs = threading.Event(), []
 
     def slow(tx: Transaction) -> None:
