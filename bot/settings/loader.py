@@ -154,7 +154,12 @@ class Sources:
 
 
 def _read(path: Path, cwd: Path) -> str:
-    return read_text(path, shown(path, cwd)) if path.is_file() else ""
+    name = shown(path, cwd)
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # such as a name that is too long, or a folder nobody may enter
+        raise ConfigError(f"{name}: the file cannot be read: {error.strerror}") from error
+    return read_text(path, name) if is_there else ""
 
 
 def load(

@@ -75,6 +75,7 @@ def test_any_tree(tree):
 
 
 @given(st.sampled_from(OPTIONS), st.one_of(st.text(max_size=20), VALUES.map(json.dumps)))
+@example(("storage", "dir"), "a" * 300)
 def test_any_value_in_any_variable(key, value):
     attempt(b"", {env_name(key): value})
 
