@@ -36,7 +36,7 @@ KEPT = """async () => {
 async def installed(page: Page) -> None:
     """Wait until the worker has everything, and what the page asks for goes through it."""
     await page.evaluate("async () => { await navigator.serviceWorker.ready; }")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await page.evaluate("navigator.serviceWorker.controller !== null"):
             await page.evaluate("new Promise(requestAnimationFrame)")
 
@@ -83,7 +83,7 @@ async def test_an_update_shows_at_the_next_load_and_nothing_old_is_left(
     for _ in range(2):
         await page.reload()
         await expect(page.locator("html")).to_have_attribute("data-version", "two")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (names := await page.evaluate("caches.keys()")) == first or len(names) != 1:
             await page.evaluate("new Promise(requestAnimationFrame)")
     kept = await page.evaluate(KEPT)

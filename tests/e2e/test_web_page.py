@@ -62,7 +62,7 @@ async def until(page: Page, condition: str) -> None:
     `Page.wait_for_function` asks again from the page's own timers, where the page's policy forbids
     `eval`: it works only when the first look succeeds. Each look here is a call of its own.
     """
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await page.evaluate(condition):
             await page.evaluate("new Promise(requestAnimationFrame)")
 

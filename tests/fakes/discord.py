@@ -274,16 +274,16 @@ class FakeDiscord(Chats):
         """The recorded calls whose "METHOD /path" contains this."""
         return [call for call in self.calls if match in f"{call.method} {call.path}"]
 
-    async def wait_for(self, ready: Callable[[], bool], within: float = 10.0) -> None:
+    async def wait_for(self, ready: Callable[[], bool], within: float = 60.0) -> None:
         """Return once `ready` is true; it is asked again after every call and operation."""
         await self.changed.wait_for(ready, within)
 
-    async def wait_sent(self, count: int, within: float = 10.0) -> list[Json]:
+    async def wait_sent(self, count: int, within: float = 60.0) -> list[Json]:
         """What the bot said, once it is so many messages."""
         await self.wait_for(lambda: len(self.sent) >= count, within)
         return self.sent
 
-    async def wait_online(self, within: float = 10.0) -> None:
+    async def wait_online(self, within: float = 60.0) -> None:
         """Return once a session is connected."""
         await self.wait_for(lambda: any(s.socket for s in self.sessions.values()), within)
 

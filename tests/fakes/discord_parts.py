@@ -183,7 +183,7 @@ class Changed:
             if not waiter.done() and ready():
                 waiter.set_result(None)
 
-    async def wait_for(self, ready: Any, within: float = 10.0) -> None:
+    async def wait_for(self, ready: Any, within: float = 60.0) -> None:
         if ready():
             return
         waiter = asyncio.get_running_loop().create_future()

@@ -234,7 +234,7 @@ class FakeTelegram(Rooms):
         """How many updates a bot has not acknowledged."""
         return len(self.bots[token or self.token].updates)
 
-    async def wait_for(self, ready: Callable[[], bool], within: float = 10.0) -> None:
+    async def wait_for(self, ready: Callable[[], bool], within: float = 60.0) -> None:
         """Return once `ready` is true; it is asked again after every call."""
         if ready():
             return
@@ -247,16 +247,16 @@ class FakeTelegram(Rooms):
         finally:
             self._waiters.remove(entry)
 
-    async def wait_sent(self, count: int, within: float = 10.0) -> list[Sent]:
+    async def wait_sent(self, count: int, within: float = 60.0) -> list[Sent]:
         """Return what was sent once it is `count` messages."""
         await self.wait_for(lambda: len(self.sent) >= count, within)
         return self.sent
 
-    async def wait_called(self, method: str, count: int = 1, within: float = 10.0) -> None:
+    async def wait_called(self, method: str, count: int = 1, within: float = 60.0) -> None:
         """Return once a method was called so often."""
         await self.wait_for(lambda: self.counts[method.lower()] >= count, within)
 
-    async def wait_acknowledged(self, token: str = "", within: float = 10.0) -> None:
+    async def wait_acknowledged(self, token: str = "", within: float = 60.0) -> None:
         """Return once a bot has acknowledged everything."""
         await self.wait_for(lambda: not self.pending(token), within)
 

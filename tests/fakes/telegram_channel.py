@@ -39,7 +39,7 @@ class WatchingEngine(RecordingEngine):
 
     async def wait_said(self, health: Health, account: str = "default") -> str:
         """The detail of the newest report of this state, once there is one."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.said(health, account):
                 self._reported.clear()
                 await self._reported.wait()

@@ -106,7 +106,7 @@ async def test_one_node_at_a_time_owns_something_and_another_takes_over(nodes):
             first.application,
         )
         nodes.look(takeover.END, first.application)
-        await asyncio.wait_for(lost.wait(), 10)
+        await asyncio.wait_for(lost.wait(), 60)
         assert not first.owns("telegram/default")
         await until(lambda: second.owns("telegram/default"))
         assert second.fence("telegram/default").epoch > epoch
@@ -271,7 +271,7 @@ async def test_work_that_no_node_was_told_of_is_found(nodes):
     insert = "INSERT INTO procrastinate_jobs(queue_name, task_name, lock) VALUES ('t', 't', 'ada')"
     nodes.look(insert)
     with node.hearing_of_work() as work:
-        await asyncio.wait_for(work.wait(), 10)
+        await asyncio.wait_for(work.wait(), 60)
     nodes.look(DOING)
     nodes.look(insert)
     assert not (await looked(node, nodes.url)).has_work  # it waits for the one that is being done

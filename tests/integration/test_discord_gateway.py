@@ -36,7 +36,7 @@ async def channel(fake, engine):
 
 
 async def eventually(ready):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not ready():  # noqa: ASYNC110  # nothing tells
             await asyncio.sleep(0)
 

@@ -133,7 +133,7 @@ async def test_a_watched_file_is_indexed_by_itself(tmp_path, note, monkeypatch):
     note("memory/a.md", "first\n")
     async with index_of(tmp_path, watch=True) as index:
         note("memory/b.md", "second thoughts\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not paths(await index.search("thoughts", MAIN)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

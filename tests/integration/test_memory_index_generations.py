@@ -132,7 +132,7 @@ async def test_a_search_reads_the_live_generation_and_no_other(tmp_path, monkeyp
         async with index_in(tmp_path, stuck):
             await stuck.started.wait()
             _, building = sorted(tables(tmp_path), key=int)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not rows(tmp_path, f"SELECT 1 FROM chunks_{building}"):  # noqa: ASYNC110
                     await asyncio.sleep(0)
             for query, paths in (("oolong", []), ("peanuts", ["memory/a.md"])):

@@ -71,7 +71,7 @@ async def read_all(fake, engine, config, pace=QUICK):
 
 
 async def settled(channel):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for account in channel._accounts.values():
             calls = account.calls
             if calls._history is not None:

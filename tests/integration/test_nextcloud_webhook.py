@@ -260,7 +260,7 @@ async def test_other_paths_and_methods_are_not_there(fake, engine, config, url):
 async def test_a_taken_port_is_reported_and_waited_for(fake, engine, config, port):
     blocker = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", port)
     async with running(engine, config, wait=False):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await until(lambda: health(engine) is Health.DOWN)
             blocker.close()
             await blocker.wait_closed()

@@ -162,7 +162,7 @@ async def test_a_node_that_stopped_within_a_transaction_loses_it(
         sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
         async with asyncio.timeout(60):
             while look.execute(sql).fetchone() != (0,):  # noqa: ASYNC110 - it has no event
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.02)
     go.set()
     await asyncio.wait_for(writing, 60)
     assert len(runs) == 2

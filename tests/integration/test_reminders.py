@@ -140,7 +140,7 @@ async def test_it_is_delivered_after_a_restart_and_says_that_it_is_late(tmp_path
         await engine.ask("/remind in 2 hours call Bob")
         await engine.ask("/remind in 27 hours call Eve")
     clock.advance(days=1)
-    async with running(tmp_path, clock=clock) as engine, asyncio.timeout(20):
+    async with running(tmp_path, clock=clock) as engine, asyncio.timeout(60):
         await engine.channel.wait_sent(1)
         late = "⏰ call Bob\n\n(Late, sorry: this was due Sat 2026-11-21 14:00 (UTC).)"
         assert engine.sent_to("ada") == [late]
@@ -194,5 +194,5 @@ async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):
 
     monkeypatch.setattr("bot.upkeep.resets.Sweeper.sweep", sweep)
     async with running(tmp_path):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await bell.wait(2)

@@ -44,7 +44,7 @@ def out(text, address=ROOM, outbound_id="o1", **fields):
 
 
 async def received(engine, count):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await engine.wait_until(lambda e: len(e.received) >= count)
     return engine.received
 

@@ -152,7 +152,7 @@ class OverNextcloud:
     async def up(self) -> None:
         """Return once it listens, or every second time once it has read every room as well."""
         everything = self._read + (len(self.chats) if next(self._patient) else 0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.fake.read < everything or not await self._listens():  # noqa: ASYNC110  # another process
                 await asyncio.sleep(0.005)
 

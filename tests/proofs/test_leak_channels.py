@@ -82,7 +82,7 @@ class World:
         before = len(self.said(name, chat))
         await self.platforms[name].say(chat, f"n{next(self.numbers)}", text)
         platform = self.platforms[name]
-        await platform.wait_for(lambda: len(self.said(name, chat)) > before, 20)
+        await platform.wait_for(lambda: len(self.said(name, chat)) > before, 60)
 
 
 def secret(name: str, chat: str) -> str:

@@ -72,8 +72,8 @@ class Post:
 
     async def until(self, ready: Callable[[list[str]], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
-            while not ready(await self.states()):
-                pass
+            while not ready(await self.states()):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)  # what is waited for needs the database too
 
     async def wait_sent(self, count: int) -> list[Outbound]:
         async with asyncio.timeout(PATIENCE):

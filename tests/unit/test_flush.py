@@ -299,7 +299,7 @@ async def test_a_failure_is_returned_with_what_was_saved_before_it(memory, failu
 async def test_it_never_takes_longer_than_its_time(memory: Memory):
     model = scripted("NO_REPLY")
     model.gate = asyncio.Event()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         done = await memory.flush(model, *TALK, timeout=0.05)
     assert isinstance(done.error, ModelTimeout)
 

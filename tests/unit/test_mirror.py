@@ -151,7 +151,7 @@ async def test_a_folder_that_cannot_be_written_stops_nobody(home):
     path.unlink(missing_ok=True)
     path.mkdir()  # a folder where the file should be
     await home.append(session, "one")
-    await asyncio.wait_for(home.mirror.stop(), 10)
+    await asyncio.wait_for(home.mirror.stop(), 60)
     path.rmdir()
     again = Mirror(home.database, home.folder)
     await again.start()

@@ -124,7 +124,7 @@ async def test_insisting_goes_on_until_there_is_space(tmp_path, monkeypatch):
             put("kept")(tx)
             return "done"
 
-        assert await asyncio.wait_for(insist(database, work), 10) == "done"
+        assert await asyncio.wait_for(insist(database, work), 60) == "done"
         assert len(tries) >= 3
         assert await database.read(keys) == ["kept"]
         await database.close()
@@ -139,7 +139,7 @@ async def test_insisting_ends_when_the_database_is_closed(tmp_path, monkeypatch)
         await until(lambda: bool(disk.refused))
         await database.close()
         with pytest.raises(StorageClosed):
-            await asyncio.wait_for(insisting, 10)
+            await asyncio.wait_for(insisting, 60)
 
 
 async def test_insisting_tries_only_what_storage_may_do_better(tmp_path):
@@ -167,7 +167,7 @@ async def test_a_writer_that_fails_in_an_unforeseen_way_hangs_nobody(tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr("bot.storage.sqlite.attempt", lambda *_: 1 / 0)
         with pytest.raises(StorageError):
-            await asyncio.wait_for(database.write(put("a")), 10)
+            await asyncio.wait_for(database.write(put("a")), 60)
     await database.write(put("b"))
     assert await database.read(keys) == ["b"]
     await database.close()

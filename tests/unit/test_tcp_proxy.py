@@ -54,7 +54,7 @@ class Client:
     async def answer(self) -> bytes:
         """The answer, or nothing when the connection has ended."""
         try:
-            return await asyncio.wait_for(self.reader.readline(), 10)
+            return await asyncio.wait_for(self.reader.readline(), 60)
         except ConnectionError:
             return b""
 

@@ -40,7 +40,7 @@ async def test_a_turn_stopped_before_its_first_step_has_a_result():
     found = turn(model)
     task = asyncio.create_task(found.run())
     found.stop()
-    result = await asyncio.wait_for(task, 5)
+    result = await asyncio.wait_for(task, 60)
     assert (result.stopped, result.reply, result.messages) == (True, "", (ASKED,))
     assert model.requests == []
 
@@ -52,7 +52,7 @@ async def test_stopping_more_than_once_and_afterwards_is_harmless():
     await model.started.wait()
     found.stop()
     found.stop()
-    result = await asyncio.wait_for(task, 5)
+    result = await asyncio.wait_for(task, 60)
     assert result.stopped
     assert result.reply == "one"
     assert result.messages == (ASKED, Message("assistant", (Text("one"),)))
@@ -66,7 +66,7 @@ async def test_a_turn_stopped_while_its_last_words_come_is_stopped():
     await model.started.wait()
     model.gate.set()
     found.stop()
-    result = await asyncio.wait_for(task, 5)
+    result = await asyncio.wait_for(task, 60)
     assert (result.stopped, result.reply) == (True, "one two")
 
 
@@ -122,7 +122,7 @@ async def test_a_turn_stopped_between_a_call_and_its_result_answers_the_call():
     task = asyncio.create_task(found.run())
     await model.started.wait()
     found.stop()
-    result = await asyncio.wait_for(task, 5)
+    result = await asyncio.wait_for(task, 60)
     uses = [b.id for m in result.messages for b in m.blocks if isinstance(b, ToolUse)]
     answers = [
         b.tool_use_id for m in result.messages for b in m.blocks if isinstance(b, ToolResult)
