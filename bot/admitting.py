@@ -1,4 +1,8 @@
-"""Letting people in, and telling them: what the command line and the page do in one transaction."""
+"""Letting people in, and out: what the command line and the page do in one transaction.
+
+Whoever may not talk any more is out of the page as well, and what let them in there is gone: it
+does not come back when they are let in again.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,8 @@ from bot.delivery import outbox
 from bot.delivery.outbox import Letter
 from bot.i18n import language_of, text
 from bot.identity import Link, Seat, routing
-from bot.sessions import links, pairing
-from bot.sessions.pairing import Pairing
+from bot.sessions import links, page_logins, pairing
+from bot.sessions.pairing import Block, Pairing
 from bot.storage import Transaction
 
 
@@ -39,7 +43,34 @@ def approve(tx: Transaction, channel: str, code: str, now: int, *, me: bool) -> 
 def let_in_again(tx: Transaction, seat: Seat, now: int) -> LetIn | None:
     """Let in somebody who was blocked; None when they are not."""
     found = pairing.let_in_again(tx, seat, now)
-    return None if found is None else LetIn(found, _told(tx, found, "pairing.approved", now))
+    if found is None:
+        return None
+    page_logins.end_from(tx, seat)  # a node may have let them in that did not know of it yet
+    return LetIn(found, _told(tx, found, "pairing.approved", now))
+
+
+def block(tx: Transaction, seat: Seat, now: int) -> Block | None:
+    """Give somebody who asked, or was let in, no answer from now on; None for anybody else."""
+    found = pairing.block(tx, seat, now)
+    if found is not None:
+        page_logins.end_from(tx, seat)
+    return found
+
+
+def unblock(tx: Transaction, seat: Seat) -> Block | None:
+    """Let somebody ask again, as a stranger does; None when they are not blocked."""
+    found = pairing.unblock(tx, seat)
+    if found is not None:
+        page_logins.end_from(tx, seat)  # as above
+    return found
+
+
+def revoke(tx: Transaction, seat: Seat) -> int:
+    """Forget that somebody was let in, or asks, on every account; how many there were."""
+    count = pairing.revoke(tx, *seat)
+    if count:
+        page_logins.end_from(tx, seat)
+    return count
 
 
 def end_link(tx: Transaction, seat: Seat, now: int) -> Letter | None:

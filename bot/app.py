@@ -30,6 +30,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
 from bot.backend import Backend, open_backend
 from bot.channel import Address, Channel, ChannelPlugin, HttpRoutes, reveal
+from bot.channel.visitor import OWNER
 from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.approvals import ApprovalCommands
 from bot.commands.choices import ModelChoices
@@ -73,7 +74,7 @@ from bot.dashboard.usage import UsagePages
 from bot.dashboard.visits import Visits
 from bot.delivery.delivery import Delivery
 from bot.delivery.live import LiveSigns
-from bot.errors import ConfigError
+from bot.errors import ConfigError, StorageError
 from bot.files.opener import Opener
 from bot.files.reading import FileReader
 from bot.gateway import channels
@@ -575,12 +576,20 @@ class App:
             await delivery.look()
             if self.server is not None and before.dashboard.token != config.dashboard.token:
                 self.server.renew(config.dashboard.token)
+                await self._end_owners_logins()
                 await self._running.reopen_pages()  # whoever looks has to show the new one
             return config
 
         changeable = ChangeableSettings(self._config, self._parts.loaded, self._clock)
         is_shared = backend.coordination.is_shared
         return ServedSettings(changeable, self._plugins, apply, is_shared=is_shared)
+
+    async def _end_owners_logins(self) -> None:
+        """On every node: here the cookies are signed with another token, elsewhere they are not."""
+        try:
+            await self._browsers.end(OWNER)
+        except StorageError as error:
+            log.warning("page.logins_not_ended", error=type(error).__name__)
 
     def _page_port(self) -> int:
         return self.address.port if self.address is not None else 0
@@ -663,7 +672,10 @@ class App:
         def origins() -> Mapping[Key, str]:
             return settings.kept.origins
 
-        read_books = partial(self._read_books, database, Event("books"))
+        async def read_books() -> None:
+            await self._read_books(database, Event("books"))
+            await self._browsers.look()  # whoever may not talk any more may not look on either
+
         people = PeoplePages(
             database=database,
             resolver=self.resolver,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -9,8 +10,14 @@ import typer
 from bot.channel.visitor import OWNER
 from bot.cli.common import load, writing
 from bot.clock import system_clock
+from bot.config import Config
 from bot.errors import ConfidantError
+from bot.gateway.admission import read_books
+from bot.identity import ConversationResolver, MessageOrigin, Policy
+from bot.identity.zone import local_zone
 from bot.sessions import page_logins
+from bot.sessions.page_logins import Invited
+from bot.storage import Transaction
 
 
 def invite(name: str, config: Path | None) -> None:
@@ -25,8 +32,21 @@ def invite(name: str, config: Path | None) -> None:
     if wanted != OWNER and not page_logins.is_name(wanted):
         raise ConfidantError("A name has up to 32 small letters a to z, digits and hyphens.")
     key, now = page_logins.new_key(), system_clock()
-    if not writing(loaded.config, lambda tx: page_logins.invite(tx, wanted, key, now, "en")):
-        raise ConfidantError("There are too many people already: nobody was let in.")
+
+    def work(tx: Transaction) -> Invited:
+        may_talk = partial(_may_talk, loaded.config, tx)
+        return page_logins.invite(tx, wanted, key, now, language="en", may_talk=may_talk)
+
+    match writing(loaded.config, work):
+        case "too_many":
+            raise ConfidantError("There are too many people already: nobody was let in.")
+        case "not_let_in":
+            raise ConfidantError(
+                f"{wanted} came from a chat in which they may not talk to the bot now, so a link "
+                "would lead nowhere. `confidant pairing list` shows who is blocked or asks."
+            )
+        case "made":
+            pass
     url = dashboard.public_url or f"http://127.0.0.1:{dashboard.port}"
     typer.echo(f"{url}/enter?key={key}")
     valid = "ten minutes" if wanted == OWNER else "a day"
@@ -37,3 +57,9 @@ def invite(name: str, config: Path | None) -> None:
             "allowed_origins.",
             err=True,
         )
+
+
+def _may_talk(config: Config, tx: Transaction, origin: MessageOrigin) -> bool:
+    """True when whoever writes from there gets an answer."""
+    policy = Policy.of(config, local_zone(config))
+    return ConversationResolver(policy, read_books(tx)).of(origin).is_admitted

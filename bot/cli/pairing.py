@@ -79,7 +79,7 @@ def _no_such_code(channel: str) -> ConfidantError:
 def revoke(channel: str, sender: str, config: Path | None) -> None:
     """Take a person's permission away again."""
     loaded = load(config, quiet=True)
-    if not writing(loaded.config, lambda tx: pairing.revoke(tx, channel, sender)):
+    if not writing(loaded.config, lambda tx: admitting.revoke(tx, (channel, sender))):
         raise ConfidantError(f"{channel}:{sender} was not let in by pairing.")
     typer.echo(f"{channel}:{sender} must ask again from now on.")
 
@@ -88,7 +88,7 @@ def block(channel: str, sender: str, config: Path | None) -> None:
     """Give somebody no answer and no code any more."""
     loaded = load(config, quiet=True)
     now, seat = system_clock(), (channel, sender)
-    if writing(loaded.config, lambda tx: pairing.block(tx, seat, now)) is None:
+    if writing(loaded.config, lambda tx: admitting.block(tx, seat, now)) is None:
         raise ConfidantError(f"{channel}:{sender} has not asked of late, and was not let in.")
     typer.echo(f"{channel}:{sender} gets no answer from now on; `unblock` ends that.")
 
@@ -96,7 +96,7 @@ def block(channel: str, sender: str, config: Path | None) -> None:
 def unblock(channel: str, sender: str, config: Path | None) -> None:
     """Let somebody who was blocked ask again."""
     loaded = load(config, quiet=True)
-    if writing(loaded.config, lambda tx: pairing.unblock(tx, (channel, sender))) is None:
+    if writing(loaded.config, lambda tx: admitting.unblock(tx, (channel, sender))) is None:
         raise ConfidantError(f"{channel}:{sender} is not blocked.")
     typer.echo(f"{channel}:{sender} may ask again from now on.")
 

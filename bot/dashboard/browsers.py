@@ -24,7 +24,7 @@ from bot.dashboard.visits import CHANNEL, origin_of
 from bot.errors import StorageError
 from bot.identity import ConversationResolver, Link, MessageOrigin, Seat
 from bot.sessions import links, page_logins
-from bot.sessions.page_logins import Login, LoginLink, PagePerson
+from bot.sessions.page_logins import Invited, Login, LoginLink, PagePerson
 from bot.storage import Database, Transaction
 
 LOOK_SECONDS = 15.0  # between looks whether open connections are still somebody's who is let in
@@ -155,8 +155,9 @@ class Browsers:
             return Entered(OWNER, link.origin)
         if link.origin is None:
             known = page_logins.person(tx, link.person)
-            is_in = known is not None and not known.is_out
-            return Entered(known.name, known.origin) if known is not None and is_in else None
+            if known is None or known.is_out or not self._may_come(known.name, known.origin):
+                return None
+            return Entered(known.name, known.origin)
         asked = self._resolver.of(link.origin)
         found = page_logins.person_from(tx, asked.seat)
         if found is not None and found.is_out:
@@ -186,15 +187,18 @@ class Browsers:
         return asked.is_admitted and (link.person != OWNER or asked.is_owner)
 
     def _holds(self, login: Login) -> bool:
-        """True while whoever it came from may talk to the bot, and is who it was begun for."""
-        if login.origin is None:
+        return self._may_come(login.person, login.origin)
+
+    def _may_come(self, name: str, origin: MessageOrigin | None) -> bool:
+        """True while whoever came from there may talk to the bot, and is this person here."""
+        if origin is None:
             return True
-        asked = self._resolver.of(login.origin)
+        asked = self._resolver.of(origin)
         if not asked.is_admitted:
             return False
-        if login.person == OWNER:
+        if name == OWNER:
             return asked.is_owner
-        return asked.person == self._resolver.of(origin_of(login.person)).person
+        return asked.person == self._resolver.of(origin_of(name)).person
 
     # --- what there is, and ending it -------------------------------------------------------------
 
@@ -214,9 +218,11 @@ class Browsers:
         return count
 
     async def person(self, name: str) -> PagePerson | None:
-        """The page person of this name, unless they are out."""
+        """The page person of this name, if they may come in."""
         found = await self._database.read(lambda tx: page_logins.person(tx, name))
-        return found if found is not None and not found.is_out else None
+        if found is None or found.is_out or not self._may_come(name, found.origin):
+            return None
+        return found
 
     async def set_password(self, name: str, hashed: str, *, besides: str) -> None:
         """Let somebody log in with a password; all logins besides one end."""
@@ -240,14 +246,19 @@ class Browsers:
             ]
         )
 
-    async def invite(self, name: str, language: str) -> str:
-        """A new link for somebody, who is let in by it; empty when there are too many people."""
-        key, now = page_logins.new_key(), self._clock()
-        made = await self._database.write(
-            lambda tx: page_logins.invite(tx, name, key, now, language)
-        )
-        log.info("page.invited", is_made=made)
-        return key if made else ""
+    async def invite(self, name: str, key: str, language: str) -> Invited:
+        """Make a link for somebody, who is let in by it; see `page_logins.invite`."""
+        now = self._clock()
+
+        def may_talk(origin: MessageOrigin) -> bool:
+            return self._resolver.of(origin).is_admitted
+
+        def work(tx: Transaction) -> Invited:
+            return page_logins.invite(tx, name, key, now, language=language, may_talk=may_talk)
+
+        made = await self._database.write(work)
+        log.info("page.invited", is_made=made == "made")
+        return made
 
     async def take_out(self, name: str) -> None:
         """Let somebody in no more; whatever they have open ends at once."""

@@ -155,7 +155,9 @@ class Guard:
             if self._sockets is None or visitor is None or not _wants_websocket(request):
                 return await handler(request)
             with self._sockets.holding(visitor.login, request.transport):
-                return await handler(request)
+                # Once more: their login may have ended before there was a connection to end.
+                refusal = await self._let_in(request)
+                return refusal if refusal is not None else await handler(request)
 
         return guard
 

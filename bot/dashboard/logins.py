@@ -71,9 +71,10 @@ class LoginPages:
             return await self._drawn(request, status=409, problem="no_token")
         if not page_logins.is_name(name):
             return await self._drawn(request, status=400, problem="bad_name")
-        key = await self._browsers.invite(name, pages.language(request))
-        if not key:
-            return await self._drawn(request, status=409, problem="too_many")
+        key = page_logins.new_key()
+        made = await self._browsers.invite(name, key, pages.language(request))
+        if made != "made":
+            return await self._drawn(request, status=409, problem=made)
         # The link is kept nowhere, so this answer is the one that shows it: sent again, the form
         # makes another.
         link = f"{self._config().public_url or _own_url(request)}/enter?key={key}"

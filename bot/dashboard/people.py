@@ -181,15 +181,15 @@ class PeoplePages:
         seat, now = _seat(await sent(request)), self._clock()
         if self._resolver.now.person_of(seat).is_owner:
             return _back("own")
-        return await self._ended(seat, "blocked", lambda tx: pairing.block(tx, seat, now))
+        return await self._ended(seat, "blocked", lambda tx: admitting.block(tx, seat, now))
 
     async def _unblock(self, request: web.Request) -> web.Response:
         seat = _seat(await sent(request))
-        return await self._ended(seat, "may_ask", lambda tx: pairing.unblock(tx, seat))
+        return await self._ended(seat, "may_ask", lambda tx: admitting.unblock(tx, seat))
 
     async def _revoke(self, request: web.Request) -> web.Response:
         seat = _seat(await sent(request))
-        return await self._ended(seat, "ended", lambda tx: pairing.revoke(tx, *seat))
+        return await self._ended(seat, "ended", lambda tx: admitting.revoke(tx, seat))
 
     async def _ended(
         self, seat: Seat, told: str, work: Callable[[Transaction], object]

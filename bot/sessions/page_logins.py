@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import orjson
 
@@ -27,6 +28,9 @@ SEEN_MS = 5 * 60_000  # how exactly it is kept when a browser was last seen
 MAX_PEOPLE = 2_000
 MAX_LINKS = 1_000
 MAX_LOGINS = 20  # of one person; the one that was not seen for longest makes room
+
+Invited = Literal["made", "too_many", "not_let_in"]
+MayTalk = Callable[[MessageOrigin], bool]  # True when whoever writes from there gets an answer
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -183,13 +187,22 @@ def offer(tx: Transaction, key: str, made: LoginLink) -> None:
     )
 
 
-def invite(tx: Transaction, name: str, key: str, now: int, language: str) -> bool:
-    """Let the owner make a link for a name; False when there are too many people already."""
+def invite(
+    tx: Transaction, name: str, key: str, now: int, *, language: str, may_talk: MayTalk
+) -> Invited:
+    """Let the owner make a link for a name.
+
+    There is none where there are "too_many" people already, and none for whoever came from a chat
+    in which they may not talk to the bot any more ("not_let_in"): it would lead nowhere.
+    """
+    known = person(tx, name)
+    if known is not None and known.origin is not None and not may_talk(known.origin):
+        return "not_let_in"
     if name != OWNER and not add(tx, name, now, None, ("", "")):
-        return False
+        return "too_many"
     valid = LINK_MS if name == OWNER else INVITATION_MS
     offer(tx, key, LoginLink(f"page:{name}", name, None, language, now, valid))
-    return True
+    return "made"
 
 
 def offered(tx: Transaction, key: str, now: int) -> LoginLink | None:
@@ -274,6 +287,20 @@ def end(tx: Transaction, name: str, id_: str = "", *, besides: str = "") -> int:
     )
     tx.publish("books")
     return len(rows)
+
+
+def end_from(tx: Transaction, seat: Seat) -> None:
+    """End every login, and every link, that was asked for from a seat.
+
+    The other nodes are told.
+    """
+    for table in ("page_links", "page_logins"):
+        rows = tx.execute(f"SELECT digest, origin FROM {table} WHERE origin <> ''")
+        for digest, packed in rows:
+            origin = _unpacked(packed)
+            if origin is not None and origin.seat == seat:
+                tx.execute(f"DELETE FROM {table} WHERE digest = ?", (digest,))
+    tx.publish("books")
 
 
 # --- beside the work ------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class PairingReply:
 def ask(tx: Transaction, inbound: Inbound, code: str, now: int) -> PairingReply:
     """Look a sender up; hand out `code` to whoever is unknown and has none that is valid."""
     who = (inbound.channel, inbound.account, inbound.sender)
-    if tx.execute("SELECT 1 FROM blocks WHERE channel = ? AND sender = ?", (who[0], who[2])):
+    if is_blocked(tx, (inbound.channel, inbound.sender)):
         return PairingReply(approved=False)
     rows = tx.execute(
         "SELECT state, asked_at, given FROM pairing "
@@ -209,6 +209,11 @@ def block(tx: Transaction, seat: Seat, now: int) -> Block | None:
     upsert(tx, "blocks", ("channel", "sender"), asdict(found))
     journal_records.keep(tx, "blocks", *seat)
     return found
+
+
+def is_blocked(tx: Transaction, seat: Seat) -> bool:
+    """True when somebody gets no answer."""
+    return bool(tx.execute("SELECT 1 FROM blocks WHERE channel = ? AND sender = ?", seat))
 
 
 def let_in_again(tx: Transaction, seat: Seat, now: int) -> Pairing | None:

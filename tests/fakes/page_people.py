@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +14,10 @@ import aiohttp
 from adapters.web import plugin as web
 from adapters.web.channel import Web
 from bot.app import App, Parts
+from bot.dashboard.guard import COOKIE
 from bot.testing import InMemoryChannel, ScriptedModel
-from tests.support import Engine, FakeClock, make_config
+from tests.fakes.web_pages import Page
+from tests.support import PATIENCE, Engine, FakeClock, make_config
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
@@ -42,8 +45,9 @@ async def serving(
 class Browser:
     """A browser of its own: it keeps cookies, and says where its forms come from."""
 
-    def __init__(self, client: aiohttp.ClientSession) -> None:
+    def __init__(self, client: aiohttp.ClientSession, url: str) -> None:
         self.client = client
+        self.url = url
 
     async def get(self, path: str) -> tuple[int, str]:
         """A page: its status, and where it leads or what it says."""
@@ -65,10 +69,41 @@ class Browser:
         assert status == 200
         return key_in(text)
 
+    @property
+    def cookie(self) -> str:
+        """What it is known by."""
+        (cookie,) = (each for each in self.client.cookie_jar if each.key == COOKIE)
+        return cookie.value
+
+    async def gets_with(self, cookie: str, path: str = "/account") -> tuple[int, str]:
+        """The same as `get` with this cookie, whatever it has itself."""
+        headers = {"Cookie": f"{COOKIE}={cookie}"}
+        async with (
+            aiohttp.ClientSession(headers=dict(self.client.headers) | headers) as client,
+            client.get(f"{self.url}{path}", allow_redirects=False) as answer,
+        ):
+            return answer.status, answer.headers.get("Location") or await answer.text()
+
+    @asynccontextmanager
+    async def chat(self) -> AsyncIterator[Page]:
+        """The chat page, open to the end of an `async with`."""
+        async with self.client.ws_connect("/chat/ws", max_msg_size=0) as ws:
+            page = Page(ws)
+            await page.say(type="hello", version=1, locale="en")
+            await page.until("history")
+            yield page
+
     async def who(self) -> str:
         """Whose page this browser gets; empty for nobody's."""
         async with self.client.get("/api/ways", headers={"Accept": "*/*"}) as answer:
             return (await answer.json())["visitor"] if answer.status == 200 else ""
+
+
+async def cut(page: Page) -> None:
+    """Return once the connection of a page is ended."""
+    async with asyncio.timeout(PATIENCE):
+        while not page.ws.closed:
+            await page.ws.receive()
 
 
 def key_in(text: str) -> str:
@@ -78,13 +113,16 @@ def key_in(text: str) -> str:
 
 
 @asynccontextmanager
-async def browser(engine: Engine, agent: str = FIREFOX) -> AsyncIterator[Browser]:
+async def browser(
+    engine: Engine, agent: str = FIREFOX, jar: aiohttp.CookieJar | None = None
+) -> AsyncIterator[Browser]:
+    """A browser at a node; `jar` has its cookies where it is at another node as well."""
     assert engine.app.address is not None
     url = engine.app.address.url
     headers = {"Origin": url.rstrip("/"), "Accept": "text/html", "User-Agent": agent}
-    jar = aiohttp.CookieJar(unsafe=True)
-    async with aiohttp.ClientSession(url, cookie_jar=jar, headers=headers) as client:
-        yield Browser(client)
+    kept = jar if jar is not None else aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(url, cookie_jar=kept, headers=headers) as client:
+        yield Browser(client, url.rstrip("/"))
 
 
 @asynccontextmanager
