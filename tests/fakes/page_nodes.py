@@ -1,4 +1,4 @@
-"""Two whole programs with their pages on one PostgreSQL, in one process, from files of their own."""
+"""Two whole programs with their pages on one PostgreSQL, in one process, each with its files."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ class Browser:
     async def get(self, path: str) -> tuple[int, str]:
         """A page: its status, and where it leads or what it says."""
         async with self.client.get(path, allow_redirects=False) as answer:
-            return answer.status, answer.headers.get("Location") or await answer.text()
+            said = answer.headers.get("Location") or await answer.text(errors="replace")
+            return answer.status, said
 
     async def post(self, path: str, **form: str) -> tuple[int, str]:
         """Send a form."""

@@ -1,0 +1,186 @@
+"""`confidant login NAME`: a link that lets in once, made beside a program that runs or does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bot import admitting
+from bot.channel import Inbound
+from bot.cli.main import cli
+from bot.clock import system_clock
+from bot.errors import ConfidantError, StorageError
+from bot.identity import MessageOrigin
+from bot.sessions import page_logins, pairing
+from bot.storage import Transaction
+from bot.storage.sqlite import SqliteDatabase
+from tests.fakes.page_people import LINK, TOKEN, browser, browsers, key_in, serving
+from tests.support import Engine
+
+pytestmark = pytest.mark.usefixtures("logs_stay")
+
+SITE = "https://bot.example.org"
+HOSTILE = (
+    "",
+    " ",
+    "-a",
+    "a b",
+    "a/b",
+    "..",
+    "é",
+    "a" * 33,
+    "ada<script>",
+    "a\nb",
+    "' OR 1=1 --",
+    "\0",
+)
+
+
+async def login(
+    folder: Path, name: str, *, token: str = TOKEN, url: str = "", site: str = SITE
+) -> Result:
+    """The command as it is typed, beside whatever runs on the folder."""
+    file = folder / "confidant.toml"
+    storage = f'url = "{url}"' if url else ""
+    origins = f'allowed_origins = ["{site}"]' if site else "port = 8765"
+    file.write_text(
+        f'[storage]\ndir = "{folder}"\n{storage}\n[dashboard]\ntoken = "{token}"\n{origins}\n'
+    )
+    return await asyncio.to_thread(
+        CliRunner().invoke, cli, ["login", "--config", str(file), "--", name]
+    )
+
+
+async def link(folder: Path, name: str, **more: str) -> str:
+    """The key of the link that it prints."""
+    done = await login(folder, name, **more)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{SITE}/enter?key=")
+    assert done.stdout.count("\n") == 1  # to be passed on by another program
+    return key_in(done.stdout)
+
+
+@asynccontextmanager
+async def running(folder: Path, **sections: Any) -> AsyncIterator[Engine]:
+    """The program, at the time that the command knows; a node has that of its server."""
+    async with serving(folder, **sections) as engine:
+        if not sections.get("storage"):
+            engine.clock.now = system_clock()
+        yield engine
+
+
+@pytest.mark.parametrize("kept", ["a folder", "PostgreSQL"])
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
+async def test_the_link_of_a_name_lets_in_once(
+    tmp_path: Path, request: pytest.FixtureRequest, kept: str, *, is_running: bool
+):
+    url = request.getfixturevalue("postgres_url") if kept == "PostgreSQL" else ""
+    storage = {"url": url} if url else {}
+    async with running(tmp_path, storage=storage) as engine, browsers(engine, 2) as (ada, eve):
+        if is_running:
+            key = await link(tmp_path, "Ada ", url=url)
+            assert await ada.post("/enter", key=key) == (303, "/")
+            assert await ada.who() == "ada"
+            assert (await eve.post("/enter", key=key))[0] == 410
+    if is_running:
+        return
+    key = await link(tmp_path, "ada", url=url)
+    async with running(tmp_path, storage=storage) as engine, browsers(engine, 2) as (ada, eve):
+        assert await ada.post("/enter", key=key) == (303, "/")
+        assert await ada.who() == "ada"
+        assert (await eve.post("/enter", key=key))[0] == 410
+
+
+@pytest.mark.parametrize(("name", "minutes"), [("owner", 10), ("ada", 24 * 60)])
+async def test_a_link_is_good_for_ten_minutes_or_somebody_elses_for_a_day(
+    tmp_path: Path, name: str, minutes: int
+):
+    async with running(tmp_path) as engine, browsers(engine, 2) as (one, two):
+        for browser_, late, status in ((one, -0.5, 303), (two, 0.5, 410)):
+            key = await link(tmp_path, name)
+            engine.clock.now = system_clock()
+            engine.clock.advance(minutes=minutes + late)
+            assert (await browser_.post("/enter", key=key))[0] == status
+        assert (await one.who(), await two.who()) == (name, "")
+
+
+async def test_of_two_links_for_a_name_the_later_one_is_good(tmp_path: Path):
+    async with running(tmp_path) as engine, browser(engine) as ada:
+        for name in ("ada", "owner"):
+            first, second = await link(tmp_path, name), await link(tmp_path, name)
+            other = await link(tmp_path, "bob")
+            assert (await ada.post("/enter", key=first))[0] == 410
+            assert await ada.post("/enter", key=second) == (303, "/")
+            assert await ada.who() == name
+            assert await ada.post("/enter", key=other) == (303, "/")
+
+
+async def test_a_name_nobody_had_is_somebodys_from_then_on_and_who_was_taken_out_is_in_again(
+    tmp_path: Path,
+):
+    async with running(tmp_path) as engine, browsers(engine, 2) as (owner, ada):
+        await owner.log_in()
+        await ada.post("/enter", key=await link(tmp_path, "ada"))
+        assert "<strong>ada</strong>" in (await owner.get("/logins"))[1]
+        await owner.post("/logins/out", name="ada")
+        assert "taken out" in (await owner.get("/logins"))[1]
+        await ada.post("/enter", key=await link(tmp_path, "ada"))
+        assert await ada.who() == "ada"
+        assert "taken out" not in (await owner.get("/logins"))[1]
+
+
+async def test_what_is_no_name_is_refused_and_nobody_is_let_in(tmp_path: Path):
+    async with running(tmp_path) as engine, browser(engine) as owner:
+        await owner.log_in()
+        for name in HOSTILE:
+            done = await login(tmp_path, name)
+            assert (name, done.exit_code, done.stdout) == (name, 1, "")
+            assert isinstance(done.exception, ConfidantError)
+            assert "small letters a to z" in str(done.exception)
+        assert "Nobody but you" in (await owner.get("/logins"))[1]
+
+
+async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_path: Path):
+    seat, name = ("memory", "eve"), "memory-0123abcd"
+    origin = MessageOrigin("memory", "default", "eve", "direct", "eve")
+    asked = Inbound("memory", "default", "eve", "direct", "eve", "1", "hi", system_clock())
+
+    def block(tx: Transaction) -> None:
+        now = system_clock()
+        page_logins.add(tx, name, now, origin, seat)
+        pairing.ask(tx, asked, "ABCD2345", now)
+        assert admitting.block(tx, seat, now) is not None
+
+    async with running(tmp_path):
+        pass
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    await database.write(block)
+    done = await login(tmp_path, name)
+    assert (done.exit_code, LINK.search(done.output)) == (1, None)
+    assert "may not talk to the bot now" in str(done.exception)
+    assert "confidant pairing list" in str(done.exception)
+    await database.write(lambda tx: admitting.let_in_again(tx, seat, system_clock()))
+    await database.close()
+    assert (await login(tmp_path, name)).exit_code == 0
+
+
+async def test_it_says_what_is_missing(tmp_path: Path):
+    done = await login(tmp_path, "ada")
+    assert isinstance(done.exception, StorageError)
+    assert "start `confidant run` once" in str(done.exception)
+    done = await login(tmp_path, "ada", token="")
+    assert "CONFIDANT_DASHBOARD__TOKEN" in str(done.exception)
+    async with running(tmp_path):
+        pass
+    done = await login(tmp_path, "ada", site="")
+    assert done.stdout.startswith("http://127.0.0.1:8765/enter?key=")
+    assert "allowed_origins" in done.stderr
+    assert "within a day" in done.stderr
+    assert "within ten minutes" in (await login(tmp_path, "owner", site="")).stderr
