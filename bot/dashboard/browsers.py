@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from cachetools import TTLCache
 
 from bot.channel import DEFAULT_ACCOUNT, Address
 from bot.channel.visitor import OWNER, Visitor
@@ -28,6 +30,8 @@ from bot.sessions.page_logins import Invited, Login, LoginLink, PagePerson
 from bot.storage import Database, Transaction
 
 LOOK_SECONDS = 15.0  # between looks whether open connections are still somebody's who is let in
+LATELY_SECONDS = 10.0  # for which the files of a page need no other look whose a cookie is …
+MOST_LATELY = 1_000  # … of so many cookies
 
 _MAKERS: Final = (("Edg", "Edge"), ("OPR", "Opera"), ("Firefox", "Firefox"), ("FxiOS", "Firefox"))
 _ENGINES: Final = (("Chrome", "Chrome"), ("CriOS", "Chrome"), ("Safari", "Safari"))
@@ -91,6 +95,10 @@ class Browsers:
         self._resolver = resolver
         self._clock = clock
         self.sockets = OpenSockets()
+        self._lately: TTLCache[str, Visitor] = TTLCache(
+            MOST_LATELY, LATELY_SECONDS, timer=time.monotonic
+        )
+        self._looks = 0
 
     async def find(self, cookie: str) -> Visitor | None:
         """Whose cookie it is.
@@ -100,14 +108,21 @@ class Browsers:
         """
         if not cookie:
             return None
-        now = self._clock()
+        now, looks = self._clock(), self._looks
         found = await self._database.read(lambda tx: page_logins.login(tx, cookie, now))
         if found is None or not self._holds(found):
             return None
         if abs(now - found.seen_at) >= page_logins.SEEN_MS:
             with suppress(StorageError):  # nobody is kept out for that
                 await self._database.write(lambda tx: page_logins.seen(tx, found.id, now))
-        return Visitor(found.person, found.id)
+        visitor = Visitor(found.person, found.id)
+        if looks == self._looks:  # else it may have ended since
+            self._lately[cookie] = visitor
+        return visitor
+
+    def found_lately(self, cookie: str) -> Visitor | None:
+        """Whose cookie it was a moment ago, if nothing was ended since; for files alone."""
+        return self._lately.get(cookie)
 
     async def begin(
         self, person: str, cookie: str, agent: str, origin: MessageOrigin | None = None
@@ -279,6 +294,8 @@ class Browsers:
         Raises:
             StorageError: nobody can tell now.
         """
+        self._looks += 1
+        self._lately.clear()
         ids = self.sockets.ids()
         if not ids:
             return

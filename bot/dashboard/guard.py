@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 FAVICON = "/static/favicon.svg"  # which the login page has as well
-OPEN_PATHS = HEALTH_PATHS | {"/login", "/enter", FAVICON, *pages.STYLES, *ICONS}
+# What answers everybody alike, whatever the database does …
+ANYBODYS = HEALTH_PATHS | {FAVICON, *pages.STYLES, *ICONS}
+# … and what else needs nobody to be known.
+OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
@@ -67,6 +70,8 @@ SECURITY_HEADERS = {
 
 # Whose the cookie of somebody is who was let in; None when it is nobody's.
 FindGuest = Callable[[str], Awaitable[Visitor | None]]
+# The same of a moment ago, as far as it is still known.
+GuestLately = Callable[[str], Visitor | None]
 
 
 def host_of(authority: str) -> str:
@@ -97,8 +102,12 @@ class Guard:
         shared: Collection[tuple[str, str]] = (),
         guest: FindGuest | None = None,
         sockets: OpenSockets | None = None,
+        files: Collection[str] = (),
+        lately: GuestLately | None = None,
     ) -> None:
         """`shared` are the routes that every visitor may use, as method and path.
+
+        `files` are paths of what holds nothing of anybody: there `lately` may do for `guest`.
 
         With `sockets` the owner's cookies are known by `guest` as well, so that each can be ended.
         """
@@ -107,6 +116,8 @@ class Guard:
         self.renew(config.token)
         self._shared = frozenset(shared)
         self._guest = guest
+        self._files = frozenset(files)
+        self._lately = lately
         self._sockets = sockets
         self._failures = Failures()
         self._held = 0
@@ -230,8 +241,8 @@ class Guard:
 
     async def _let_in(self, request: web.Request) -> web.Response | None:
         """Say who the visitor is; the answer for nobody, and for what is not theirs."""
-        if request.path in HEALTH_PATHS:
-            return None  # these answer whatever the database does
+        if request.path in ANYBODYS:
+            return None
         try:
             visitor = await self._visitor(request)
         except StorageError:
@@ -260,7 +271,7 @@ class Guard:
         cookie = request.cookies.get(COOKIE, "")
         if self.tokens is not None and _bearer(request) is not None:
             return Visitor()
-        found = await self._guest(cookie) if self._guest is not None and cookie else None
+        found = await self._found(cookie, is_file=request.path in self._files)
         if self.tokens is None:
             return found or Visitor()
         if found is not None and not found.is_owner:
@@ -268,6 +279,12 @@ class Guard:
         if not self.tokens.remembers(cookie):
             return None
         return found if self._sockets is not None else Visitor()
+
+    async def _found(self, cookie: str, *, is_file: bool) -> Visitor | None:
+        if self._guest is None or not cookie:
+            return None
+        known = self._lately(cookie) if is_file and self._lately is not None else None
+        return known or await self._guest(cookie)
 
     def _is_ours(self, origin: str, host: str) -> bool:
         if origin in self._origins:

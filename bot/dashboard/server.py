@@ -84,7 +84,8 @@ class DashboardServer:
             *shared(assets.routes("bot.dashboard", pages.ASSETS)),
             *(route for channel in channels for route in channel.routes()),
         )
-        self._install = InstallPages(name, assets.versions(brought))
+        files = assets.versions(brought)
+        self._install = InstallPages(name, files)
         install = self._install.routes()
         self._guard = Guard(
             config,
@@ -92,6 +93,8 @@ class DashboardServer:
             shared={(r.method, r.path) for r in (*brought, *install) if isinstance(r, SharedRoute)},
             guest=browsers.find if browsers is not None else guest,
             sockets=browsers.sockets if browsers is not None else None,
+            files=files.keys() - {"/"},  # a page, which leads whoever is out to the login
+            lately=browsers.found_lately if browsers is not None else None,
         )
         entrance = Entrance(self._guard, browsers, passwords)
         self.routes: tuple[web.RouteDef, ...] = (

@@ -12,10 +12,14 @@ import pytest
 
 from adapters.web.channel import MAX_OF_ONE
 from bot.channel.visitor import OWNER
-from bot.dashboard.browsers import browser_of
+from bot.dashboard import browsers as browsers_module
+from bot.dashboard.browsers import Browsers, browser_of
 from bot.dashboard.guard import COOKIE
 from bot.dashboard.passwords import NOBODYS, Passwords
 from bot.identity import MessageOrigin
+from bot.sessions import page_logins
+from bot.sessions.page_logins import Login
+from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from tests.fakes.page_people import FIREFOX, LINK, TOKEN, browser, browsers, key_in, serving
 from tests.support import Engine
@@ -443,3 +447,78 @@ async def test_a_guest_with_many_pages_keeps_neither_the_owner_nor_another_out(t
                 await ws.send_json({"type": "hello", "version": 1})
                 assert json.loads(await ws.receive_str())["type"] == "commands"
         await asyncio.gather(*(each.close() for each in open_ones))
+
+
+# --- looking up whose a cookie is -----------------------------------------------------------------
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every cookie that was looked for in the database."""
+    found: list[str] = []
+    look = page_logins.login
+
+    def noted(tx: Transaction, cookie: str, now: int) -> Login | None:
+        found.append(cookie)
+        return look(tx, cookie, now)
+
+    monkeypatch.setattr(page_logins, "login", noted)
+    return found
+
+
+def files_of(engine: Engine) -> list[str]:
+    server = engine.app.server
+    assert server is not None
+    return [path for each in server.routes if (path := each.path).startswith(("/static", "/asset"))]
+
+
+async def test_the_files_of_a_page_take_one_look_whose_it_is(tmp_path: Path, lookups: list[str]):
+    async with serving(tmp_path) as engine, browsers(engine, 2) as (owner, eve):
+        await owner.log_in()
+        files = files_of(engine)
+        assert len(files) > 20
+        lookups.clear()
+        for path in ("/", *files):
+            assert (await owner.get(path))[0] == 200
+        assert len(lookups) == 1
+        for path in ("/account", "/api/ways", "/usage", "/", "/sw.js", "/manifest.webmanifest"):
+            lookups.clear()
+            assert (await owner.get(path))[0] == 200
+            assert (path, len(lookups)) == (path, 1)  # what is somebody's is looked up each time
+        shown = [path for path in files if (await eve.get(path))[0] == 200]
+        assert {path.rpartition(".")[2] for path in shown} == {"css", "png", "svg"}
+        for cookie in ("x", "0" * 64, owner.cookie[:-1], owner.cookie + "0"):
+            assert await eve.gets_with(cookie, "/static/main.js") == (303, "/login")
+
+
+async def test_a_look_is_good_for_seconds_and_until_something_is_ended(
+    tmp_path: Path, lookups: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    async with serving(tmp_path) as engine, browsers(engine, 2) as (here, there):
+        await here.log_in()
+        await there.log_in()
+        cookie = here.cookie
+        for path in ("/", "/static/main.js"):
+            assert (await here.get(path))[0] == 200
+        await there.post("/account/end-others")
+        assert await here.gets_with(cookie, "/static/main.js") == (303, "/login")
+        assert (await there.get("/static/main.js"))[0] == 200
+    monkeypatch.setattr(browsers_module, "LATELY_SECONDS", 0.0)
+    async with serving(tmp_path) as engine, browser(engine) as here:
+        await here.log_in()
+        lookups.clear()
+        for _ in range(3):
+            await here.get("/static/main.js")
+        assert len(lookups) == 3
+
+
+async def test_a_login_that_ends_while_it_is_looked_up_is_not_taken_for_good(tmp_path: Path):
+    async with serving(tmp_path) as engine, browser(engine) as owner:
+        await owner.log_in()
+        database = await SqliteDatabase.open(tmp_path / "confidant.db")
+        found = Browsers(database, engine.app.resolver, engine.clock)
+        await asyncio.gather(found.find(owner.cookie), found.look())
+        assert found.found_lately(owner.cookie) is None
+        assert await found.find(owner.cookie) == await found.find(owner.cookie) is not None
+        assert found.found_lately(owner.cookie) is not None
+        await database.close()
