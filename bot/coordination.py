@@ -20,6 +20,7 @@ from bot.storage import SharedDatabase
 from bot.storage.sqlite import SqliteDatabase
 
 LOOK_SECONDS = 2.0  # how soon what the command line wrote is noticed
+MOST_MENTIONED = 7_900  # bytes of an event that is stored nowhere; NOTIFY carries 8 000
 
 # books: who is linked, paired, or moved; outbox: there is something to send for an account;
 # stop: a turn is to end; show: what a channel shows on every node; notes: Markdown was written;
@@ -94,6 +95,16 @@ class Coordination(Protocol):
         """
         ...
 
+    async def mention(self, event: Event) -> None:
+        """The same, with nothing stored: who does not listen just now never hears of it.
+
+        More than `MOST_MENTIONED` bytes are told nobody.
+
+        Raises:
+            StorageError: the database does not take it.
+        """
+        ...
+
     def owning(self, name: str) -> AbstractAsyncContextManager[asyncio.Event]:
         """Be the only node that does something, such as "telegram/default".
 
@@ -160,6 +171,9 @@ class Alone:
         self._hear.append((topic, hear))
 
     async def publish(self, event: Event) -> None:
+        """Nobody else is there."""
+
+    async def mention(self, event: Event) -> None:
         """Nobody else is there."""
 
     @asynccontextmanager

@@ -45,9 +45,9 @@ class RecordingEngine:
     """An engine that keeps what a channel gives it; `failures` makes `receive` fail so often.
 
     `drops` counts what the channel left out, by reason; `notes` is what it keeps; `shown` is what
-    was broadcast, `reached` who was to be told what while away. `owned` has an event for each
-    account this node has: `take_away` sets them all, and until `free` is set again another node has
-    them.
+    was broadcast, of which `stored` may lie in the database on its way; `reached` who was to be
+    told what while away. `owned` has an event for each account this node has: `take_away` sets them
+    all, and until `free` is set again another node has them.
     """
 
     received: list[Inbound] = field(default_factory=list)
@@ -61,6 +61,7 @@ class RecordingEngine:
     owned: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
     free: asyncio.Event = field(default_factory=asyncio.Event)
     shown: list[tuple[str, str]] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
     reached: list[tuple[Address, str]] = field(default_factory=list)
     choice: ModelChoice = TWO_MODELS
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -155,9 +156,10 @@ class RecordingEngine:
         finally:
             del self.owned[channel, account]
 
-    async def broadcast(self, channel: str, body: str) -> None:
+    async def broadcast(self, channel: str, body: str, *, stored: bool = True) -> None:
         """Keep it; the channel hears nothing unless the test tells it."""
         self.shown.append((channel, body))
+        self.stored += [body] * stored
 
     def reach(self, address: Address, words: str) -> None:
         """Keep it."""

@@ -19,6 +19,7 @@ from bot.channel.kit.json_access import Json, mapping, parse_json
 
 CHANNEL = "web"
 INTERVAL = 0.5  # seconds between two states of a draft, or a thought, that other nodes are told
+MOST_TOLD = 900  # characters of a thought, its last ones, which fit whatever they are
 MAX_BODY = 300_000  # characters; longer ones go without their pictures
 
 
@@ -37,11 +38,14 @@ class OtherNodes:
         """Tell them nothing more."""
         self._engine = None
 
-    async def tell(self, person: str, kind: str, **fields: Any) -> None:
-        """Tell them something for one person's pages, as far as they can be reached."""
+    async def tell(self, person: str, kind: str, *, stored: bool = True, **fields: Any) -> None:
+        """Tell them something for one person's pages, as far as they can be reached.
+
+        What is not `stored` lies nowhere on its way; see `bot.channel.Engine.broadcast`.
+        """
         if self._engine is not None:
             body = json.dumps({"person": person, "show": kind, **fields}, ensure_ascii=False)
-            await self._engine.broadcast(CHANNEL, f"{self._name} {body}")
+            await self._engine.broadcast(CHANNEL, f"{self._name} {body}", stored=stored)
 
     def heard(self, body: str) -> Json:
         """What another node told; nothing when it was this one."""
@@ -77,8 +81,9 @@ class ToldThoughts(Drafts[str]):
     async def put(self, draft: Draft[str]) -> float:
         """Tell of a thought as far as it has come; see `Drafts.put`."""
         draft.message = draft.id
-        shown = Activity(draft.id, "thinking", "begun", text=draft.text, draft=draft.place)
-        await self._tell("activity", activity=asdict(shown))
+        end = draft.text[-MOST_TOLD:]
+        shown = Activity(draft.id, "thinking", "begun", text=end, draft=draft.place)
+        await self._tell("activity", stored=False, activity=asdict(shown))
         return INTERVAL
 
     async def remove(self, draft: Draft[str]) -> None:

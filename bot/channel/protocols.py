@@ -104,10 +104,12 @@ class Engine(Protocol):
         """
         ...
 
-    async def broadcast(self, channel: str, body: str) -> None:
+    async def broadcast(self, channel: str, body: str, *, stored: bool = True) -> None:
         """Have this channel's `heard` called with `body` on every node, this one first.
 
-        What other nodes miss is not repeated. Never raises.
+        What other nodes miss is not repeated. On its way to them `body` lies in the database for
+        minutes; if it is not `stored` it does not, and more than some 7 000 bytes reach none of
+        them. Never raises.
         """
         ...
 

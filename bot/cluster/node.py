@@ -27,8 +27,8 @@ from bot.backoff import Backoff
 from bot.clock import Clock
 from bot.cluster import census, tables, takeover
 from bot.cluster.hearing import Hearing
-from bot.cluster.signals import NodeSignals, Told
-from bot.coordination import Event, Hear, Standing, Topic
+from bot.cluster.signals import Mentioned, NodeSignals, Told
+from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageError
 from bot.fencing import Fence
 from bot.storage import postgres_direct
@@ -183,6 +183,16 @@ class Node:
         """See `Coordination.publish`."""
         await self.database.write(lambda tx: tx.publish(event.topic, event.name, event.body))
 
+    async def mention(self, event: Event) -> None:
+        """See `Coordination.mention`."""
+        payload = Mentioned(self.name, event).payload()
+        if len(payload.encode()) > MOST_MENTIONED:
+            log.debug("node.not_mentioned", topic=event.topic, bytes=len(payload.encode()))
+            return
+        await self.database.write(
+            lambda tx: tx.execute("SELECT pg_notify(?, ?)", (tables.CHANNEL, payload))
+        )
+
     @asynccontextmanager
     async def owning(self, name: str) -> AsyncGenerator[asyncio.Event]:
         """See `Coordination.owning`. Parts of one node own something together."""
@@ -328,11 +338,11 @@ class Node:
         self._wanted.clear()
         told: list[Told] = []
         async for notify in connection.notifies(timeout=min(seconds, TICK), stop_after=1):
-            found = Told.parse(notify.payload)
-            if found is not None:
+            if (found := Told.parse(notify.payload)) is not None:
                 told.append(found)
-        if not told:
-            return
+            heard = Mentioned.parse(notify.payload)
+            if heard is not None and heard.node != self.name and self._hears:
+                self._hearing.put([heard.event])
         if any(each.work for each in told):
             self.look_for_work()
         others = [each for each in told if each.node != self.name and each.last and self._hears]

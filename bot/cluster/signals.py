@@ -11,6 +11,7 @@ from psycopg.errors import SerializationFailure
 from psycopg.sql import SQL, Composable
 
 from bot.cluster import tables
+from bot.coordination import Event
 from bot.storage.postgres_sql import PostgresTransaction, Signals
 
 QUEUE = "turns"
@@ -42,6 +43,29 @@ class Told:
             return cls(str(node), int(first), int(last), tuple(map(int, ids)), bool(work))
         except (ValueError, TypeError):
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class Mentioned:
+    """An event that stands in a NOTIFY and nowhere else, and the node that told it."""
+
+    node: str
+    event: Event
+
+    def payload(self) -> str:
+        """As NOTIFY carries it."""
+        event = self.event
+        return orjson.dumps([self.node, [event.topic, event.name, event.body]]).decode()
+
+    @classmethod
+    def parse(cls, payload: str) -> Mentioned | None:
+        """The other way round; None for what is none of ours."""
+        try:
+            node, (topic, name, body) = orjson.loads(payload)
+        except (ValueError, TypeError):
+            return None
+        is_ours = all(isinstance(each, str) for each in (node, topic, name, body))
+        return cls(node, Event(topic, name, body)) if is_ours else None
 
 
 class NodeSignals(Signals):

@@ -30,6 +30,9 @@ class Visitor:
         """See `Coordination.publish`."""
         await self.database.write(lambda tx: tx.publish(event.topic, event.name, event.body))
 
+    async def mention(self, event: Event) -> None:
+        """Nobody watches what it does."""
+
     @asynccontextmanager
     async def owning(self, name: str) -> AsyncGenerator[asyncio.Event]:
         """It waits for ever: a visitor owns nothing."""

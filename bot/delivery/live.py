@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import orjson
@@ -21,6 +21,7 @@ from bot.errors import StorageError
 from bot.sessions import inbox
 from bot.storage import Database
 
+MOST_TOLD = 900  # characters of a thought, its last ones, that another node is told
 DRAFT_SECONDS = 0.5  # between two states of a draft that another node is told
 REMEMBERED = 1024  # drafts of other nodes that are known to wait for their reply
 
@@ -86,8 +87,11 @@ class LiveSigns:
         if self._is_here(channel, address):
             await channel.activity(address, activity)
             return
-        await self._tell(address, {"activity": asdict(activity)})
-        if activity.kind == "thinking" and activity.text:
+        is_thought = activity.kind == "thinking" and bool(activity.text)
+        if is_thought:
+            activity = replace(activity, text=activity.text[-MOST_TOLD:])
+        await self._tell(address, {"activity": asdict(activity)}, stored=not is_thought)
+        if is_thought:
             # Whoever thinks calls with the newest text after this.
             await asyncio.sleep(DRAFT_SECONDS)
 
@@ -98,11 +102,14 @@ class LiveSigns:
 
     # --- between nodes ---------------------------------------------------------------------------
 
-    async def _tell(self, address: Address, sign: Mapping[str, object]) -> None:
+    async def _tell(
+        self, address: Address, sign: Mapping[str, object], *, stored: bool = True
+    ) -> None:
         name = account_name(address.channel, address.account)
         body = orjson.dumps({"chat": address.chat, "thread": address.thread, **sign}).decode()
+        tell = self._coordination.publish if stored else self._coordination.mention
         try:
-            await self._coordination.publish(Event("account", name, body))
+            await tell(Event("account", name, body))
         except StorageError as error:
             log.debug("live.not_told", channel=address.channel, error=type(error).__name__)
 

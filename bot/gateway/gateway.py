@@ -115,11 +115,12 @@ class Connections:
         """What this node does by itself is written behind this."""
         return self._coordination.own_fence()
 
-    async def broadcast(self, channel: str, body: str) -> None:
+    async def broadcast(self, channel: str, body: str, *, stored: bool) -> None:
         """Have a channel show something on every node; see `bot.channel.Engine.broadcast`."""
         await self._heard(channel, body)
+        tell = self._coordination.publish if stored else self._coordination.mention
         try:
-            await self._coordination.publish(Event("show", channel, body))
+            await tell(Event("show", channel, body))
         except StorageError as error:
             log.warning("channel.not_shown", channel=channel, error=type(error).__name__)
 
@@ -310,9 +311,9 @@ class Gateway:
         """Be the only program that listens for an account, where many nodes run."""
         return self._connections.owning(channel, account)
 
-    async def broadcast(self, channel: str, body: str) -> None:
+    async def broadcast(self, channel: str, body: str, *, stored: bool = True) -> None:
         """Have a channel show something on every node, this one first. Never raises."""
-        await self._connections.broadcast(channel, body)
+        await self._connections.broadcast(channel, body, stored=stored)
 
     def reach(self, address: Address, words: str) -> None:
         """Tell a person who is away that this was written to them. Returns at once."""

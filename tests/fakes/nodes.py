@@ -22,6 +22,7 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.told: list[Event] = []
+        self.mentioned: list[Event] = []
         self.others: list[FakeNode] = []
         self.owned: dict[str, asyncio.Event] = {}
         self.is_cut_off = False
@@ -39,6 +40,11 @@ class FakeNode:
         self.told.append(event)
         for other in self.others:
             await other.hear(event)
+
+    async def mention(self, event: Event) -> None:
+        """The same; `mentioned` is what was not stored on its way."""
+        self.mentioned.append(event)
+        await self.publish(event)
 
     async def hear(self, event: Event) -> None:
         """Hear what another node says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -13,9 +14,9 @@ from bot.channel import Inbound
 from bot.clock import system_clock
 from bot.cluster import tables, takeover
 from bot.cluster.node import Node
-from bot.cluster.signals import Told
+from bot.cluster.signals import Mentioned, Told
 from bot.cluster.turns import Turns
-from bot.coordination import Event, Hear
+from bot.coordination import MOST_MENTIONED, Event, Hear
 from bot.errors import FenceLost
 from bot.fencing import Fence
 from bot.sessions import inbox
@@ -375,6 +376,35 @@ async def test_lanes_that_rest_are_pruned_and_no_epoch_is_given_twice(nodes):
         with fencing.behind(gone), pytest.raises(FenceLost):
             await node.database.write(lambda tx: tx.execute("DELETE FROM meta"))
         await node.database.write(lambda tx: tables.take(tx, "lane/resting", node.name))
+
+
+async def test_what_is_mentioned_reaches_who_listens_and_is_stored_nowhere(nodes):
+    heard: list[Event] = []
+
+    async def hear(event: Event) -> None:
+        heard.append(event)
+
+    async def hears_itself(event: Event) -> None:
+        raise AssertionError(event)
+
+    one = await nodes.start(show=hears_itself)
+    await nodes.start(show=hear)
+    thought, after = Event("show", "web", "汉 'thought'\n"), Event("show", "web", "after")
+    await until(lambda: not any(node._is_behind for node in nodes.all))
+    await one.mention(replace(thought, body="x" * MOST_MENTIONED))  # nobody hears of it
+    await one.mention(thought)
+    await one.publish(after)
+    await until(lambda: after in heard)
+    assert heard[-2:] == [thought, after]
+    assert "after" in {body for (body,) in nodes.look("SELECT body FROM events")}
+    assert not nodes.look("SELECT 1 FROM events WHERE body LIKE %s", "%thought%")
+
+
+@pytest.mark.parametrize(
+    "payload", ["[]", '["n", ["show", "web"]]', '["n", ["show", "web", 1]]', '[["n"], "abc"]', "1"]
+)
+def test_a_mention_of_somebody_else_is_none_of_ours(payload):
+    assert Mentioned.parse(payload) is None
 
 
 @pytest.mark.parametrize("payload", ["", "no JSON", "[]", '["n", "x", 1, [], true]', "null", "[1]"])

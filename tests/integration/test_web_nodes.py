@@ -12,6 +12,8 @@ import pytest
 from adapters.web import away, nodes
 from adapters.web.channel import ADDRESS, Web
 from bot.channel import Activity, Attachment, HistoryItem, Outbound
+from bot.cluster.signals import Mentioned
+from bot.coordination import MOST_MENTIONED, Event
 from bot.testing import RecordingEngine
 from tests.fakes.web_pages import Chat
 from tests.support import post, until
@@ -27,9 +29,9 @@ class Node(RecordingEngine):
         self.pages: list[Web] = []  # this one's first
         self.is_cut_off = False
 
-    async def broadcast(self, channel: str, body: str) -> None:
+    async def broadcast(self, channel: str, body: str, *, stored: bool = True) -> None:
         """Have every node hear it."""
-        await super().broadcast(channel, body)
+        await super().broadcast(channel, body, stored=stored)
         for page in self.pages[: 1 if self.is_cut_off else None]:
             await page.heard(body)
 
@@ -158,6 +160,19 @@ async def test_what_a_model_thinks_shows_everywhere_until_it_is_over(chats):
         await one.web.activity(ADDRESS, thinking)  # and once more
         await there.until("activity", state="begun", text="")
         assert len(one.engine.shown) < 100  # only the newest is told, at a calm pace
+        assert "thought " not in "".join(one.engine.stored)
+
+
+@pytest.mark.parametrize("each", ["\a", "\\", '"', "\u6c49", "\U0001f600", "a"])
+async def test_of_a_long_thought_the_end_is_told_as_far_as_it_fits(chats, each):
+    one, two = chats
+    thought = Activity("7.thinking", "thinking", "begun", text=each * 4_000 + "end", draft="7")
+    async with two.page() as there:
+        await one.web.activity(ADDRESS, thought)
+        assert (await there.until("activity"))["text"].endswith("end")
+    ((_, body),) = one.engine.shown
+    told = Mentioned("n" * 100, Event("show", "web", body))
+    assert len(told.payload().encode()) < MOST_MENTIONED
 
 
 async def test_what_is_done_for_a_reply_shows_everywhere_and_stays_with_it(chats):

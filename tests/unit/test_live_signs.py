@@ -192,6 +192,8 @@ async def test_what_a_model_thinks_goes_where_the_account_is_at_a_calm_pace(
     await turn.live.activity(ADA, done)
     await until(lambda: len(owner.channel.activities) == 3)
     assert owner.channel.activities == [begun, thought, done]
+    assert ["One and two" in each.body for each in turn.node.told] == [False, True, False]
+    assert turn.node.mentioned == [turn.node.told[1]]
     monkeypatch.setattr(live, "DRAFT_SECONDS", 3600.0)
     thinking = asyncio.create_task(turn.live.activity(ADA, thought))
     await until(lambda: len(owner.channel.activities) == 4)
