@@ -197,13 +197,13 @@ class App:
         config = self._config
         backend = await open_backend(config, self._parts.clock, self._stack)
         database, clock = backend.database, backend.clock
-        self._clock, kept = clock, MetaStore(database, clock)
-        models = self._models(kept)
+        self._clock, self._kept = clock, MetaStore(database, clock)
+        models = self.models = self._models(self._kept)
         self._stack.push_async_callback(models.close)
         counter = await asyncio.to_thread(tokens.counter, config.context.tokenizer)
         if config.context.tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
             log.warning("tokens.no_ranks", counts=counter.name)
-        limits = LimitsResolver(config, models, kept, counter)
+        limits = LimitsResolver(config, models, self._kept, counter)
         await limits.load()
         self._stack.push_async_callback(limits.save)
         self.channels = dict(self._make_channels())
@@ -212,20 +212,11 @@ class App:
         memory = Memory.of(config, clock, self._parts.searcher, backend.shared)
         self._stack.push_async_callback(memory.close)
         await memory.open()
+        self._configured += [backend.configure, memory.configure]
         resolver = self.resolver = await self._read_resolver(database)
 
-        async def moved(address: Address, chat: str) -> None:
-            await chat_moved(database, resolver, clock(), address, chat)
-
-        delivery = Delivery(
-            database,
-            self.channels,
-            clock,
-            self.metrics,
-            coordination=backend.coordination,
-            on_moved=moved,
-            speaker=SpeechApi(config.speech) if config.speech.reply == "voice" else None,
-        )
+        delivery = self._delivery(backend)
+        self._look_for_texts = delivery.look
         backend.coordination.on("books", partial(self._read_books, database))
         backend.coordination.on("outbox", lambda _event: delivery.look())
         gateway, lanes = await self._gateway(
@@ -241,7 +232,7 @@ class App:
         await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
         if self._parts.dashboard:
-            changes = self._settings(backend, models, kept, delivery)
+            changes = self._settings(backend)
             self.server = self._server(backend, connections, memory, delivery, changes)
         self._stack.push_async_callback(self._running.stop)
         await self._running.start(gateway, pages=True)  # first, so that they can be listed
@@ -348,6 +339,7 @@ class App:
             connections=connections.all,
         )
         choices = ModelChoices(models, resolver, database, config.agent.choices)
+        lookup = Lookup(memory, database, config.memory.max_results)
         known = handlers(
             conversation=ConversationCommands(stops, models, choices),
             context=context,
@@ -356,7 +348,7 @@ class App:
             memory=MemoryCommands(
                 memory,
                 database,
-                Lookup(memory, database, config.memory.max_results),
+                lookup,
                 Forgetter(memory, database),
             ),
             remind=RemindCommands(self.reminders, self.channels),
@@ -383,11 +375,12 @@ class App:
         transcriber, listener = self._transcriber(), None
         if transcriber is not None:
             listener = Listener(transcriber, config.speech.model, committer, clock)
+        recaller = Recaller(config.memory, memory.files, database, memory.searcher)
         requests = Requests(
             config=config,
             toolbox=toolbox,
             prefixes=prefixes,
-            recaller=Recaller(config.memory, memory.files, database, memory.searcher),
+            recaller=recaller,
             media=MediaReader(self.channels, artifacts, reader, listener),
             upkeep=upkeep,
             allowance=allowance,
@@ -401,6 +394,8 @@ class App:
             choices.configure,
             upkeep.configure,
             self.notices.configure,
+            recaller.configure,
+            lookup.configure,
         ]
         commits = TurnRecorder(committer, upkeep, self.channels, clock, prices)
         turns = TurnRunner(
@@ -438,6 +433,7 @@ class App:
             longest=config.agent.turn_timeout,
             is_alone=not backend.coordination.is_shared,
         )
+        self._configured.append(self.tasks.configure)
         admission = Admission(
             resolver=resolver,
             database=database,
@@ -456,6 +452,7 @@ class App:
             overflowed=partial(tell_waiting, committer, clock, config.session.queue.cap),
             shared=backend.turns,
         )
+        self._configured.append(lanes.configure)
         gateway = self.gateway = Gateway(
             admission=admission,
             commander=commander,
@@ -530,6 +527,23 @@ class App:
         )
         return Upkeep(config.context, active, flushes, compactions)
 
+    def _delivery(self, backend: Backend) -> Delivery:
+        """What sends texts."""
+        database, speech = backend.database, self._config.speech
+
+        async def moved(address: Address, chat: str) -> None:
+            await chat_moved(database, self.resolver, self._clock(), address, chat)
+
+        return Delivery(
+            database,
+            self.channels,
+            self._clock,
+            self.metrics,
+            coordination=backend.coordination,
+            on_moved=moved,
+            speaker=SpeechApi(speech) if speech.reply == "voice" else None,
+        )
+
     async def _read_resolver(self, database: Database) -> ConversationResolver:
         """The configuration, and what people chose before the program was started."""
         now = self._clock()
@@ -552,37 +566,38 @@ class App:
             return self._parts.channels
         return channels.made(self._plugins, self._config.channels)
 
-    def _settings(
-        self, backend: Backend, models: Models, kept: MetaStore, delivery: Delivery
-    ) -> ServedSettings:
+    async def adopt(self, found: Config) -> Config:
+        """Let another configuration count, as far as that may change while the program runs.
+
+        What counts then; one at a time.
+        """
+        before, remote, models = self._config, self._parts.remote, self.models
+        config = adopted(before, found, LIVE)
+        services = (
+            renewed(before.models, models.services, config.models, self._kept)
+            if remote is None
+            else {ANTHROPIC: remote}
+        )
+        self._config = config
+        self.resolver.configure(Policy.of(config, local_zone(config), KNOWN))
+        agent = config.agent
+        await models.configure(config.models, services, agent.model, agent.fallback)
+        for take in self._configured:
+            take(config)
+        self._spawn(models.warm_up())
+        await self._running.configure(self._plugins, before.channels, config.channels)
+        await self._look_for_texts()
+        if self.server is not None and before.dashboard.token != config.dashboard.token:
+            self.server.renew(config.dashboard.token)
+            await self._end_owners_logins()
+            await self._running.reopen_pages()  # whoever looks has to show the new one
+        return config
+
+    def _settings(self, backend: Backend) -> ServedSettings:
         """What the page may change, and how that comes to count while the program runs."""
-
-        async def apply(found: Config) -> Config:
-            before, remote = self._config, self._parts.remote
-            config = adopted(before, found, LIVE)
-            services = (
-                renewed(before.models, models.services, config.models, kept)
-                if remote is None
-                else {ANTHROPIC: remote}
-            )
-            self._config = config
-            self.resolver.configure(Policy.of(config, local_zone(config), KNOWN))
-            agent = config.agent
-            await models.configure(config.models, services, agent.model, agent.fallback)
-            for take in self._configured:
-                take(config)
-            self._spawn(models.warm_up())
-            await self._running.configure(self._plugins, before.channels, config.channels)
-            await delivery.look()
-            if self.server is not None and before.dashboard.token != config.dashboard.token:
-                self.server.renew(config.dashboard.token)
-                await self._end_owners_logins()
-                await self._running.reopen_pages()  # whoever looks has to show the new one
-            return config
-
         changeable = ChangeableSettings(self._config, self._parts.loaded, self._clock)
         is_shared = backend.coordination.is_shared
-        return ServedSettings(changeable, self._plugins, apply, is_shared=is_shared)
+        return ServedSettings(changeable, self._plugins, self.adopt, is_shared=is_shared)
 
     async def _end_owners_logins(self) -> None:
         """On every node: here the cookies are signed with another token, elsewhere they are not."""
@@ -613,14 +628,17 @@ class App:
 
         prices, zone = Prices.of_config(self._config), local_zone(self._config)
         usage = UsagePages(backend.database, prices, zone, self._clock, self.allowance)
+        self._configured.append(usage.configure)
         growth = MemoryGrowth(memory, backend.database, self._clock)
         self._scheduler.every("growth", GROWTH_SECONDS, growth.note, first=SWEEP_SECONDS)
         overview = OverviewPages(backend.database, growth, zone, self._clock, backend.standing)
+        self._configured.append(overview.configure)
         context = ContextPages(
             Visits(self.resolver), self.context, backend.database, self.gateway.receive, self._clock
         )
         visits, passwords = Visits(self.resolver), Passwords()
-        most = self._config.memory.max_results
+        lookup = Lookup(memory, backend.database, self._config.memory.max_results)
+        self._configured.append(lookup.configure)
         browsers = self._browsers
         backend.coordination.on("books", browsers.heard)
         self._scheduler.every("logins", LOOK_SECONDS, browsers.look)
@@ -636,7 +654,7 @@ class App:
                 ConversationPages(backend.database, visits, self._clock),
                 MemoryPages(memory),
                 MemoryBrowser(visits, memory, self._clock),
-                MemorySearching(visits, Lookup(memory, backend.database, most)),
+                MemorySearching(visits, lookup),
                 MemoryEditor(visits, memory, backend.database, self._clock),
                 MemoryEditor(visits, memory, backend.database, self._clock, of_all=True),
                 MemoryForgetting(
@@ -710,6 +728,7 @@ class App:
             self._spawn(work())
         self._spawn(housekeeping.watch_loop(self.metrics))
         feed = TranscriptFeed(database, memory.index, config.memory.retention_days, clock)
+        self._configured.append(feed.configure)
         self._spawn(memory.keep(feed, backend.coordination))
         self.reminders.start()
         self.tasks.start()

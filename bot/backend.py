@@ -44,6 +44,7 @@ class Backend:
         shared: where notes are rows, what memory stands on; None where they are files.
         turns: where any of many nodes may answer a message; None where there is but this one.
         standing: how this node stands among many; None where there is but this one.
+        configure: takes another configuration while the program runs.
     """
 
     database: Database
@@ -54,6 +55,7 @@ class Backend:
     shared: Shared | None = None
     turns: SharedTurns | None = None
     standing: Callable[[], Standing] | None = None
+    configure: Callable[[Config], None] = lambda _config: None
 
 
 async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
@@ -118,4 +120,5 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         Shared(node.database, node),
         Turns(node, config.session.max_turns),
         node.standing,
+        retention.configure,
     )

@@ -16,7 +16,7 @@ import structlog
 
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig
 from bot.context.recap import recap
 from bot.errors import ConfidantError
 from bot.identity.view import MemoryView
@@ -88,6 +88,10 @@ class Recaller:
         self._files = files
         self._database = database
         self._searcher = searcher
+
+    def configure(self, config: Config) -> None:
+        """This counts for conversations that begin from now on."""
+        self._config = config.memory
 
     async def opening(
         self,

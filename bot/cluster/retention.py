@@ -8,10 +8,12 @@ may go, is decided by the server and its clock (`bot.storage.months`).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 import structlog
 
+from bot.config import Config
 from bot.errors import StorageClosed, StorageError
 from bot.sessions import artifacts, snapshots
 from bot.storage import Database, months
@@ -35,13 +37,23 @@ class Retention:
         self._url = url
         self._database = database
         self._kept = kept
-        self._told: set[str] = set()  # of which it was said that they will be dropped
+        self._changed = asyncio.Event()
+        self._wish = 0  # how often `kept` was another one
+        self._told: tuple[int, set[str]] = (0, set())  # what was said to go because of which wish
         self._cleared = ""  # the month up to which nothing is left over
+
+    def configure(self, config: Config) -> None:
+        """Keep so many months from now on; what is dropped because of that is told before."""
+        if config.storage.keep_months != self._kept:
+            self._kept = config.storage.keep_months
+            self._wish += 1
+            self._changed.set()
 
     async def run(self) -> None:
         """Look now and then, until cancelled."""
         await asyncio.sleep(FIRST_SECONDS)
         while True:
+            self._changed.clear()
             try:
                 pause = await self.look()
             except StorageClosed:
@@ -49,7 +61,8 @@ class Retention:
             except StorageError as exc:
                 log.warning("retention.postponed", reason=str(exc), seconds=RETRY_SECONDS)
                 pause = RETRY_SECONDS
-            await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause)
 
     async def look(self) -> float:
         """See to the months once; for how many seconds that will do.
@@ -59,12 +72,16 @@ class Retention:
         """
         if made := await asyncio.to_thread(once, self._url, months.see_to):
             log.info("retention.made", months=made)
-        due = await self._database.read(lambda tx: months.due(tx, self._kept))
-        if new := set(due) - self._told:
-            self._told |= new
-            log.warning("retention.due", months=due, keep_months=self._kept, seconds=NOTICE_SECONDS)
+        kept = self._kept
+        if self._told[0] != self._wish:
+            self._told = (self._wish, set())
+        told = self._told[1]
+        due = await self._database.read(lambda tx: months.due(tx, kept))
+        if set(due) - told:
+            told.update(due)
+            log.warning("retention.due", months=due, keep_months=kept, seconds=NOTICE_SECONDS)
             return NOTICE_SECONDS
-        while dropped := await self._drop():
+        while dropped := await self._drop(kept):
             log.warning(
                 "retention.dropped",
                 month=dropped.month,
@@ -74,8 +91,8 @@ class Retention:
         await self._clear()
         return ROUND_SECONDS
 
-    async def _drop(self) -> Dropped | None:
-        return await asyncio.to_thread(once, self._url, lambda tx: months.drop(tx, self._kept))
+    async def _drop(self, kept: int) -> Dropped | None:
+        return await asyncio.to_thread(once, self._url, lambda tx: months.drop(tx, kept))
 
     async def _clear(self) -> None:
         """Remove what is large and belongs to months that are gone, some at a time."""

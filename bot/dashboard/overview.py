@@ -10,11 +10,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from bot.clock import Clock
+from bot.config import Config
 from bot.context.report import grouped
 from bot.coordination import Standing
 from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
 from bot.i18n import text
+from bot.identity.zone import local_zone
 from bot.memory.growth import MemoryGrowth
 from bot.money.days import SETTLED_MS, Day, last_days
 from bot.sessions import traffic
@@ -48,6 +50,12 @@ class OverviewPages:
         self._clock = clock
         self._standing = standing
         self._settled: Mapping[int, Traffic] = {}
+
+    def configure(self, config: Config) -> None:
+        """Days are those of another time zone from now on, if it is another one."""
+        zone = local_zone(config)
+        if zone != self._zone:
+            self._zone, self._settled = zone, {}
 
     def routes(self) -> list[web.RouteDef]:
         """Where it is."""

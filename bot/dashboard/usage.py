@@ -11,10 +11,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from bot.clock import DAY_MS, Clock
+from bot.config import Config
 from bot.context.report import grouped
 from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
 from bot.i18n import text
+from bot.identity.zone import local_zone
 from bot.money import Heading, days, ledger, prices
 from bot.money.allowance import Allowance
 from bot.money.days import DayUsage, UsageDays, UsagePeople
@@ -60,6 +62,12 @@ class UsagePages:
         self._allowance = allowance
         self._days = UsageDays(zone)
         self._people = UsagePeople()
+
+    def configure(self, config: Config) -> None:
+        """Days are those of another time zone from now on, if it is another one."""
+        zone = local_zone(config)
+        if zone != self._zone:
+            self._zone, self._days = zone, UsageDays(zone)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""

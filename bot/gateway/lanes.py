@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bot.clock import Clock
 from bot.commands.commander import Commander
-from bot.config import SessionConfig
+from bot.config import Config, SessionConfig
 from bot.coordination import SharedTurns
 from bot.errors import StorageError
 from bot.gateway.admission import Admitted
@@ -65,6 +65,10 @@ class Lanes:
             config.queue.cap,
             fence_of=shared.fence_of if shared is not None else lambda _key: None,
         )
+
+    def configure(self, config: Config) -> None:
+        """Collect, or do not, from now on; how many messages a lane holds is settled."""
+        self._config = config.session.queue.model_copy(update={"cap": self._config.cap})
 
     async def put(self, waiting: QueuedMessage) -> None:
         """Queue a stored message in the lane of its key.

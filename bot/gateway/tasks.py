@@ -18,6 +18,7 @@ from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnResult
 from bot.channel import Inbound
 from bot.clock import Clock, moment
+from bot.config import Config
 from bot.context import prompt
 from bot.errors import StorageError
 from bot.gateway.commits import Answer, TurnRecorder, answer_of
@@ -91,9 +92,13 @@ class TaskRunner:
         self._metrics = metrics
         self._scheduler = scheduler
         self._clock = clock
-        self._given_up = round(longest * 1000) + GIVEN_UP
+        self._given_up = _given_up_after(longest)
         self._is_first = is_alone
         self._running: set[asyncio.Task[None]] = set()
+
+    def configure(self, config: Config) -> None:
+        """A turn may take as long as this says from now on."""
+        self._given_up = _given_up_after(config.agent.turn_timeout)
 
     def start(self) -> None:
         """Look now, every minute, and when the next one is due."""
@@ -312,3 +317,8 @@ def _failed(unit: UnitOfWork, repeat: Repeat, why: str) -> bool:
         if session is not None:
             unit.refresh(session.id)
     return True
+
+
+def _given_up_after(longest: float) -> int:
+    """When a run has failed whose turn may take so many seconds: after so many ms."""
+    return round(longest * 1000) + GIVEN_UP

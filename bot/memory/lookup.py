@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bot.config import Config
 from bot.identity.view import MemoryView
 from bot.memory import layout, markdown
 from bot.memory.memory import Memory
@@ -26,6 +27,10 @@ class Lookup:
         self._memory = memory
         self._database = database
         self._most = most
+
+    def configure(self, config: Config) -> None:
+        """An answer has as many passages as this says from now on."""
+        self._most = config.memory.max_results
 
     async def find(self, view: MemoryView, query: str) -> Findings:
         """Passages that a view may see and that fit, best first, each with why.

@@ -118,6 +118,10 @@ class Memory:
         notes = Notes(store, index.noticed)
         return cls(store, SpaceFiles(store), notes, index, searcher or index, embedder)
 
+    def configure(self, config: Config) -> None:
+        """Searches go by this from now on."""
+        self.index.configure(config.memory)
+
     async def open(self) -> None:
         """Prepare the workspace, and keep the index up with it from now on."""
         await asyncio.to_thread(self.store.prepare)

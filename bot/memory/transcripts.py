@@ -13,6 +13,7 @@ from typing import Protocol
 import structlog
 
 from bot.clock import DAY_MS, Clock
+from bot.config import Config
 from bot.errors import StorageClosed, StorageError
 from bot.identity.view import TALK
 from bot.memory.search import Document
@@ -59,7 +60,13 @@ class TranscriptFeed:
         self._last = 0  # sequence number of the newest entry that was handed over
         self._oldest = 0  # sequence number of the oldest entry there is
         self._looks = 0
+        self._is_due = False  # everything is to be looked at again
         self._generation = ""
+
+    def configure(self, config: Config) -> None:
+        """Keep so many days from the next look on."""
+        self._is_due = self._is_due or self._days != config.memory.retention_days
+        self._days = config.memory.retention_days
 
     async def run(self) -> None:
         """Look for what was said, until cancelled."""
@@ -82,7 +89,8 @@ class TranscriptFeed:
         """
         oldest = await self._database.read(_oldest)
         known, there = (self._generation, self._oldest), (self._index.generation, oldest)
-        if self._looks % EXPIRE_EVERY == 0 or known != there:
+        if self._looks % EXPIRE_EVERY == 0 or known != there or self._is_due:
+            self._is_due = False
             await self.reconcile()
             self._generation, self._oldest = there
         await self.follow()

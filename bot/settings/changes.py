@@ -78,6 +78,7 @@ class ChangeableSettings:
         self._sources: Sources | None = loaded.sources if loaded is not None else None
         self.path: Path | None = loaded.kept if loaded is not None else None
         self._clock = clock
+        self._places: dict[str, Key] = {}  # of variables, by name: it takes a while to find one
 
     def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
         """What the configuration would be with these options, as text, or without those of None.
@@ -164,7 +165,7 @@ class ChangeableSettings:
                 )
         names = {env_name(key): value for key, value in wanted.items()}
         try:
-            text = dotenv.edited(self._text(), names, sources.place)
+            text = dotenv.edited(self._text(), names, self._place)
         except ValueError as error:
             raise ConfigError(f"{shown(path, sources.cwd)}: {error}") from error
         loaded = sources.load(text)
@@ -192,7 +193,13 @@ class ChangeableSettings:
         if self._sources is None:
             return {}
         found = dotenv.values(self._text()).items()
-        return {key: value for name, value in found if (key := self._sources.place(name)) and value}
+        return {key: value for name, value in found if (key := self._place(name)) and value}
+
+    def _place(self, name: str) -> Key:
+        """The option that a variable sets; empty for none."""
+        if name not in self._places and self._sources is not None:
+            self._places[name] = self._sources.place(name)
+        return self._places.get(name, ())
 
     def _step(self, key: Key, before: str | None, after: str | None) -> Step:
         shape = shape_at(type(self.config), key)

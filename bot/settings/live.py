@@ -8,28 +8,45 @@ from bot.settings.fields import Key
 
 # Whole tables, and single options where the rest of a table waits.
 LIVE: Final[tuple[Key, ...]] = (
-    *(
-        ("agent", name)
-        for name in (
-            "model",
-            "fallback",
-            "chores",
-            "choices",
-            "name",
-            "language",
-            "timezone",
-            "max_tokens",
-            "max_steps",
-        )
-    ),
+    ("agent",),
     ("models",),
     ("channels",),
     ("limits",),
     ("session", "owner_name"),
     ("session", "reset"),
-    ("context", "context_tokens"),
-    ("context", "notices"),
-    ("context", "notice_percent"),
+    ("session", "queue", "mode"),
+    ("session", "queue", "debounce"),
+    *(
+        ("context", name)
+        for name in (
+            "context_tokens",
+            "windows",
+            "enable_memory_flush",
+            "memory_flush_soft_tokens",
+            "memory_flush_timeout",
+            "notices",
+            "notice_percent",
+            "pruning",
+            "compaction",
+        )
+    ),
+    *(
+        ("memory", name)
+        for name in (
+            "max_injected_chars",
+            "recall_timeout",
+            "citations",
+            "flush",
+            "max_results",
+            "min_score",
+            "candidate_multiplier",
+            "half_life_days",
+            "mmr_lambda",
+            "search_timeout",
+            "retention_days",
+        )
+    ),
+    ("storage", "keep_months"),
     ("dashboard", "token"),
 )
 

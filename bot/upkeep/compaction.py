@@ -18,7 +18,7 @@ from cachetools import LRUCache
 
 from bot.channel import Button
 from bot.clock import Clock
-from bot.config import ContextConfig
+from bot.config import Config, ContextConfig
 from bot.context import report
 from bot.delivery.live import LiveSigns
 from bot.delivery.outbox import Extra
@@ -107,6 +107,10 @@ class CompactionService:
         self._clock = clock
         self._metrics = metrics
         self.failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
+
+    def configure(self, config: Config) -> None:
+        """This counts for what is summarised from now on."""
+        self._config = config.context
 
     def cut(self, active: ActiveSession, why: Why = "full") -> int | None:
         """How many messages would become a summary; None when there is nothing to summarise.

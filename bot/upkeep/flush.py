@@ -21,7 +21,7 @@ from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest
 from bot.clock import Clock
-from bot.config import ContextConfig, FlushConfig
+from bot.config import Config, ContextConfig, FlushConfig
 from bot.context import quoting, tokens
 from bot.context.history import Line
 from bot.context.persona import FILE_CAP, capped, is_blank
@@ -121,6 +121,10 @@ class Flusher:
         self._files = files
         self._config = config
         self._toolbox = Toolbox([MemoryWrite(notes, files)])
+
+    def configure(self, config: Config) -> None:
+        """Save by these wishes from now on."""
+        self._config = config.memory.flush
 
     async def flush(self, request: FlushRequest) -> FlushResult:
         """Save what matters; never raises, and never takes longer than the timeout.
@@ -228,6 +232,11 @@ class FlushService:
         self._live = live
         self._clock = clock
         self._metrics = metrics
+
+    def configure(self, config: Config) -> None:
+        """This counts for what is saved from now on."""
+        self._config = config.context
+        self._flusher.configure(config)
 
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
         """Save what matters of a conversation that is over."""

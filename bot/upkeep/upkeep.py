@@ -54,6 +54,8 @@ class Upkeep:
     def configure(self, config: Config) -> None:
         """This counts for what is due from now on."""
         self._config = config.context
+        self._flushes.configure(config)
+        self._compactions.configure(config)
 
     # --- asked by turns ---------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.cluster import takeover
 from bot.cluster.retention import NOTICE_SECONDS, ROUND_SECONDS, Retention
+from bot.config import Config
 from bot.errors import StorageError
 from bot.sessions import artifacts, entries, forgetting, store
 from bot.sessions.entries import NewEntry
@@ -28,7 +29,7 @@ from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_server import once
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
-from tests.support import running, until
+from tests.support import PATIENCE, running, until
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
 DAY = 86_400_000
@@ -256,6 +257,50 @@ async def test_only_what_is_older_than_is_kept_is_due_and_never_what_goes_on(
     assert names[-2] not in await due(1)
     run(postgres_url, "UPDATE entry_months SET begun_at = NULL WHERE month > %s", names[0])
     assert await due(1) == []  # nobody saw to the others: this one goes on
+
+
+async def test_how_many_months_are_kept_changes_while_it_looks_and_is_told_before(
+    database, postgres_url, monkeypatch
+):
+    monkeypatch.setattr("bot.cluster.retention.FIRST_SECONDS", 0)
+    looked = asyncio.Event()
+
+    class Looking(Retention):
+        async def look(self) -> float:
+            pause = await super().look()
+            looked.set()
+            return pause
+
+    old, _ = await lay_out(database, 14)
+
+    def keeping(months: int) -> Config:
+        url = {"url": postgres_url, "keep_months": months}
+        return Config.model_validate({"storage": url})
+
+    with capture_logs() as logs:
+
+        def told() -> list[str]:
+            events = (each["event"] for each in logs)
+            return [each for each in events if each in {"retention.due", "retention.dropped"}]
+
+        retention = Looking(postgres_url, database, 0)
+        assert await retention.look() == ROUND_SECONDS
+        retention.configure(keeping(12))
+        assert (await retention.look(), told()) == (NOTICE_SECONDS, ["retention.due"])
+        retention.configure(keeping(24))  # thought better of it: nothing is dropped
+        assert (await retention.look(), told()) == (ROUND_SECONDS, ["retention.due"])
+        retention.configure(keeping(12))
+        assert await retention.look() == NOTICE_SECONDS  # told again, as it is another wish
+        retention.configure(keeping(0))
+        looked.clear()
+        task = asyncio.create_task(retention.run())
+        await asyncio.wait_for(looked.wait(), PATIENCE)
+        retention.configure(keeping(12))  # while it waits for an hour
+        await until(lambda: told().count("retention.due") == 3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert "retention.dropped" not in told()
+    assert old in {each.name for each in await database.read(months.listed)}
 
 
 async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, postgres_url):

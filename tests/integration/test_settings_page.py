@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from bot.config import Config
-from bot.dashboard.settings.options import GROUPS, OFFERED
+from bot.dashboard.settings.options import groups
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
@@ -32,18 +32,30 @@ CHANGED = {
     "agent.choices": "local/*, offline",
     "agent.max_tokens": "4096",
     "agent.max_steps": "7",
+    "agent.turn_timeout": "30",
+    "session.queue.mode": "collect",
+    "session.queue.debounce": "1.5",
     "session.reset.mode": "none",
     "session.reset.at_hour": "5",
     "session.reset.idle_minutes": "90",
     "context.context_tokens": "64000",
     "context.notices": "on",
     "context.notice_percent": "50, 60",
+    "context.enable_memory_flush": "false",
+    "memory.max_injected_chars": "500",
+    "memory.max_results": "3",
+    "memory.citations": "on",
+    "memory.retention_days": "9",
     **{f"limits.in_all.{cap}": "5" for cap in ("day_usd", "day_tokens")},
     **{f"limits.in_all.{cap}": "6" for cap in ("month_usd", "month_tokens")},
     **{f"limits.each.{cap}": "7" for cap in ("day_usd", "day_tokens")},
     **{f"limits.each.{cap}": "8" for cap in ("month_usd", "month_tokens")},
     "limits.exempt_owner": "true",
 }
+
+
+GROUPS = groups(Config())
+OFFERED = frozenset(key for group in GROUPS for key in group.keys)
 
 
 def ids(page: str) -> list[str]:

@@ -25,7 +25,7 @@ class Group:
 
 
 # All of them are in `bot.settings.live`, so each counts at once.
-GROUPS: Final = (
+_USUAL: Final = (
     Group(
         "bot",
         (
@@ -43,11 +43,29 @@ GROUPS: Final = (
         ),
     ),
     Group(
+        "answers",
+        (
+            ("agent", "turn_timeout"),
+            ("session", "queue", "mode"),
+            ("session", "queue", "debounce"),
+        ),
+    ),
+    Group(
         "reset", tuple(("session", "reset", name) for name in ("mode", "at_hour", "idle_minutes"))
     ),
     Group(
         "window",
         tuple(("context", name) for name in ("context_tokens", "notices", "notice_percent")),
+    ),
+    Group(
+        "memory",
+        (
+            ("context", "enable_memory_flush"),
+            *(
+                ("memory", name)
+                for name in ("max_injected_chars", "max_results", "citations", "retention_days")
+            ),
+        ),
     ),
     Group("in_all", tuple(("limits", "in_all", name) for name in _CAPS)),
     Group(
@@ -55,7 +73,18 @@ GROUPS: Final = (
         (*(("limits", "each", name) for name in _CAPS), ("limits", "exempt_owner")),
     ),
 )
-OFFERED: Final = frozenset(key for group in GROUPS for key in group.keys)
+# Where there are months to drop: in a database that nodes share.
+_SHARED: Final = Group("months", (("storage", "keep_months"),))
+
+
+def groups(config: Config) -> tuple[Group, ...]:
+    """The groups of what can be changed here."""
+    return (*_USUAL, _SHARED) if config.storage.url is not None else _USUAL
+
+
+def is_offered(config: Config, key: tuple[str, ...]) -> bool:
+    """True when an option can be changed here."""
+    return any(key in group.keys for group in groups(config))
 
 
 @dataclass(frozen=True, slots=True)

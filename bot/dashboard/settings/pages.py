@@ -11,7 +11,7 @@ from bot.channel import Trial
 from bot.clock import to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.settings import forms, options
-from bot.dashboard.settings.options import GROUPS, OFFERED
+from bot.dashboard.settings.options import Group
 from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
 from bot.i18n import text
@@ -30,6 +30,10 @@ class SettingsPages:
         self._settings = settings
         self._tried: tuple[Key, Trial] | None = None  # the secret that was replaced last
 
+    @property
+    def _groups(self) -> tuple[Group, ...]:
+        return options.groups(self._settings.config)
+
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""
         return [
@@ -45,7 +49,7 @@ class SettingsPages:
 
     async def _change(self, request: web.Request) -> web.Response:
         form = await forms.fields(request)
-        group = next((each for each in GROUPS if each.name == form.get("group")), None)
+        group = next((each for each in self._groups if each.name == form.get("group")), None)
         if group is None:
             raise web.HTTPBadRequest
         standing = [options.offered(self._settings.config, {}, key) for key in group.keys]
@@ -60,10 +64,10 @@ class SettingsPages:
         form = await forms.fields(request)
         key = tuple(form.get("option", "").split("."))
         known = {each.key for each in options.secrets(self._settings.config, {})}
-        if key not in OFFERED | known:
+        if key not in known and not options.is_offered(self._settings.config, key):
             raise web.HTTPBadRequest
         self._tried = None
-        group = next((each.name for each in GROUPS if key in each.keys), "secrets")
+        group = next((each.name for each in self._groups if key in each.keys), "secrets")
         return await self._changed(request, group, {key: None}, {})
 
     async def _secret(self, request: web.Request) -> web.Response:
@@ -120,6 +124,7 @@ class SettingsPages:
         settings, language = self._settings, pages.language(request)
         config, kept = settings.config, settings.kept
         done = request.query.get("done", "")
+        places = {*(each.name for each in self._groups), "secrets", "changes"}
         tried = self._tried if done == "secrets" and not problems else None
         return pages.page(
             request,
@@ -128,7 +133,7 @@ class SettingsPages:
             is_connected=config.models.is_set_up(config.models.locate(config.agent.model)[0]),
             groups=[
                 (each.name, [options.offered(config, kept.origins, key) for key in each.keys])
-                for each in GROUPS
+                for each in self._groups
             ],
             secrets=options.secrets(config, kept.origins),
             page_token=".".join(PAGE_TOKEN),
@@ -137,7 +142,7 @@ class SettingsPages:
             changes=[self._told(language, change, may) for change, may in await settings.changes()],
             problems=problems or {},
             typed=typed or {},
-            done=done if done in {*(each.name for each in GROUPS), "secrets", "changes"} else "",
+            done=done if done in places else "",
             file=kept.shown_path(),
             tried=forms.told(request, *tried) if tried is not None else "",
             is_shared=settings.is_shared,

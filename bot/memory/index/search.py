@@ -65,12 +65,17 @@ class Searches:
         self._embedder = embedder
         self._clock = clock
         self._rows = rows
+        # Settled for as long as the program runs, as what is stored depends on it.
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
         can_tell_words = hasattr(embedder, "word_vectors")
         self._word_vectors = cast("WordVectors", embedder) if can_tell_words else None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
         self._local = threading.local()
         self._open: list[Reader] = []
+
+    def configure(self, config: MemoryConfig) -> None:
+        """Searches go by this from now on."""
+        self._config = config
 
     def mode(self, *, has_vector: bool) -> Mode:
         """How a search is done, with or without a vector of its query."""

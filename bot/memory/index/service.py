@@ -63,6 +63,11 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._watching = "not started"
         self._asked_at = 0.0
 
+    def configure(self, config: MemoryConfig) -> None:
+        """Searches go by this from now on; what is stored stays as it is."""
+        self._config = config
+        self._searches.configure(config)
+
     @classmethod
     def in_folder(
         cls,
