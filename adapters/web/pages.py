@@ -19,7 +19,7 @@ from adapters.web.socket import Socket
 from bot.channel import Activity, HistoryItem, Media, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json
-from bot.channel.kit.markdown_html import render
+from bot.channel.kit.markdown_html import render, takes_long
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -348,9 +348,9 @@ class WebDrafts(Drafts[str]):
 
 async def _rendered(markdown: str) -> str:
     """A text as HTML; one that takes a while is rendered beside everything else."""
-    if len(markdown) > LONG_TEXT:
-        return await asyncio.to_thread(render, markdown)
-    return render(markdown)
+    if len(markdown) > LONG_TEXT or takes_long(markdown):
+        return await asyncio.to_thread(render, markdown, rich=True)
+    return render(markdown, rich=True)
 
 
 def _line(

@@ -51,7 +51,10 @@ async def test_an_empty_page_can_be_used_by_everybody(page: Page, service: Any) 
 async def test_a_conversation_with_all_that_is_beside_it_too(page: Page, service: Any) -> None:
     many = tuple(f"router/model-{number}" for number in range(40))
     service.engine.choice = ModelChoice("local/x", offered=many, more=9)
-    service.engine.replies["hello"] = "# A title\n\n```python\nprint(1)\n```\n\n| a |\n|---|\n| b |"
+    service.engine.replies["hello"] = (
+        "# A title\n\n```python\nif 'a': # b\n  f(A, 1)\n```\n\n"
+        "```diff\n-a\n+b\n@@ 1\n```\n\n| a |\n|---|\n| b |"
+    )
     await page.fill("#message", "hello")
     await page.keyboard.press("Enter")
     await expect(page.locator("#log .line.bot .body table")).to_be_visible()

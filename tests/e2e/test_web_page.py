@@ -281,13 +281,17 @@ async def test_new_messages_do_not_pull_a_reader_down(page: Page, service: Any) 
 
 async def test_code_can_be_copied(page: Page, context: BrowserContext, service: Any) -> None:
     await context.grant_permissions(["clipboard-read", "clipboard-write"])
-    service.engine.replies["code"] = "```python\nprint(1)\n```"
+    code = 'def tea(n):\n\treturn "<b>" * n  # &amp;\n'
+    service.engine.replies["code"] = f"```python\n{code}```"
     await say(page, "code")
     await expect(page.locator("#log .code-bar span")).to_have_text("python")
     copy = page.locator("#log .code-bar button")
     await copy.click()
     await expect(copy).to_have_text("Copied")
-    assert await page.evaluate("navigator.clipboard.readText()") == "print(1)\n"
+    assert await page.evaluate("navigator.clipboard.readText()") == code
+    ink = "(n) => getComputedStyle(n).color"
+    words = [page.locator(f"#log .code .{kind}").first for kind in "knsc"]
+    assert len({await word.evaluate(ink) for word in [page.locator("#log pre"), *words]}) == 5
 
 
 # --- commands and the keyboard --------------------------------------------------------------------

@@ -219,13 +219,17 @@ def work(render: Callable[[str], object], text: str) -> int:
     return count
 
 
+def rich(text: str) -> str:
+    return markdown._render(text, rich=True)
+
+
 def grows_like_the_text(render: Callable[[str], object], unit: str) -> bool:
     """True when four times the text is no more than some five times the work."""
     times = max(100, 500 // len(unit))  # a parser follows 32 brackets: many more than that
     return work(render, unit * 4 * times) <= 5.5 * work(render, unit * times)
 
 
-@pytest.mark.parametrize("render", [markdown._render, telegram.parse])
+@pytest.mark.parametrize("render", [markdown._render, rich, telegram.parse])
 @pytest.mark.parametrize(
     "unit",
     ["![", "[", "[[](", "![a](", "[a][", "![[]()", "[`", "*a_ ", "~~a", "a|", "> ", "http://x)"],
@@ -240,7 +244,7 @@ def test_no_text_takes_more_work_than_its_length(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=6).map("".join))
 def test_whatever_is_repeated_takes_no_more_work_than_its_length(unit: str) -> None:
-    assert grows_like_the_text(markdown._render, unit)
+    assert grows_like_the_text(rich, unit)
 
 
 def test_what_people_write_keeps_its_links_however_many_there_are() -> None:

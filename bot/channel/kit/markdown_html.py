@@ -1,29 +1,36 @@
 """Markdown to HTML that is safe to put into a page, whoever wrote it.
 
 Two walls: the parser never lets HTML through, and the sanitiser keeps only what is listed here.
-Pictures become links, so opening a chat never tells another server that it was read.
+Pictures become links, so opening a chat never tells another server that it was read. Where a page
+asks for it, blocks of code that are closed have colours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import nh3
+from markdown_it.common.utils import escapeHtml, unescapeAll
+from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
+from markdown_it.utils import OptionsDict
 
+from bot.channel.kit import code_html
 from bot.channel.kit.markdown import Markdown
 from bot.channel.kit.text import seen
 
 CACHED_LENGTH = 8_000  # characters; longer texts are rendered anew, to bound the cache
 CACHE_SIZE = 512
 PAGE_LEVELS = 2  # of headings, which are those of the page around a text
+MOST_COLOURED = 20_000  # characters of code in one text
 
 TAGS = (
     frozenset({"a", "p", "br", "hr", "strong", "em", "s", "del", "code", "pre", "blockquote"})
+    | {"span"}
     | {"ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6"}
     | {"table", "thead", "tbody", "tr", "th", "td"}
 )
@@ -31,6 +38,7 @@ ATTRIBUTES = {
     "*": frozenset[str](),
     "a": frozenset({"href"}),
     "code": frozenset({"class"}),
+    "span": frozenset({"class"}),
     "ol": frozenset({"start"}),
     "th": frozenset({"align"}),
     "td": frozenset({"align"}),
@@ -44,16 +52,23 @@ _BARE_URL = re.compile(r"https?://[0-9A-Za-z\[][!#-;=?-~]*")
 _TRAILING = "?!.,:;*_~'"
 
 
-def render(markdown: str) -> str:
+def render(markdown: str, *, rich: bool = False) -> str:
     """HTML for a Markdown text: a pure function whose output needs no further care.
 
-    The work grows with the length, whatever the text is.
+    The work grows with the length, whatever the text is. `rich` has code in colours; it may take a
+    moment (`takes_long`).
     """
-    return _cached(markdown) if len(markdown) <= CACHED_LENGTH else _render(markdown)
+    return (_cached if len(markdown) <= CACHED_LENGTH else _render)(markdown, rich)
 
 
-def _render(markdown: str) -> str:
-    return _cleaner.clean(cast("str", _parser.render(seen(markdown))))
+def takes_long(markdown: str) -> bool:
+    """True when a rich text is better drawn beside everything else."""
+    return "```" in markdown or "~~~" in markdown
+
+
+def _render(markdown: str, rich: bool = False) -> str:  # noqa: FBT001, FBT002 - as it is cached
+    parser = _rich_parser if rich else _parser
+    return _cleaner.clean(cast("str", parser.render(seen(markdown))))
 
 
 _cached = lru_cache(maxsize=CACHE_SIZE)(_render)
@@ -62,6 +77,8 @@ _cached = lru_cache(maxsize=CACHE_SIZE)(_render)
 def _allowed(tag: str, attribute: str, value: str) -> str | None:
     if tag == "code" and attribute == "class":
         return value if _LANGUAGE.fullmatch(value) else None
+    if tag == "span":
+        return value if value in code_html.CLASSES else None
     if tag in {"th", "td"} and attribute == "align":
         return value if value in {"left", "center", "right"} else None
     return value
@@ -131,15 +148,42 @@ def _text(content: str) -> Token:
     return Token("text", "", 0, content=content)
 
 
-def _build_parser() -> Markdown:
+def _fence(
+    renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    options: OptionsDict,
+    env: MutableMapping[str, Any],
+) -> str:
+    """A block of code, in colours once it is closed: until then each piece would begin anew."""
+    token = tokens[index]
+    language = next(iter(unescapeAll(token.info).split()), "")
+    left = env.get("coloured", MOST_COLOURED) - len(token.content)
+    if language and left >= 0 and _is_closed(token):
+        env["coloured"] = left
+        if shown := code_html.coloured(token.content, language):
+            return f'<pre><code class="language-{escapeHtml(language)}">{shown}</code></pre>\n'
+    return renderer.fence(tokens, index, options, env)
+
+
+def _is_closed(token: Token) -> bool:
+    if token.map is None or not token.content.endswith("\n"):
+        return False
+    first, end = token.map
+    return token.content.count("\n") == end - first - 2  # the others are the fences
+
+
+def _build_parser(*, rich: bool) -> Markdown:
     parser = Markdown(breaks=True)
+    if rich:
+        parser.add_render_rule("fence", _fence)
     parser.core.ruler.push("align_cells", _align_cells)
     parser.core.ruler.push("lower_headings", _lower_headings)
     parser.core.ruler.push("link_out", _link_out)
     return parser
 
 
-_parser = _build_parser()
+_parser, _rich_parser = _build_parser(rich=False), _build_parser(rich=True)
 _cleaner = nh3.Cleaner(
     tags=set(TAGS),
     clean_content_tags={"script", "style"},
