@@ -19,7 +19,7 @@ from bot.memory import layout, markdown
 from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
-from bot.memory.search import Findings, Hit, Why
+from bot.memory.search import Building, Findings, Hit, Why
 from bot.sessions import forgetting
 from bot.sessions.store import Session
 from bot.storage import Database, fulltext
@@ -31,7 +31,8 @@ MAX_QUOTE = 120  # characters of a place's own words
 ASKED_SECONDS = 600.0  # how long "yes" is understood
 MAX_ASKED = 1_000  # people with a question open
 
-WHY = frozenset({"disabled", "weight", "empty", "building"})  # with words of their own
+# Why one way of finding is off, with words of their own.
+WHY = frozenset({"disabled", "weight", "empty", "building", "rebuilding"})
 YES = frozenset({"yes", "是", "确认"})
 UNNAMED = "/memory forget …"  # as a transcript has it
 NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
@@ -105,6 +106,8 @@ class MemoryCommands:
             _part(call, "words", found.words_off),
             _part(call, "meaning", found.vectors_off, model=found.model),
         ]
+        if found.building is not None:
+            lines.append(how_far(call.language, found.building))
         if found.synced_at:
             ago = max(0, (call.now - found.synced_at) // 1000)
             lines.append(text(call.language, "memory.synced", seconds=ago))
@@ -244,6 +247,12 @@ def mode_of(language: str, found: Findings) -> str:
     """What a search had to do without; empty when it looked for words and for what they mean."""
     name = {"keyword": "words", "vector": "meaning", "none": "neither"}.get(found.mode)
     return text(language, f"memory.by.{name}") if name else ""
+
+
+def how_far(language: str, building: Building) -> str:
+    """How far an index is that is being made, and how one searches until it is there."""
+    name = "beside" if building.beside else "first"
+    return text(language, f"memory.building.{name}", done=building.done, total=building.total)
 
 
 def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:

@@ -23,7 +23,7 @@ from bot.memory.index import MemoryIndex
 from bot.memory.note_store import NoteStore
 from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
-from bot.memory.search import Findings, Searcher
+from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
 from bot.memory.transcripts import TranscriptFeed
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
@@ -72,7 +72,7 @@ class Overview:
     """How a view's memory is doing. `synced_at` in ms since the epoch, 0 for never.
 
     `words_off` and `vectors_off` say why nothing is found by words, or by what they mean, and are
-    empty when it is; `model` is the embedder's.
+    empty when it is; `model` is the embedder's. `building` is how far another index is.
     """
 
     files: int
@@ -82,6 +82,7 @@ class Overview:
     vectors_off: str = ""
     degraded: tuple[str, ...] = ()
     synced_at: int = 0
+    building: Building | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +168,14 @@ class Memory:
             model=status.model,
             words_off=status.words_off,
             vectors_off=status.vectors_off,
-            degraded=(*status.degraded, *problems),
+            # That it is being built is no trouble where it is told how far.
+            degraded=tuple(
+                each
+                for each in (*status.degraded, *problems)
+                if not (status.building and each == BEING_BUILT)
+            ),
             synced_at=status.last_sync,
+            building=status.building,
         )
 
     async def search_space(

@@ -77,6 +77,20 @@ class Probe:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Building:
+    """An index that is being made: `done` of `total` notes are in it, as far as that is known.
+
+    With `beside`, searches go on in the one before it, by the words in it, and by meaning where
+    `by_meaning`; else they read the notes themselves and look for words.
+    """
+
+    done: int
+    total: int
+    beside: bool
+    by_meaning: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """How much of what is in the index; `size` in bytes, `spaces` in chunks.
@@ -100,8 +114,8 @@ class Status(Counts):
 
     `degraded` says in words what does not work; empty when all is well. `words_off` and
     `vectors_off` say why a search does not look for words, or for what they mean: empty when it
-    does, else "disabled", "weight", "empty", "building", or what the embedder said. `last_sync` is
-    in ms, 0 when there was none.
+    does, else "disabled", "weight", "empty", "building", "rebuilding", or what the embedder said.
+    `last_sync` is in ms, 0 when there was none. `building` is how far another index is.
     """
 
     mode: Mode
@@ -113,6 +127,7 @@ class Status(Counts):
     degraded: tuple[str, ...] = ()
     words_off: str = ""
     vectors_off: str = ""
+    building: Building | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +138,9 @@ class Forgotten:
     vectors: int = 0
     documents: int = 0
     cached: int = 0
+
+
+BEING_BUILT = "the index is being built"
 
 
 class Searcher(Protocol):

@@ -23,7 +23,7 @@ from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.note_store import NoteStore
 from bot.memory.row_notes import RowNotes
-from bot.memory.search import Findings
+from bot.memory.search import Building, Findings
 from bot.storage import Transaction
 from bot.storage.postgres import PostgresDatabase
 from bot.testing import HashEmbedder
@@ -90,7 +90,12 @@ class Home:
 
     @asynccontextmanager
     async def index(
-        self, embedder: Embedder | None = None, *, is_owner: bool = True, **config: Any
+        self,
+        embedder: Embedder | None = None,
+        *,
+        is_owner: bool = True,
+        syncs: bool = True,
+        **config: Any,
     ) -> AsyncIterator[MemoryIndex]:
         options = MemoryConfig.model_validate({"watch": False, **config})
         given = (embedder or NoEmbedder(), FakeClock())
@@ -101,7 +106,8 @@ class Home:
                 options, self.notes, self.database, *given, owns=lambda: is_owner
             )
         await index.start()
-        await index.sync("test")
+        if syncs:
+            await index.sync("test")
         try:
             yield index
         finally:
@@ -294,6 +300,35 @@ async def test_the_old_rows_are_searched_while_others_are_built(home: Home):
         assert paths(await index.search("peanuts", MAIN)) == ["memory/a.md"]
         stuck.gate.set()
         await building
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_how_far_another_index_is_is_told(
+    home: Home, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
+):
+    monkeypatch.setattr("bot.memory.index.sync.PATIENCE", 0.0)
+    monkeypatch.setattr("bot.memory.index.sync.GROUP", 2)
+    for number in range(5):
+        await home.write(f"memory/{number}.md", f"peanuts number {number}\n")
+    if not is_first:
+        async with home.index(HashEmbedder()) as index:
+            assert (await index.status()).building is None
+    gate = asyncio.Event()
+    stuck = HashEmbedder(model="another", gate=gate)
+    async with home.index(stuck, syncs=False, search_timeout=0.2) as index:
+        await stuck.started.wait()
+        told = (await index.status()).building
+        while told is None or not told.done:
+            told = (await index.status()).building
+        assert told == Building(2, 5, beside=not is_first, by_meaning=False)
+        status = await index.status()
+        assert status.vectors_off == ("building" if is_first else "rebuilding")
+        assert status.words_off == ""
+        assert len((await index.search("peanuts", MAIN)).hits) == 5
+        gate.set()
+        await index.sync("test")
+        status = await index.status()
+        assert (status.building, status.vectors, status.vectors_off) == (None, 5, "")
 
 
 async def _once(home: Home, embedder: Embedder) -> None:

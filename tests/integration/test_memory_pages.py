@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from bot.channel.visitor import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
 from bot.identity.view import folder_name
+from bot.memory.index import MemoryIndex
+from bot.memory.search import Building, Status
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.fakes.web_pages import Chat
@@ -377,6 +379,27 @@ async def test_versions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         second = await owner.seen("memory/history", path="memory/b.md")
     assert len(set(re.findall(r"version=(\d+)", first))) == 0
     assert len(set(re.findall(r"version=(\d+)", second))) == 2
+
+
+@pytest.mark.parametrize(
+    ("is_beside", "said"),
+    [(True, "built anew: 3 of 7 files"), (False, "is being built: 3 of 7 files")],
+)
+async def test_how_far_another_index_is_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_beside: bool, said: str
+):
+    real = MemoryIndex.status
+
+    async def status(index: MemoryIndex) -> Status:
+        told = Building(3, 7, beside=is_beside, by_meaning=False)
+        return replace(await real(index), building=told)
+
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        monkeypatch.setattr(MemoryIndex, "status", status)
+        page = await owner.seen("memory")
+        assert '<progress max="7" value="3"' in page
+        assert said in page
+        assert said in await it.engine.ask("/memory")
 
 
 # --- what is shared with everyone -----------------------------------------------------------------

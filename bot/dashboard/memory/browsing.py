@@ -14,7 +14,7 @@ from aiohttp import web
 
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
-from bot.commands.memory import MAX_WORDS
+from bot.commands.memory import MAX_WORDS, WHY, how_far
 from bot.dashboard import pages
 from bot.dashboard.memory import drawing, week
 from bot.dashboard.visits import Visits
@@ -37,8 +37,6 @@ LATE_CHARACTERS = 200_000  # of each of them
 MOST_NUMBER = 10_000_000  # of a line or a file that is asked for
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
-
-WHY_OFF = frozenset({"disabled", "weight", "empty", "building"})  # with words of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +204,16 @@ def _health(language: str, found: Overview, now: int) -> Mapping[str, Any]:
     if found.synced_at:
         told.append(text(language, "memory.synced", seconds=max(0, now - found.synced_at) // 1000))
     trouble = [text(language, "memory.degraded", part=part) for part in found.degraded]
-    return {"told": told, "trouble": trouble}
+    building = found.building and {
+        "words": how_far(language, found.building),
+        "done": found.building.done,
+        "total": max(found.building.total, 1),
+    }
+    return {"told": told, "trouble": trouble, "building": building}
 
 
 def _part(language: str, name: str, off: str, **values: object) -> str:
     if not off:
         return text(language, f"memory.{name}_on", **values)
-    why = text(language, f"memory.why.{off}") if off in WHY_OFF else off
+    why = text(language, f"memory.why.{off}") if off in WHY else off
     return text(language, f"memory.{name}_off", why=why)

@@ -15,7 +15,7 @@ from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, Identity, identity
 from bot.memory.note_store import NoteStore, Seen
 from bot.memory.ranking import Candidates, Request
-from bot.memory.search import Counts, Forgotten, Probe, Source
+from bot.memory.search import Building, Counts, Forgotten, Probe, Source
 from bot.memory.words import Tokenize
 from bot.storage import Value
 
@@ -303,6 +303,10 @@ class Rows(Protocol):
 
     def count(self, *, is_well: bool) -> tuple[Counts | None, str]:
         """What there is of what, and what is missing."""
+        ...
+
+    def building(self) -> Building | None:
+        """How far other rows are that have to be made; None while those that are live will do."""
         ...
 
     def reader(self) -> Reader:

@@ -19,7 +19,7 @@ from bot.memory.index.queries import FileReader
 from bot.memory.index.schema import EXTENSION_ERRORS, Extension, Generation, IndexFile
 from bot.memory.index.store import FileStore
 from bot.memory.note_store import NoteStore
-from bot.memory.search import Counts, Probe
+from bot.memory.search import BEING_BUILT, Building, Counts, Probe
 
 # What a new file mends: one that is damaged, missing, or not what it should be.
 MENDED = (
@@ -152,8 +152,35 @@ class FileRows:  # they share what is known of the file
             if not self._file.has_vec and self._embedder.provider != "none":
                 return self._known, "sqlite-vec cannot be loaded: a slower way is used"
         elif self._known is None and is_well:
-            return None, "the index is being built"
+            return None, BEING_BUILT
         return self._known, ""
+
+    def building(self) -> Building | None:
+        """See `Rows.building`."""
+        opened = self._file
+        if opened is None:
+            return None
+        live, made = opened.live(), identity(self._embedder)
+        is_fit = live is not None and live.id != self._outdated
+        if (
+            live is not None
+            and is_fit
+            and (live.embedder, live.chunker)
+            == (
+                made,
+                chunking.VERSION,
+            )
+        ):
+            return None
+        filling = opened.filling(chunking.VERSION, made, self._outdated)
+        done = FileStore(opened, filling).counts().files if filling is not None else 0
+        before = FileStore(opened, live).counts() if live is not None else self._known
+        return Building(
+            done,
+            max(done, before.files if before is not None else 0),
+            beside=live is not None,
+            by_meaning=live is not None and is_fit and live.embedder == made,
+        )
 
     def reader(self) -> FileReader:
         """See `Rows.reader`."""

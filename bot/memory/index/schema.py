@@ -137,18 +137,28 @@ class IndexFile:
     def begin(self, chunker: int, embedder: Identity, outdated: int) -> Generation:
         """A generation to fill: one that was begun this way and is not `outdated`, or a new one."""
         made = (chunker, embedder.provider, embedder.model, embedder.endpoint)
-        columns = "chunker, provider, model, endpoint"
-        which = f"NOT is_live AND ({columns}) = (?, ?, ?, ?) AND id != ?"
         with self.connection:
-            found = _generations(self.connection, which, (*made, outdated))
-            if not found:
-                sql = f"INSERT INTO generations({columns}) VALUES (?, ?, ?, ?)"
-                run(self.connection, sql, made)
-                found = _generations(self.connection, which, (*made, outdated))
-                for statement in _TABLES:
-                    run(self.connection, found[0].tables(statement))
-            return found[0]
+            if (found := self.filling(chunker, embedder, outdated)) is not None:
+                return found
+            sql = (
+                "INSERT INTO generations(chunker, provider, model, endpoint) VALUES (?, ?, ?, ?) "
+                "RETURNING id"
+            )
+            (row,) = run(self.connection, sql, made)
+            (begun,) = _generations(self.connection, "id = ?", row)
+            for statement in _TABLES:
+                run(self.connection, begun.tables(statement))
+            return begun
         raise AssertionError  # what goes wrong is raised within
+
+    def filling(self, chunker: int, embedder: Identity, outdated: int) -> Generation | None:
+        """The generation that was begun this way and is not `outdated`, if there is one."""
+        found = _generations(
+            self.connection,
+            "NOT is_live AND (chunker, provider, model, endpoint) = (?, ?, ?, ?) AND id != ?",
+            (chunker, embedder.provider, embedder.model, embedder.endpoint, outdated),
+        )
+        return found[0] if found else None
 
     def has(self, generation: int) -> bool:
         """False when another program has dropped it."""

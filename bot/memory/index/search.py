@@ -28,7 +28,7 @@ from bot.memory.index import note_files
 from bot.memory.index.engine import Reader, Rows
 from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
-from bot.memory.search import Findings, Hit, Mode
+from bot.memory.search import BEING_BUILT, Findings, Hit, Mode
 from bot.memory.vectors import Vectors
 from bot.memory.words import Likeness, WordVectors
 from bot.storage.fulltext import tokenizer
@@ -141,7 +141,7 @@ class Searches:
             answer = self._from_index(request, degraded)
             if answer is not None:
                 return answer
-            degraded.append("the index is being built")
+            degraded.append(BEING_BUILT)
         except apsw.InterruptError:
             degraded.append("the search took too long")
         except apsw.BusyError:

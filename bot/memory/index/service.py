@@ -219,7 +219,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
     async def status(self) -> Status:
         """What is in the index, and what does not work."""
-        known, told = await self._writer.status()
+        known, told, building = await self._writer.status()
         counts, is_open = known or Counts(), known is not None
         failure = self._searches.query_failure
         degraded = list(told)
@@ -236,6 +236,8 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             off, why = "weight", "vectors are turned off"
         elif not (counts.vectors or failure):
             off, why = "empty", "no note has a vector yet"
+        elif building is not None and not building.by_meaning:
+            off, why = "rebuilding" if building.beside else "building", failure
         else:
             off = why = failure
         return Status(
@@ -250,6 +252,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             # Without an index the notes themselves are searched, and that is by words.
             words_off="weight" if is_open and not self._config.text_weight else "",
             vectors_off=off if is_open or not self._searches.uses_vectors else "building",
+            building=building,
         )
 
     async def probe_vectors(self) -> Probe:

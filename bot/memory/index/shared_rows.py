@@ -15,7 +15,7 @@ from bot.memory.index.cache import KEPT_DAYS, key_of
 from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store, mismatch
 from bot.memory.index.row_reader import EXTENSION, RowReader
 from bot.memory.index.row_store import Looks, RowStore
-from bot.memory.search import Counts, Probe
+from bot.memory.search import BEING_BUILT, Building, Counts, Probe
 from bot.storage import SharedDatabase, Transaction, Value
 from bot.storage.fulltext import tokenizer
 
@@ -107,14 +107,9 @@ class SharedRows:
         documents = live.documents() if isinstance(live, RowStore) else []
 
         def work(tx: Transaction) -> Generation:
+            if (found := _filling(tx, made, self._outdated)) is not None:
+                return found
             which = (chunking.VERSION, made.provider, made.model, made.endpoint)
-            found = _generations(
-                tx,
-                "is_live = 0 AND (chunker, provider, model, endpoint) = (?, ?, ?, ?) AND id <> ?",
-                (*which, self._outdated),
-            )
-            if found:
-                return found[0]
             tx.execute(
                 "INSERT INTO memory_generations(is_live, chunker, provider, model, endpoint, dims)"
                 " VALUES (0, ?, ?, ?, ?, 0)",
@@ -149,12 +144,36 @@ class SharedRows:
         try:
             live = self._database.read_now(live_generation)
             if live is None:
-                return None, "the index is being built" if is_well else ""
+                return None, BEING_BUILT if is_well else ""
             known = self._store(live).counts()
             slow = self.reader().slow if self._embedder.provider != "none" else ""
         except StorageError as error:
             return None, f"the index cannot be read: {error}"
         return known, slow
+
+    def building(self) -> Building | None:
+        """See `Rows.building`."""
+        live, made = self._database.read_now(live_generation), identity(self._embedder)
+        is_fit = live is not None and live.id != self._outdated and not self.broken
+        if (
+            live is not None
+            and is_fit
+            and (live.embedder, live.chunker)
+            == (
+                made,
+                chunking.VERSION,
+            )
+        ):
+            return None
+        found = self._database.read_now(lambda tx: _filling(tx, made, self._outdated))
+        done = self._store_of(found).counts().files if found is not None else 0
+        before = self._store_of(live).counts().files if live is not None else 0
+        return Building(
+            done,
+            max(done, before),
+            beside=live is not None,
+            by_meaning=live is not None and is_fit and live.embedder == made,
+        )
 
     def reader(self) -> RowReader:
         """See `Rows.reader`."""
@@ -176,6 +195,9 @@ class SharedRows:
         self._at_work = generation.id
         if generation.is_live:
             self.generation = str(generation.id)
+        return self._store_of(generation)
+
+    def _store_of(self, generation: Generation) -> RowStore:
         return RowStore(self._database, self._writer, generation, self._tokenize, self._looks)
 
 
@@ -293,6 +315,16 @@ def drop_unfinished(tx: Transaction) -> None:
         " (SELECT id FROM memory_generations WHERE is_live = 0)"
     )
     tx.execute("DELETE FROM memory_generations WHERE is_live = 0")
+
+
+def _filling(tx: Transaction, made: Identity, outdated: int) -> Generation | None:
+    """The generation that was begun for an embedder and is not `outdated`, if there is one."""
+    found = _generations(
+        tx,
+        "is_live = 0 AND (chunker, provider, model, endpoint) = (?, ?, ?, ?) AND id <> ?",
+        (chunking.VERSION, made.provider, made.model, made.endpoint, outdated),
+    )
+    return found[0] if found else None
 
 
 def _generations(tx: Transaction, which: str, parameters: Sequence[Value] = ()) -> list[Generation]:

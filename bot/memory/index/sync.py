@@ -64,6 +64,7 @@ class Builder:
         self._cache = cache
         self._clock = clock
         self._thread = thread
+        self.left = 0  # notes that a sync has found and not stored yet
 
     async def sync(self, store: Store) -> Outcome:
         """Read what changed on disk since the last time, and give vectors to what lacks them.
@@ -78,7 +79,11 @@ class Builder:
         if gone:
             await self._run(lambda: store.remove(gone))
             outcome.removed = len(gone)
-        await self._put(store, self._read(changed, outcome), outcome)
+        self.left = len(changed)
+        try:
+            await self._put(store, self._read(changed, outcome), outcome)
+        finally:
+            self.left = 0
         # Chunks that were stored while the embedder was slow or failed.
         while not outcome.failure and self._embedder.provider != "none":
             bare = await self._run(lambda: store.bare(GROUP))
@@ -143,11 +148,13 @@ class Builder:
                 done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
                 if not done:  # found by its words for now; its vectors will be in the cache
                     await self._run(lambda batch=batch: _put(store, batch, {}))
+                    self.left = max(0, self.left - len(batch))
                 known = await embedding
             finally:
                 embedding.cancel()
             if done:
                 await self._run(lambda batch=batch, known=known: _put(store, batch, known))
+                self.left = max(0, self.left - len(batch))
 
     async def _embed(
         self, store: Store, texts: Sequence[str], outcome: Outcome

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import apsw
@@ -18,7 +19,7 @@ from bot.memory.index.engine import Cache, DimsChanged, Rows, SourceRow, Store
 from bot.memory.index.file_rows import MENDED
 from bot.memory.index.sync import Builder, Outcome
 from bot.memory.note_store import NoteStore
-from bot.memory.search import Counts
+from bot.memory.search import Building, Counts
 
 T = TypeVar("T")
 
@@ -114,14 +115,19 @@ class Writer:
         """Do something in the writer's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def status(self) -> tuple[Counts | None, tuple[str, ...]]:
-        """What is in the file, if there is one, and what went wrong."""
+    async def status(self) -> tuple[Counts | None, tuple[str, ...], Building | None]:
+        """What is in the file, if there is one, what went wrong, and how far a new one is."""
+        building: Building | None = None
         try:
             known, missing = await self.run(lambda: self.rows.count(is_well=not self._problem))
+            if not self._problem:  # else nothing goes on
+                building = await self.run(self.rows.building)
         except FAILURES as error:
             known, missing = None, f"the index cannot be read ({type(error).__name__})"
+        if building is not None and self._builder.left:
+            building = replace(building, total=building.done + self._builder.left)
         told = (self._problem, self._embed_failure, missing)
-        return known, tuple(each for each in told if each)
+        return known, tuple(each for each in told if each), building
 
     async def _sync(self, reason: str) -> None:
         async with self._lock:
