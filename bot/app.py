@@ -101,6 +101,7 @@ from bot.memory.lookup import Lookup
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.memory.transcripts import TranscriptFeed
+from bot.memory.versions import Versions
 from bot.metrics import Metrics
 from bot.money.allowance import Allowance
 from bot.money.measuring import measure
@@ -209,7 +210,9 @@ class App:
         self.channels = dict(self._make_channels())
         connections = Connections(self.metrics, backend.coordination, self.channels)
         self._running = RunningChannels(self.channels, connections)
-        memory = Memory.of(config, clock, self._parts.searcher, backend.shared)
+        memory = Memory.of(
+            config, clock, self._parts.searcher, backend.shared, Versions(database, clock)
+        )
         self._stack.push_async_callback(memory.close)
         await memory.open()
         self._configured += [backend.configure, memory.configure]

@@ -9,24 +9,22 @@ chunk as the index stores it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import PurePosixPath
 
 from bot.context import tokens
-from bot.memory import dates, layout
+from bot.memory import dates, layout, markdown
 
-VERSION = 1  # part of the index's identity: raise it when the pieces come out differently
+VERSION = 2  # part of the index's identity: raise it when the pieces come out differently
 CHUNK_TOKENS = 400
 OVERLAP_TOKENS = 80
 WINDOW_TOKENS = 80  # a few turns of a conversation; measured in bench/locomo
 MAX_HEADINGS = 6
 MAX_HEADING_CHARACTERS = 200
 
-_HEADING = re.compile(r"(#{1,6})\s+(.*)")
 _SEPARATORS = re.compile(r"[-_./]+")
-_FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +130,21 @@ def split(text: str, *, size: int = CHUNK_TOKENS, overlap: int = OVERLAP_TOKENS)
     return chunks
 
 
+def joined(chunks: Iterable[tuple[int, int, str]]) -> str:
+    """The text that some chunks were cut from, given as first line, last line and words, in order.
+
+    How its lines ended is not known from them, nor whether the last one did, nor blanks in lines
+    that hold nothing else.
+    """
+    lines: dict[int, str] = {}
+    for start, end, body in chunks:
+        if start == end and start in lines:  # a part of a long line: others are never by themselves
+            lines[start] += body
+            continue
+        lines.update(zip(range(start, end + 1), body.split("\n"), strict=False))
+    return "\n".join(lines.get(number, "") for number in range(1, max(lines, default=0) + 1))
+
+
 def windows(text: str, *, size: int = WINDOW_TOKENS) -> list[Window]:
     """The windows of a chunk's text, side by side: every line is in one, a long line in several."""
     pieces = [
@@ -164,10 +177,10 @@ def units(text: str, *, size: int) -> list[Unit]:
 
 def heading_of(line: str) -> tuple[int, str] | None:
     """The level and text of a Markdown heading, or None for any other line."""
-    match = _HEADING.match(line)
+    match = markdown.HEADING.match(line)
     # Not by the pattern: what ends a heading could be told from its words in too many ways.
-    title = match[2].rstrip().rstrip("#").rstrip() if match else ""
-    return (len(match[1]), title[:MAX_HEADING_CHARACTERS]) if match and title else None
+    title = match["title"].rstrip().rstrip("#").rstrip() if match else ""
+    return (len(match["level"]), title[:MAX_HEADING_CHARACTERS]) if match and title else None
 
 
 def _fill(pieces: Sequence[_Piece], start: int, size: int) -> int:
@@ -243,7 +256,7 @@ class _Outline:
         open_headings: list[tuple[int, str]] = []
         fenced = False
         for number, line in enumerate(lines, 1):
-            if _FENCE.match(line):
+            if markdown.FENCE.match(line):
                 fenced = not fenced
             heading = None if fenced else heading_of(line)
             if heading is None:

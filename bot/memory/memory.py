@@ -25,6 +25,7 @@ from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
 from bot.memory.transcripts import TranscriptFeed
+from bot.memory.versions import Versions
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 TIDY_SECONDS = 600.0  # between looks for what is kept for a while only
@@ -103,20 +104,26 @@ class Memory:
         clock: Clock,
         searcher: Searcher | None = None,
         shared: Shared | None = None,
+        versions: Versions | None = None,
     ) -> Memory:
         """The memory of a configuration; nothing is opened yet.
 
-        Notes are files below the workspace, or rows of the database that nodes share.
+        Notes are files below the workspace, or rows of the database that nodes share. `versions`
+        keeps what notes said before something in them was replaced.
         """
         embedder = embed.make(config.memory.embedder)
         folder = config.storage.folder / INDEX_FOLDER
         store = store_of(config, clock, shared)
         if shared is None:
-            index = MemoryIndex.in_folder(config.memory, store, folder, embedder, clock)
+            index = MemoryIndex.in_folder(
+                config.memory, store, folder, embedder, clock, versions=versions
+            )
         else:
             database, owns = shared.database, partial(shared.coordination.owns, INDEX)
-            index = MemoryIndex.shared(config.memory, store, database, embedder, clock, owns=owns)
-        notes = Notes(store, index.noticed)
+            index = MemoryIndex.shared(
+                config.memory, store, database, embedder, clock, owns=owns, versions=versions
+            )
+        notes = Notes(store, index.noticed, versions)
         return cls(store, SpaceFiles(store), notes, index, searcher or index, embedder)
 
     def configure(self, config: Config) -> None:

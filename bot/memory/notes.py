@@ -21,6 +21,7 @@ from bot.memory import disk, layout, markdown
 from bot.memory.layout import NOTES_FOLDER, Target
 from bot.memory.markdown import Changed, Provenance
 from bot.memory.note_store import FORGOTTEN, NoteStore, Watch
+from bot.memory.versions import Versions
 
 T = TypeVar("T")
 
@@ -71,9 +72,18 @@ class Notes:
     refused, as it may be made of those words. Whoever comes while it lasts waits until it is over.
     """
 
-    def __init__(self, store: NoteStore, written: Callable[[], object] = lambda: None) -> None:
-        """Write to `store`; `written` is called after each change, to have it indexed."""
+    def __init__(
+        self,
+        store: NoteStore,
+        written: Callable[[], object] = lambda: None,
+        versions: Versions | None = None,
+    ) -> None:
+        """Write to `store`; `written` is called after each change, to have it indexed.
+
+        `versions` keeps what a note said before something in it was replaced.
+        """
         self._store = store
+        self._versions = versions
         self._written = written
         self._lock = threading.Lock()  # one write at a time, in whatever thread
         self._watches: dict[str, list[Watch]] = {}  # by space
@@ -292,12 +302,15 @@ class Notes:
         target = layout.resolve(view, path, writing=True)
         note = layout.resolve(view, day_note(now), writing=True)
 
+        befores: list[str] = []
+
         def work() -> Replaced:
             kept: dict[str, Place] = {}
             made: list[Changed] = []
 
             def edit(data: bytes) -> bytes:
-                changed = change(_decoded(data))
+                befores.append(_decoded(data))
+                changed = change(befores[-1])
                 # First a copy, then the change: a crash in between repeats words, it loses none.
                 if changed.old.strip() and changed.old not in kept:
                     lines = _outdated(changed.old, path, now)
@@ -311,7 +324,11 @@ class Notes:
 
         if target == note:
             raise ToolError("a day's note is only appended to")
-        return await self._write(work, watch)
+        since = await self._versions.numbers() if self._versions is not None else None
+        replaced = await self._write(work, watch)
+        if self._versions is not None:
+            await self._versions.changed(view.space, path, befores[-1], since, "bot")
+        return replaced
 
     async def _write(self, work: Callable[[], T], watch: Watch | None = None) -> T:
         def run() -> T:

@@ -1,4 +1,8 @@
-"""What notes said before they were changed in the page: kept for a while, as a way back.
+"""What notes said before they were changed: kept for a while, as a way back.
+
+The page keeps what it writes over, and so do the bot's own changes that put something in the place
+of something else. What others changed, such as an editor, is known from the index, as far as that
+can tell what a note said to the last byte.
 
 They are rows of the database, whether the notes are files or rows. What is forgotten is taken out
 of them in the transaction that forgets, which also raises the space's number: whoever began before
@@ -7,19 +11,27 @@ that, with words that may be the forgotten ones, keeps nothing here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bot.errors import ToolError
+import structlog
+
+from bot.clock import Clock
+from bot.errors import StorageError, ToolError
 from bot.memory import markdown
-from bot.memory.note_store import FORGOTTEN
-from bot.storage import Transaction
+from bot.memory.note_store import FORGOTTEN, MAX_WRITE
+from bot.storage import Database, Transaction
 from bot.storage.fulltext import folded
 
 MOST = 30  # versions of a note
 MOST_BYTES = 8_000_000  # of all versions of a space
 
-Kind = Literal["edit", "add", "back", "aside", "remove"]
+BURST_MS = 600_000  # what others change again so soon is one change: editors save all the time
+
+log = structlog.get_logger(__name__)
+
+Kind = Literal["edit", "add", "back", "aside", "remove", "bot", "hand"]
 
 
 class ForgottenMeanwhile(ToolError):
@@ -32,7 +44,8 @@ class Version:
 
     `at` is in ms since the epoch, `size` in bytes. `kind` says what came in its place: an edit, an
     entry that was added, an earlier version, or nothing ("remove"); or that it was set "aside",
-    because the note was changed while it was written.
+    because the note was changed while it was written. "bot" stands for a change of the bot's own,
+    "hand" for one by others.
     """
 
     id: int
@@ -73,6 +86,31 @@ def keep(
     )
     _bound(tx, space, path)
     return int(made[0][0])
+
+
+def numbers(tx: Transaction) -> dict[str, int]:
+    """How often something was forgotten, of every space where something was."""
+    return {str(space): int(n) for space, n in tx.execute("SELECT * FROM forgotten_spaces")}
+
+
+def keep_noticed(
+    tx: Transaction, space: str, path: str, text: str, *, now: int, since: int
+) -> None:
+    """Keep what a note said before others changed it, unless it is kept already.
+
+    Of changes in a burst it is what was there before the first. Nothing is kept when something was
+    forgotten after `since`.
+    """
+    rows = tx.execute(
+        "SELECT kind, at, text FROM note_versions WHERE space = ? AND path = ? AND "
+        "(size = ? OR id = (SELECT max(id) FROM note_versions WHERE space = ? AND path = ?)) "
+        "ORDER BY id DESC",
+        (space, path, len(text.encode()), space, path),
+    )
+    is_burst = bool(rows) and rows[0][0] == "hand" and now - int(rows[0][1]) < BURST_MS
+    if is_burst or any(row[2] == text for row in rows) or number(tx, space) != since:
+        return
+    keep(tx, space, path, text, kind="hand", now=now, since=since)
 
 
 def listed(tx: Transaction, space: str, path: str) -> list[Version]:
@@ -135,6 +173,42 @@ def holding(tx: Transaction, space: str, words: str) -> list[int]:
 def clear(tx: Transaction) -> None:
     """Let go of all of them: an older database may hold what was forgotten since."""
     tx.execute("DELETE FROM note_versions")
+
+
+class Versions:
+    """Keeps what others write over; it never makes anything fail."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def numbers(self) -> Mapping[str, int] | None:
+        """`numbers`; None when nobody can tell, so that nothing is to be kept."""
+        try:
+            return await self._database.read(numbers)
+        except StorageError:
+            return None
+
+    async def changed(
+        self, space: str, path: str, text: str, since: Mapping[str, int] | None, kind: Kind
+    ) -> None:
+        """Keep what a note said before the bot changed it, or somebody else."""
+        if since is None or not text or len(text.encode("utf-8", "replace")) > MAX_WRITE:
+            return
+        before, now = since.get(space, 0), self._clock()
+
+        def work(tx: Transaction) -> None:
+            if kind == "hand":
+                keep_noticed(tx, space, path, text, now=now, since=before)
+            else:
+                keep(tx, space, path, text, kind=kind, now=now, since=before)
+
+        try:
+            await self._database.write(work)
+        except ForgottenMeanwhile:
+            pass
+        except StorageError as error:  # the change is made, and there is no way back from it
+            log.warning("memory.no_version", error=type(error).__name__)
 
 
 def _bound(tx: Transaction, space: str, path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,15 +95,23 @@ class Home:
         *,
         is_owner: bool = True,
         syncs: bool = True,
+        versions: Any = None,
         **config: Any,
     ) -> AsyncIterator[MemoryIndex]:
         options = MemoryConfig.model_validate({"watch": False, **config})
         given = (embedder or NoEmbedder(), FakeClock())
         if self.database is None:
-            index = MemoryIndex.in_folder(options, self.notes, self.folder / "index", *given)
+            index = MemoryIndex.in_folder(
+                options, self.notes, self.folder / "index", *given, versions=versions
+            )
         else:
             index = MemoryIndex.shared(
-                options, self.notes, self.database, *given, owns=lambda: is_owner
+                options,
+                self.notes,
+                self.database,
+                *given,
+                owns=lambda: is_owner,
+                versions=versions,
             )
         await index.start()
         if syncs:
@@ -302,6 +310,55 @@ async def test_the_old_rows_are_searched_while_others_are_built(home: Home):
         await building
 
 
+class Kept:
+    """Takes what notes said before they were changed."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, str, str, str]] = []
+
+    async def numbers(self) -> dict[str, int]:
+        return {}
+
+    async def changed(
+        self, space: str, path: str, text: str, _since: Mapping[str, int], kind: str
+    ) -> None:
+        self.texts.append((space, path, text, kind))
+
+
+LONG = "word " * 1_000  # more than a chunk
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_kept"),
+    [
+        ("# Tea\n\n- oolong\n\n\n- sencha\n", "# Tea\n\n- sencha\n", True),
+        ("- one\r\n- two\r\n", "- two\r\n", True),
+        ("no end", "another end", True),
+        (f"- a\n{LONG}\n- b\n{LONG}x\n\n", "- a\n", True),
+        ("\n".join(f"- line {n} of many" for n in range(900)), "- gone\n", True),
+        ("- 茶\n- 花生\n", "- 茶\n", True),
+        ("- one\n", "- one\n- two\n", False),  # nothing is taken away
+        ("- one", "- one\n- two\n", False),
+        ("- one\n", "- one more\n", True),
+        ("- one\n   \n- two\r\n- three\n", "- two\n", False),  # not known to the last byte
+    ],
+)
+async def test_what_a_note_said_before_others_changed_it_is_kept_to_the_last_byte(
+    home: Home, before: str, after: str, *, is_kept: bool
+):
+    kept = Kept()
+    await home.write("people/ada/memory/a.md", before)
+    await home.write("people/ada/memory/b.md", "- stays\n")
+    async with home.index(versions=kept) as index:
+        assert kept.texts == []
+        await home.write("people/ada/memory/a.md", after)
+        await index.sync("test")
+        wanted = [("people/ada", "memory/a.md", before, "hand")] if is_kept else []
+        assert kept.texts == wanted
+        await index.sync("test")
+        assert kept.texts == wanted
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_how_far_another_index_is_is_told(
     home: Home, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
@@ -328,7 +385,7 @@ async def test_how_far_another_index_is_is_told(
         gate.set()
         await index.sync("test")
         status = await index.status()
-        assert (status.building, status.vectors, status.vectors_off) == (None, 5, "")
+        assert (status.building, status.vectors) == (None, 5)
 
 
 async def _once(home: Home, embedder: Embedder) -> None:

@@ -270,6 +270,35 @@ async def test_a_note_is_removed_while_it_is_what_was_read(store: NoteStore):
     assert await asyncio.to_thread(work) == [False, True, False]
 
 
+class Kept:
+    """Takes what notes said before they were changed."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, str, str, str]] = []
+
+    async def numbers(self) -> dict[str, int]:
+        return {}
+
+    async def changed(self, space: str, path: str, text: str, _since: object, kind: str) -> None:
+        self.texts.append((space, path, text, kind))
+
+
+async def test_what_a_note_said_before_something_in_it_was_replaced_is_kept(store: NoteStore):
+    kept = Kept()
+    notes = Notes(store, versions=kept)  # type: ignore[arg-type]
+    await notes.add(ADA, "MEMORY.md", "likes tea", NOW.date(), "owner")
+    await notes.add(ADA, "MEMORY.md", "has a cat", NOW.date(), "owner")
+    assert kept.texts == []  # nothing was taken away
+    before = (await SpaceFiles(store).data(ADA, "MEMORY.md", MAX_WRITE)).decode()
+    await notes.supersede(ADA, "MEMORY.md", old="likes tea", text="likes coffee", now=NOW)
+    after = (await SpaceFiles(store).data(ADA, "MEMORY.md", MAX_WRITE)).decode()
+    await notes.replace_section(ADA, "MEMORY.md", title="Pets", text="a dog", now=NOW, by="agent")
+    assert kept.texts == [
+        ("people/ada", "MEMORY.md", before, "bot"),
+        ("people/ada", "MEMORY.md", after, "bot"),
+    ]
+
+
 async def test_a_workspace_begins_with_the_templates_once(store: NoteStore):
     def work() -> None:
         assert store.prepare() == 7

@@ -366,6 +366,28 @@ async def test_a_note_that_cannot_be_written_back_is_not_opened(
         assert 'id="L1000"' in await owner.seen("memory/file", path="memory/huge.md")
 
 
+async def test_a_change_by_hand_can_be_taken_back_and_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = "# Trip\r\n\r\n- peanuts are off\r\n- trains\r\n"
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("memory/trip.md", before)
+        await found(owner, "trains")
+        it.write("memory/trip.md", "- airships\n")
+        await found(owner, "airships")
+        page = await owner.seen("memory/history", path="memory/trip.md")
+        assert "a change by hand" in page
+        (version,) = re.findall(r"version=(\d+)", page)
+        base = (await owner.form("memory/trip.md"))["base"]
+        fields = {"path": "memory/trip.md", "base": base, "text": version}
+        assert (await owner.post("memory/back", **fields))[0] == 303
+        assert it.read("memory/trip.md") == before.replace("\r\n", "\n")
+        await owner.post("memory/forgotten", words="peanuts")
+        shown = await owner.seen("memory/history", path="memory/trip.md", version=version)
+        assert "trains" in it.read("memory/trip.md")
+        assert "peanuts" not in shown
+
+
 async def test_versions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bot.memory.versions.MOST", 3)
     monkeypatch.setattr("bot.memory.versions.MOST_BYTES", 1_000)

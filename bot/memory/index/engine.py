@@ -155,6 +155,10 @@ class Store(Protocol):
         """
         ...
 
+    def text_of(self, name: str) -> str | None:
+        """What a note said when it was indexed, exactly; None when that is not known."""
+        ...
+
     def remove(self, sources: Iterable[int]) -> None:
         """Take sources out."""
         ...

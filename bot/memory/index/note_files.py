@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
 
 from bot.errors import NotVisible
-from bot.memory import layout
+from bot.memory import chunking, layout
 from bot.memory.index.engine import Known
 from bot.memory.layout import Located
 from bot.memory.note_store import NoteStore, Seen
 
 MAX_BYTES = 8_000_000  # of a note; a longer file is no note, and is named in the status instead
 MAX_FILES = 50_000
+_MOST_LAST = 4  # line ends that a note may have beyond what its chunks tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,26 @@ def read(notes: NoteStore, note: Note) -> Content:
         reason = f"too long: {size // 1_000_000} MB of at most {MAX_BYTES // 1_000_000} MB"
         return Content("", b"", reason)
     data = _read_bytes(notes, note)
-    hashed = hashlib.blake2b(data, digest_size=16).digest()
+    hashed = _hash(data)
     try:
         return Content(data.decode("utf-8-sig"), hashed)
     except UnicodeDecodeError:
         return Content(_decoded(data), hashed, "not UTF-8: some characters may be wrong")
+
+
+def restored(chunks: Iterable[tuple[int, int, str]], hashed: bytes) -> str | None:
+    """What a note said when these chunks were made of it, exactly; None when they do not tell."""
+    text = chunking.joined(chunks)
+    for ends in ("\n", "\r\n"):
+        for count in range(_MOST_LAST):
+            said = text.replace("\n", ends) + count * ends
+            if _hash(said.encode("utf-8", "surrogatepass")) == hashed:
+                return said
+    return None
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _read_bytes(notes: NoteStore, note: Note) -> bytes:

@@ -144,6 +144,21 @@ class RowStore:
         )
         return [SourceRow("transcript", *row) for row in rows]
 
+    def text_of(self, name: str) -> str | None:
+        """See `Store.text_of`."""
+        for source, hashed in self._run(
+            """SELECT s.id, s.hash FROM memory_sources s
+               JOIN memory_partitions p ON p.id = s.partition
+               WHERE p.generation = ? AND s.kind = 'memory' AND s.name = ?""",
+            (self.generation.id, name),
+        ):
+            chunks = self._run(
+                "SELECT start_line, end_line, body FROM memory_chunks WHERE source = ? ORDER BY id",
+                (source,),
+            )
+            return note_files.restored(chunks, bytes(hashed))
+        return None
+
     def remove(self, sources: Iterable[int]) -> None:
         """Take sources out."""
         gone = tuple(sources)

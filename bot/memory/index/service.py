@@ -22,6 +22,7 @@ from bot.memory.index.shared_rows import RowCache, SharedRows
 from bot.memory.index.writer import Writer
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
+from bot.memory.versions import Versions
 from bot.storage import SharedDatabase
 
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one sync
@@ -49,13 +50,14 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         embedder: Embedder,
         clock: Clock,
         owns: Callable[[], bool] = lambda: True,
+        versions: Versions | None = None,
     ) -> None:
         """See `in_folder` and `shared`."""
         self._owns = owns
         self._config = config
         self._notes = notes
         self._embedder = embedder
-        self._writer = Writer(notes, rows, cache, embedder, clock)
+        self._writer = Writer(notes, rows, cache, embedder, clock, versions=versions)
         self._searches = Searches(config, notes, embedder, clock, rows)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -78,11 +80,23 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         clock: Clock,
         *,
         extension: Extension = load_vec,
+        versions: Versions | None = None,
     ) -> MemoryIndex:
-        """An index in a file of its own; deleting it costs a rebuild and nothing else."""
+        """An index in a file of its own; deleting it costs a rebuild and nothing else.
+
+        Here and below `versions` keeps what notes said that somebody else has changed.
+        """
         rows = FileRows(notes, folder, embedder, extension)
         cache = EmbeddingCache(folder / CACHE)
-        return cls(config, notes, rows=rows, cache=cache, embedder=embedder, clock=clock)
+        return cls(
+            config,
+            notes,
+            rows=rows,
+            cache=cache,
+            embedder=embedder,
+            clock=clock,
+            versions=versions,
+        )
 
     @classmethod
     def shared(
@@ -94,11 +108,21 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         clock: Clock,
         *,
         owns: Callable[[], bool],
+        versions: Versions | None = None,
     ) -> MemoryIndex:
         """An index in a database that many nodes share; the one that `owns` it builds it."""
         rows = SharedRows(database, embedder, owns)
         cache = RowCache(database)
-        return cls(config, notes, rows=rows, cache=cache, embedder=embedder, clock=clock, owns=owns)
+        return cls(
+            config,
+            notes,
+            rows=rows,
+            cache=cache,
+            embedder=embedder,
+            clock=clock,
+            owns=owns,
+            versions=versions,
+        )
 
     # --- its life ---------------------------------------------------------------------------------
 

@@ -128,6 +128,18 @@ class FileStore:  # the tables of an index are one thing to write
             count += 1
         self._count(partition, count, length)
 
+    def text_of(self, name: str) -> str | None:
+        """See `Store.text_of`."""
+        for source, hashed in self._run(
+            "SELECT id, hash FROM sources@ WHERE kind = 'memory' AND name = ?", (name,)
+        ):
+            chunks = self._run(
+                "SELECT start_line, end_line, body FROM chunks@ WHERE source = ? ORDER BY id",
+                (source,),
+            )
+            return note_files.restored(chunks, bytes(hashed))
+        return None
+
     def remove(self, sources: Iterable[int]) -> None:
         """Take sources out."""
         with self._connection:

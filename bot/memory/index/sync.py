@@ -15,13 +15,14 @@ import structlog
 
 from bot.clock import Clock
 from bot.errors import EmbedderError
-from bot.memory import chunking, disk, vectors
+from bot.memory import chunking, disk, layout, vectors
 from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
 from bot.memory.index.cache import digest
 from bot.memory.index.engine import Cache, Packed, SourceRow, Store, StoreWriting
 from bot.memory.note_store import NoteStore
+from bot.memory.versions import Versions
 
 T = TypeVar("T")
 
@@ -58,7 +59,11 @@ class Builder:
         cache: Cache,
         clock: Clock,
         thread: ThreadPoolExecutor,
+        *,
+        versions: Versions | None = None,
     ) -> None:
+        """`versions` keeps what notes said that somebody else has changed."""
+        self._versions = versions
         self._notes = notes
         self._embedder = embedder
         self._cache = cache
@@ -75,13 +80,14 @@ class Builder:
             DimsChanged: it must be built anew.
         """
         outcome = Outcome()
+        since = await self._versions.numbers() if self._versions is not None else None
         changed, gone = await self._run(lambda: self._differences(store, outcome.refused))
         if gone:
             await self._run(lambda: store.remove(gone))
             outcome.removed = len(gone)
         self.left = len(changed)
         try:
-            await self._put(store, self._read(changed, outcome), outcome)
+            await self._put(store, self._read(changed, outcome), outcome, since)
         finally:
             self.left = 0
         # Chunks that were stored while the embedder was slow or failed.
@@ -138,9 +144,32 @@ class Builder:
 
     # --- vectors ----------------------------------------------------------------------------------
 
-    async def _put(self, store: Store, items: Iterator[Item], outcome: Outcome) -> None:
-        """Store sources, some in each transaction, with their vectors as far as these are quick."""
+    async def _keep(
+        self, store: Store, batch: Sequence[Item], since: Mapping[str, int] | None
+    ) -> None:
+        """Keep what notes said before, where more than their end is another one now."""
+        if self._versions is None or since is None:
+            return
+        for row, passages in batch:
+            now = chunking.joined((p.start_line, p.end_line, p.body) for p in passages)
+            before = await self._run(lambda row=row: store.text_of(row.name))
+            if before is not None and not _goes_on(before, now):
+                path = layout.shown(row.space, row.path)
+                await self._versions.changed(row.space, path, before, since, "hand")
+
+    async def _put(
+        self,
+        store: Store,
+        items: Iterator[Item],
+        outcome: Outcome,
+        since: Mapping[str, int] | None = None,
+    ) -> None:
+        """Store sources, some in each transaction, with their vectors as far as these are quick.
+
+        With `since`, what they said before is kept, as far as it is known.
+        """
         while batch := await self._run(lambda: _some(items)):
+            await self._keep(store, batch, since)
             outcome.written += len(batch)
             texts = [text for _, passages in batch for each in passages for text in each.windows]
             embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
@@ -209,6 +238,12 @@ class Builder:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _goes_on(before: str, now: str) -> bool:
+    """True when a text says all that it said, and perhaps more at its end."""
+    plain = before.replace("\r\n", "\n").rstrip()
+    return now.startswith(plain) and now[len(plain) : len(plain) + 1] in {"", "\n"}
 
 
 def _some(waiting: Iterator[Item]) -> list[Item]:

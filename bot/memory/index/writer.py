@@ -20,6 +20,7 @@ from bot.memory.index.file_rows import MENDED
 from bot.memory.index.sync import Builder, Outcome
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Building, Counts
+from bot.memory.versions import Versions
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ class Writer:
         cache: Cache,
         embedder: Embedder,
         clock: Clock,
+        *,
+        versions: Versions | None = None,
     ) -> None:
         self.again = False  # a note was being written while it was read
         self.last_sync = 0
@@ -48,7 +51,9 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
         self.rows = rows
         self._cache = cache
-        self._builder = Builder(notes, embedder, self._cache, clock, self._thread)
+        self._builder = Builder(
+            notes, embedder, self._cache, clock, self._thread, versions=versions
+        )
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None  # a sync that has not begun yet
         self._syncs: set[asyncio.Task[None]] = set()
