@@ -105,7 +105,7 @@ class Visiting:
         found: list[str] = []
         where = "memory"
         while where:
-            page = await self.get("the list", where)
+            page = await self.get("the list" if where == "memory" else "its further pages", where)
             found += re.findall(r'<th scope="row"><a href="/(memory/file[^"#]*)"', page)
             more = re.findall(r'href="/(memory\?from=\d+)"', page)
             later = [each for each in more if _number(each) > _number(where)]
@@ -139,7 +139,6 @@ async def served(folder: Path) -> AsyncGenerator[str]:
     plugins = {"web": _web()}
     data = {
         "storage": {"dir": folder, "backup_hours": 0},
-        "memory": {"watch": False},
         "dashboard": {"port": 0},
     }
     config = config_model(plugins).model_validate(data)
@@ -186,14 +185,14 @@ async def measure(notes: int, spaces: int) -> Times:
                         for path in its:
                             await browser.get("a note", path)
                 times.weigh()
-            for number in range(max(SEARCHES, EDITS)):
+            for number in range(SEARCHES):
+                async with _visiting(url, people[number % len(people)], times) as browser:
+                    words = asked[number * len(asked) // SEARCHES].replace(" ", "+")
+                    await browser.get("a search", f"memory/search?q={words}")
+            for number in range(EDITS):
                 person = people[number % len(people)]
                 async with _visiting(url, person, times) as browser:
-                    if number < SEARCHES:
-                        words = asked[number * len(asked) // SEARCHES].replace(" ", "+")
-                        await browser.get("a search", f"memory/search?q={words}")
-                    if number < EDITS:
-                        await browser.edit(paths[person][number % len(paths[person])])
+                    await browser.edit(paths[person][number % len(paths[person])])
             times.weigh()
     return times
 

@@ -17,7 +17,7 @@ from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import embed, markdown
 from bot.memory.embed import Embedder
-from bot.memory.files import SpaceFiles
+from bot.memory.files import Listed, SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 from bot.memory.note_store import NoteStore
@@ -163,9 +163,9 @@ class Memory:
         await self.index.close()
         await self.embedder.close()
 
-    async def overview(self, view: MemoryView) -> Overview:
-        """How a view's memory is doing."""
-        names = await self.files.names(view)
+    async def overview(self, view: MemoryView, listed: Sequence[Listed] | None = None) -> Overview:
+        """How a view's memory is doing; `listed` are its files, where they are known already."""
+        names = await self.files.names(view) if listed is None else listed
         status = await self.index.status()
         known = [(each.path, status.problems.get(_below(view, each.path))) for each in names]
         problems = [f"{path}: {why}" for path, why in known if why]

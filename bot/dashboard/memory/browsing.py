@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
+from cachetools import LRUCache
 
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
@@ -21,7 +22,7 @@ from bot.dashboard.visits import Visits
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.identity.view import SHARED_SPACE
+from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import layout
 from bot.memory.files import Listed
 from bot.memory.memory import Memory, Overview
@@ -34,6 +35,7 @@ SHOWN_LINES = 1_000  # of a file on one page
 SHOWN_CHARACTERS = 200_000
 READ_OF_LATE = 50  # files that are looked through for what was saved
 LATE_CHARACTERS = 200_000  # of each of them
+REMEMBERED = 4  # views whose list is kept while its pages are turned
 MOST_NUMBER = 10_000_000  # of a line or a file that is asked for
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -56,6 +58,8 @@ class MemoryBrowser:
         self._visits = visits
         self._memory = memory
         self._clock = clock
+        # Each view's files in the order of the list, and after which edit of the notes.
+        self._listed: LRUCache[MemoryView, tuple[int, Sequence[Listed]]] = LRUCache(REMEMBERED)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are; each visitor sees what their view permits."""
@@ -66,10 +70,9 @@ class MemoryBrowser:
         if not who.view.space:
             return pages.page(request, "memory_closed.html")
         language, now = pages.language(request), self._clock()
-        listed = await self._memory.files.names(who.view)
-        overview = await self._memory.overview(who.view)
+        ordered = await self._ordered(who.view)
+        overview = await self._memory.overview(who.view, ordered)
         first = number_of(request, "from", 0)
-        ordered = sorted(listed, key=_order)
         return pages.page(
             request,
             "memory.html",
@@ -77,7 +80,7 @@ class MemoryBrowser:
             most=MAX_WORDS,
             before=_pages(first - LISTED) if first else "",
             after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
-            days=[] if first else await self._of_late(who, listed, now),
+            days=[] if first else await self._of_late(who, ordered, now),
             health=_health(language, overview, now),
             link=link_to,
             shares=visitor_of(request).is_owner,
@@ -117,6 +120,17 @@ class MemoryBrowser:
             saved=_saved(request),
         )
 
+    async def _ordered(self, view: MemoryView) -> Sequence[Listed]:
+        """A view's files, ordered; they are looked through again only when one was edited."""
+        edits = self._memory.index.edits
+        known = self._listed.get(view)
+        if known is not None and known[0] == edits:
+            return known[1]
+        ordered = sorted(await self._memory.files.names(view), key=_order)
+        if edits is not None:
+            self._listed[view] = edits, ordered
+        return ordered
+
     async def _of_late(
         self, who: Conversation, listed: Sequence[Listed], now: int
     ) -> list[tuple[str, str, Sequence[week.Saved]]]:
@@ -128,7 +142,8 @@ class MemoryBrowser:
             each.path: await self._memory.files.text(who.view, each.path, LATE_CHARACTERS)
             for each in late[:READ_OF_LATE]
         }
-        found = week.by_day(texts, moment(now, who.zone).date())
+        today = moment(now, who.zone).date()
+        found = await asyncio.to_thread(week.by_day, texts, today)
         return [(_day(who.language, day), f"{day:%Y-%m-%d}", saved) for day, saved in found]
 
 

@@ -62,6 +62,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._edited = asyncio.Event()
+        self._edits = 0
         self._watching = "not started"
         self._asked_at = 0.0
 
@@ -133,7 +134,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._spawn(self._every(self._config.sync_minutes * 60))
         if self._config.watch:
             self._spawn(self._debounced())
-            self._spawn(self._notes.watch(self._edited.set, self._watch_state, self._stop))
+            self._spawn(self._notes.watch(self.noticed, self._watch_state, self._stop))
         else:
             self._watching = "off"
 
@@ -185,8 +186,14 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             self._edited.set()
 
     def noticed(self) -> None:
-        """A note was just written by this program: the next search knows, or the next sync."""
+        """A note was just written, by whatever program: the next search knows, or the next sync."""
+        self._edits += 1
         self._edited.set()
+
+    @property
+    def edits(self) -> int | None:
+        """Another number after each edit of a note; None while edits may go unnoticed."""
+        return None if self._watching else self._edits
 
     @property
     def generation(self) -> str:
