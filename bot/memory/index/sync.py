@@ -148,11 +148,11 @@ class Builder:
         self, store: Store, batch: Sequence[Item], since: Mapping[str, int] | None
     ) -> None:
         """Keep what notes said before, where more than their end is another one now."""
-        if self._versions is None or since is None:
+        if self._versions is None or since is None or not store.generation.is_live:
             return
-        for row, passages in batch:
+        befores = await self._run(lambda: [store.text_of(row.name) for row, _ in batch])
+        for (row, passages), before in zip(batch, befores, strict=True):
             now = chunking.joined((p.start_line, p.end_line, p.body) for p in passages)
-            before = await self._run(lambda row=row: store.text_of(row.name))
             if before is not None and not _goes_on(before, now):
                 path = layout.shown(row.space, row.path)
                 await self._versions.changed(row.space, path, before, since, "hand")
