@@ -222,7 +222,7 @@ def main(arguments: Sequence[str]) -> int:
             marks = " ← used" if bound == ranking.MEANT else ""
             marks += " ← best" if bound == chosen and half == "choosing" else ""
             print(
-                f"| {bound:.2f}{marks} | {half} | {balance(those):.3f} "
+                f"| {bound:.3f}{marks} | {half} | {balance(those):.3f} "
                 f"| {found.right} of {found.asked} | {english.right} | {chinese.right} "
                 f"| {silent.right} of {silent.asked} |"
             )
