@@ -6,8 +6,11 @@ whoever has none yet). Whatever it shows is escaped. It has `t(key, **values)` f
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
@@ -28,11 +31,21 @@ _BY_STATUS = {404: "not_found", 500: "failed", 503: "stopping"}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A page that every other one leads to; `key` names its label, `nav.<key>`."""
+    """A page that every other one leads to; `key` names its label, `nav.<key>`.
+
+    Neighbours of one `group` stand together, below the words of `nav.group.<group>` if it has some.
+    """
 
     path: str
     key: str
+    group: str = ""
     is_owners: bool = False
+
+    def mark(self, path: str) -> str:
+        """What `aria-current` says of it on the page of a path: it, one below it, or neither."""
+        if path == self.path:
+            return "page"
+        return "true" if self.path != "/" and path.startswith(f"{self.path}/") else ""
 
 
 # In the order in which they are shown; what is the owner's is shown to nobody else.
@@ -41,12 +54,12 @@ WAYS: Final = (
     Way("/conversations", "conversations"),
     Way("/memory", "memory"),
     Way("/context", "context"),
-    Way("/usage", "usage", is_owners=True),
-    Way("/overview", "overview", is_owners=True),
-    Way("/people", "people", is_owners=True),
-    Way("/channels", "channels", is_owners=True),
+    Way("/people", "people", "people", is_owners=True),
+    Way("/channels", "channels", "people", is_owners=True),
+    Way("/logins", "logins", "people", is_owners=True),
+    Way("/overview", "overview", "numbers", is_owners=True),
+    Way("/usage", "usage", "numbers", is_owners=True),
     Way("/settings", "settings", is_owners=True),
-    Way("/logins", "logins", is_owners=True),
     Way("/account", "account"),
 )
 
@@ -79,12 +92,20 @@ class WayPages:
         return web.json_response(body, headers=NO_STORE)
 
 
-def ways(visitor: Visitor, spoken: str) -> list[dict[str, str]]:
-    """Where a visitor may go: path and label."""
+def ways(visitor: Visitor, spoken: str, path: str = "") -> list[dict[str, str]]:
+    """Where a visitor may go: path, label, the words above its group, and the mark it has."""
+    seen = [way for way in WAYS if visitor.is_owner or not way.is_owners]
+    # One alone needs no words above it.
+    sizes = Counter(way.group for way in seen if way.group)
+    groups = {group for group, many in sizes.items() if many > 1}
     return [
-        {"path": way.path, "label": text(spoken, f"nav.{way.key}")}
-        for way in WAYS
-        if visitor.is_owner or not way.is_owners
+        {
+            "path": way.path,
+            "label": text(spoken, f"nav.{way.key}"),
+            "group": text(spoken, f"nav.group.{way.group}") if way.group in groups else "",
+            "current": way.mark(path),
+        }
+        for way in seen
     ]
 
 
@@ -109,7 +130,7 @@ def page(request: web.Request, template: str, /, status: int = 200, **values: An
         language="zh-CN" if spoken == "zh" else spoken,
         path=request.path,
         visitor=visitor,
-        ways=ways(visitor, spoken) if visitor is not None else [],
+        ways=_grouped(ways(visitor, spoken, request.path) if visitor is not None else []),
     )
     return web.Response(text=body, status=status, content_type="text/html", headers=NO_STORE)
 
@@ -141,6 +162,10 @@ def language(request: web.Request) -> str:
     """The browser's: these pages speak before anyone is known."""
     wanted = request.headers.get("Accept-Language", "")
     return language_of(*(part.split(";")[0].strip() for part in wanted.split(",")))
+
+
+def _grouped(listed: list[dict[str, str]]) -> list[tuple[str, list[dict[str, str]]]]:
+    return [(group, list(found)) for group, found in groupby(listed, key=itemgetter("group"))]
 
 
 @cache

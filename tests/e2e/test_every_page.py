@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, StorageState
+from playwright.async_api import Browser, BrowserContext, Page, StorageState, expect
 
 from bot.agent.models import Usage
 from bot.dashboard.pages import WAYS
@@ -209,6 +209,71 @@ async def test_every_page_is_for_everybody(
     wrong["/login"] = await visit.look()
     await stranger.close()
     assert {path: each for path, each in wrong.items() if each} == {}
+
+
+# A page of each kind, the way that is marked there, and how.
+MARKED = [
+    ("/", "/", "page"),
+    ("/usage", "/usage", "page"),
+    (f"/memory/file?{NOTE}", "/memory", "true"),
+    ("/settings/start", "/settings", "true"),
+]
+
+
+@pytest.mark.parametrize("screen", [(320, 640, "dark", "zh-CN"), (1000, 700, "light", "en-GB")])
+async def test_where_there_is_no_room_a_button_opens_the_menu(
+    browser: Browser, program: WholePage, known: StorageState, screen: tuple[int, int, str, str]
+) -> None:
+    await asyncio.to_thread(install, AXE)
+    context = await window(browser, screen, known)
+    visit = Visit(await context.new_page(), program.url)
+    page = visit.page
+    menu, button = page.locator("#ways"), page.locator(".opens")
+    for path, way, mark in MARKED:
+        await visit.open(path)
+        await expect(menu).to_be_hidden()
+        await button.press("Enter")
+        await expect(menu).to_be_visible()
+        await expect(menu.locator("a")).to_have_count(len(WAYS))
+        here = menu.locator("[aria-current]")
+        await expect(here).to_have_attribute("href", way)
+        await expect(here).to_have_attribute("aria-current", mark)
+        await page.keyboard.press("Tab")
+        assert await page.evaluate("document.activeElement.closest('#ways') !== null")
+        assert await visit.look() == []
+        await page.keyboard.press("Escape")
+        await expect(menu).to_be_hidden()
+        await expect(button).to_be_focused()
+    await context.close()
+
+
+async def test_where_there_is_room_the_menu_stands_beside_the_page(
+    browser: Browser, program: WholePage, known: StorageState
+) -> None:
+    context = await window(browser, SCREENS[-1], known)
+    visit = Visit(await context.new_page(), program.url)
+    for path, way, mark in MARKED:
+        await visit.open(path)
+        await expect(visit.page.locator(".opens")).to_be_hidden()
+        here = visit.page.locator("#ways [aria-current]")
+        await expect(here).to_be_visible()
+        await expect(here).to_have_attribute("href", way)
+        await expect(here).to_have_attribute("aria-current", mark)
+    await context.close()
+
+
+async def test_the_menu_needs_no_script(
+    browser: Browser, program: WholePage, known: StorageState
+) -> None:
+    context = await browser.new_context(
+        viewport={"width": 390, "height": 800}, java_script_enabled=False, storage_state=known
+    )
+    page = await context.new_page()
+    await page.goto(f"{program.url}memory")
+    await page.locator(".opens").click()
+    await page.locator("#ways a[href='/account']").click()
+    await page.wait_for_url("**/account")
+    await context.close()
 
 
 async def test_a_name_is_shown_as_it_is(

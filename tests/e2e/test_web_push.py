@@ -107,7 +107,6 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(
 ) -> None:
     given = program.service.browser("one")
     async with opened(browser, program, given=given) as (_, page):
-        await page.click("#ways summary")
         switch = page.get_by_role("switch", name="Tell me when I am away")
         words = page.get_by_role("switch", name="With the first words")
         await expect(switch).not_to_be_checked()
@@ -124,7 +123,6 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(
         await words.click()
         await expect(words).to_be_checked()
         await page.reload()
-        await page.click("#ways summary")
         await expect(switch).to_be_checked()
         await expect(words).to_be_checked()
         # What stands on a page that can be seen is told nobody; what nobody sees is.
@@ -135,7 +133,6 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(
         (pushed,) = await program.service.until(1)
         assert given.note(pushed)["body"] == "you cannot see this"
         await page.goto(program.url)
-        await page.click("#ways summary")
         await switch.click()
         await expect(page.locator("#away-state")).to_contain_text("nothing any more")
         await expect(words).to_be_hidden()
@@ -147,14 +144,12 @@ async def test_who_comes_after_somebody_else_ends_what_they_were_told(
 ) -> None:
     given = program.service.browser("shared")
     async with opened(browser, program, given=given) as (context, page):
-        await page.click("#ways summary")
         switch = page.get_by_role("switch", name="Tell me when I am away")
         await switch.click()
         await expect(switch).to_be_checked()
         cookie = {"name": COOKIE, "value": "ada-1", "url": program.url}
         await context.add_cookies([cookie])
         await page.reload()
-        await page.click("#ways summary")
         await expect(switch).not_to_be_checked()
         assert await page.evaluate("sessionStorage.getItem('subscribed')") is None
         await switch.click()
@@ -170,7 +165,6 @@ async def test_a_browser_that_may_not_says_so(browser: Browser, program: Program
     given = program.service.browser("one")
     async with opened(browser, program, given=given, locale="zh-CN") as (context, page):
         await context.clear_permissions()
-        await page.click("#ways summary")
         switch = page.get_by_role("switch", name="我不在时通知我")
         await page.evaluate("Notification.requestPermission = async () => 'denied'")
         await switch.click()

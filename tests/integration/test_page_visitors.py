@@ -17,7 +17,7 @@ from bot.channel.visitor import SharedRoute, shared, visitor_of
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
 from bot.dashboard.guard import COOKIE
-from bot.dashboard.pages import WAYS, WayPages
+from bot.dashboard.pages import WAYS, Way, WayPages
 from tests.fakes.web_pages import Chat, ready
 from tests.support import post, running
 
@@ -199,6 +199,20 @@ async def test_the_menu_has_what_its_visitor_may_open(who: str, language: str):
         way.path for way in WAYS if who == "owner" or not way.is_owners
     ]
     assert found["ways"][0]["label"] == {"en": "Chat", "zh": "聊天"}[language]
+
+
+@pytest.mark.parametrize(
+    ("way", "path", "mark"),
+    [
+        ("/memory", "/memory", "page"),
+        ("/memory", "/memory/file", "true"),
+        ("/memory", "/memories", ""),
+        ("/", "/", "page"),
+        ("/", "/memory", ""),
+    ],
+)
+def test_a_way_is_marked_on_its_page_and_on_those_below_it(way: str, path: str, mark: str):
+    assert Way(way, "any").mark(path) == mark
 
 
 async def test_each_person_sees_their_own_chat_and_nothing_of_anothers():

@@ -1,4 +1,4 @@
-// The menu of the other pages, as the server lists them for whoever looks.
+// The ways to the other pages, as the server lists them for whoever looks.
 
 const menu = document.getElementById("ways");
 const list = document.getElementById("ways-list");
@@ -8,27 +8,52 @@ export async function showWays() {
   const answer = await fetch("/api/ways").catch(() => null);
   if (!answer?.ok) return null;
   const found = await answer.json();
-  list.replaceChildren(
-    ...found.ways.map(({ path, label }) => {
-      const item = document.createElement("li");
-      const link = document.createElement("a");
-      link.href = path;
-      link.textContent = label;
-      if (path === location.pathname) link.setAttribute("aria-current", "page");
-      item.append(link);
-      return item;
-    }),
-  );
+  const shown = [];
+  let group;
+  for (const way of found.ways) {
+    if (way.group !== group || !shown.length) shown.push(...begun(way.group, shown.length));
+    group = way.group;
+    shown.at(-1).append(entry(way));
+  }
+  list.replaceChildren(...shown);
   return found;
 }
 
-menu.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || !menu.open) return;
-  menu.open = false;
-  menu.querySelector("summary").focus();
-  event.stopPropagation();
+/** The list of a group, below its words if it has some. */
+function begun(group, number) {
+  const ways = document.createElement("ul");
+  if (!group) return [ways];
+  const words = document.createElement("p");
+  words.id = `ways-${number}`;
+  words.textContent = group;
+  ways.setAttribute("aria-labelledby", words.id);
+  return [words, ways];
+}
+
+function entry({ path, label }) {
+  const item = document.createElement("li");
+  const link = document.createElement("a");
+  link.href = path;
+  link.textContent = label;
+  if (path === location.pathname) link.setAttribute("aria-current", "page");
+  item.append(link);
+  return item;
+}
+
+let isOpen = false;
+
+menu.addEventListener("beforetoggle", ({ newState }) => {
+  isOpen = newState === "open";
 });
 
-document.addEventListener("click", ({ target }) => {
-  if (!menu.contains(target)) menu.open = false;
-});
+// Before anything else takes it: Esc would stop a reply as well.
+document.addEventListener(
+  "keydown",
+  (event) => {
+    if (event.key !== "Escape" || !isOpen) return;
+    menu.hidePopover();
+    event.preventDefault();
+    event.stopPropagation();
+  },
+  { capture: true },
+);
