@@ -629,17 +629,17 @@ class App:
                 backend.database, connections, memory, self._clock, backend.standing
             )
 
-        prices, zone = Prices.of_config(self._config), local_zone(self._config)
-        usage = UsagePages(backend.database, prices, zone, self._clock, self.allowance)
+        zone = local_zone(self._config)
+        visits, passwords = Visits(self.resolver), Passwords()
+        usage = UsagePages(backend.database, zone, self._clock, self.allowance, visits)
         self._configured.append(usage.configure)
         growth = MemoryGrowth(memory, backend.database, self._clock)
         self._scheduler.every("growth", GROWTH_SECONDS, growth.note, first=SWEEP_SECONDS)
         overview = OverviewPages(backend.database, growth, zone, self._clock, backend.standing)
         self._configured.append(overview.configure)
         context = ContextPages(
-            Visits(self.resolver), self.context, backend.database, self.gateway.receive, self._clock
+            visits, self.context, backend.database, self.gateway.receive, self._clock
         )
-        visits, passwords = Visits(self.resolver), Passwords()
         lookup = Lookup(memory, backend.database, self._config.memory.max_results)
         self._configured.append(lookup.configure)
         browsers = self._browsers

@@ -58,7 +58,7 @@ WAYS: Final = (
     Way("/channels", "channels", "people", is_owners=True),
     Way("/logins", "logins", "people", is_owners=True),
     Way("/overview", "overview", "numbers", is_owners=True),
-    Way("/usage", "usage", "numbers", is_owners=True),
+    Way("/usage", "usage", "numbers"),
     Way("/settings", "settings", is_owners=True),
     Way("/account", "account"),
 )

@@ -1,142 +1,167 @@
-"""What was used, for the owner: `/usage` is a page of it, `/api/usage` the same for programs."""
+"""What was used: `/usage` is a page of it, `/api/usage` the same for the owner's programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from bot.clock import DAY_MS, Clock
+from bot.channel.visitor import shared, visitor_of
+from bot.clock import Clock, to_the_minute
 from bot.config import Config
 from bot.context.report import grouped
 from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
+from bot.dashboard.visits import Visits
 from bot.i18n import text
 from bot.identity.zone import local_zone
 from bot.money import Heading, days, ledger, prices
 from bot.money.allowance import Allowance
-from bot.money.days import DayUsage, UsageDays, UsagePeople
+from bot.money.days import DayUsage, UsageDays, Used
 from bot.money.ledger import Line
 from bot.money.limits import Standing
-from bot.money.prices import Prices
-from bot.storage import Database, Transaction
+from bot.storage import Database
 
 DAYS: Final = 30
 HEADINGS: Final[tuple[Heading, ...]] = ("person", "model", "day", "purpose")
+OWN_HEADINGS: Final = HEADINGS[1:]
 MOST_PEOPLE: Final = 50  # of the table; the others are summed up in one row
+MOST_LIMITED: Final = 200  # people whose limits are looked at: those who used most
 _NUMBERS: Final = ("runs", "input", "cached", "written", "output", "cost")
-
-_PerDay = Sequence[tuple[int, float]]  # tokens and US dollars of each day
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    used: Sequence[DayUsage]
-    people: Sequence[Line]
-    drawn: Sequence[tuple[str, _PerDay]]  # of the people who used most
-
-    @property
-    def days(self) -> tuple[str, ...]:
-        return tuple(each.day.name for each in self.used)
 
 
 class UsagePages:
-    """Numbers and names of people, never a word of what they said."""
+    """Numbers and names of people, never a word of what they said.
+
+    The owner sees what everybody used; whoever else looks what is theirs.
+    """
 
     def __init__(
         self,
         database: Database,
-        known: Prices,
         zone: tzinfo,
         clock: Clock,
         allowance: Allowance,
+        visits: Visits,
     ) -> None:
         self._database = database
-        self._prices = known
-        self._zone = zone
+        self._prices = allowance.prices
         self._clock = clock
         self._allowance = allowance
-        self._days = UsageDays(zone)
-        self._people = UsagePeople()
+        self._visits = visits
+        self._days = UsageDays(zone, allowance.prices)
 
     def configure(self, config: Config) -> None:
         """Days are those of another time zone from now on, if it is another one."""
         zone = local_zone(config)
-        if zone != self._zone:
-            self._zone, self._days = zone, UsageDays(zone)
+        if zone != self._days.zone:
+            self._days = UsageDays(zone, self._prices)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""
-        return [web.get("/usage", self._page), web.get("/api/usage", self._json)]
+        return [*shared([web.get("/usage", self._page)]), web.get("/api/usage", self._json)]
 
     async def _page(self, request: web.Request) -> web.Response:
-        found, language = await self._database.read(self._look), pages.language(request)
-        standings = await self._allowance.in_all()
-        lines: dict[Heading, Sequence[Line]] = {
-            "person": _bounded(found.people, text(language, "usage.others")),
-            **{by: days.lines(found.used, by, self._prices) for by in ("model", "day", "purpose")},
-        }
-        is_used = bool(found.people)
+        if visitor_of(request).is_owner:
+            return await self._everybodys(request)
+        return await self._own(request)
+
+    async def _everybodys(self, request: web.Request) -> web.Response:
+        language, zone = pages.language(request), self._visits.of(request).zone
+        used = await self._look()
+        most = sorted(used.people, key=lambda line: -line.bill.usage.context_tokens)
+        limited = await self._allowance.of_people([line.name for line in most[:MOST_LIMITED]])
+        standings = [(person, each) for person, own in limited.items() for each in own]
+        standings.sort(key=lambda found: -found[1].used / found[1].limit.most)
+        people = _bounded(used.people, text(language, "usage.others"))
+        return self._drawn(
+            request,
+            used,
+            {"person": people, **self._lines(used.days)},
+            lead="lead",
+            limits=[_limit(language, zone, each) for each in await self._allowance.in_all()],
+            people=[
+                {"person": person, **_limit(language, zone, each)}
+                for person, each in standings[:MOST_PEOPLE]
+            ],
+            others=max(0, len(standings) - MOST_PEOPLE),
+        )
+
+    async def _own(self, request: web.Request) -> web.Response:
+        language, visit = pages.language(request), self._visits.of(request)
+        found = days.last_days(self._clock(), visit.zone, DAYS)
+        used = await self._database.read(lambda tx: days.days_of(tx, visit.person, found))
+        own = await self._allowance.of_people([visit.person])
+        limits = [each for standings in own.values() for each in standings]
+        return self._drawn(
+            request,
+            Used(tuple(used), (), ()),
+            self._lines(used),
+            lead="own_lead",
+            limits=[_limit(language, visit.zone, each) for each in limits],
+            people=[],
+            others=0,
+        )
+
+    def _drawn(
+        self,
+        request: web.Request,
+        used: Used,
+        lines: Mapping[Heading, Sequence[Line]],
+        **values: Any,
+    ) -> web.Response:
+        language, is_used = pages.language(request), any(lines.values())
         return pages.page(
             request,
             "usage.html",
             days=DAYS,
             date=prices.LOOKED_UP,
-            limits=[_limit(language, each) for each in standings],
-            pictures=self._pictures(language, found) if is_used else [],
-            tables=[_table(language, by, lines[by]) for by in HEADINGS] if is_used else [],
+            pictures=self._pictures(language, used) if is_used else [],
+            tables=[_table(language, by, lines[by]) for by in lines] if is_used else [],
             unpriced=ledger.total(lines["model"]).bill.unpriced,
+            **values,
         )
 
     async def _json(self, _request: web.Request) -> web.Response:
-        since = self._clock() - DAYS * DAY_MS
-
-        def look(tx: Transaction) -> Mapping[Heading, Sequence[Line]]:
-            return {by: ledger.lines(tx, by, since, self._zone, self._prices) for by in HEADINGS}
-
-        found = await self._database.read(look)
+        used = await self._look()
+        lines = {"person": used.people, **self._lines(used.days)}
         body: dict[str, Any] = {
             "days": DAYS,
             "prices_of": str(prices.LOOKED_UP),
-            **{f"by_{name}": [ledger.plain(line) for line in found[name]] for name in HEADINGS},
+            **{f"by_{name}": [ledger.plain(line) for line in lines[name]] for name in HEADINGS},
         }
         return web.json_response(body, headers={"Cache-Control": "no-store"})
 
-    def _look(self, tx: Transaction) -> _Found:
-        now = self._clock()
-        used = self._days.look(tx, now, DAYS)
-        when = [each.day for each in used]
-        people = days.people(self._people.look(tx, when[0].start, now), self._prices)
-        most = sorted(people, key=lambda line: -line.bill.usage.context_tokens)
-        drawn = [
-            (line.name, days.of_person(tx, line.name, when, self._prices))
-            for line in most[: charts.MOST_SERIES - 1]
-        ]
-        return _Found(used, people, drawn)
+    async def _look(self) -> Used:
+        most = charts.MOST_SERIES - 1
+        return await self._database.read(lambda tx: self._days.look(tx, self._clock(), DAYS, most))
 
-    def _pictures(self, language: str, found: _Found) -> list[Picture]:
-        """Tokens and money, by model and by person."""
+    def _lines(self, used: Sequence[DayUsage]) -> dict[Heading, Sequence[Line]]:
+        return {by: days.lines(used, by, self._prices) for by in OWN_HEADINGS}
+
+    def _pictures(self, language: str, found: Used) -> list[Picture]:
+        """Tokens and money, by model, and by person where there are several."""
+        labels = tuple(each.day.name for each in found.days)
         others = text(language, "usage.others")
         whole = [
             (
                 sum(usage.context_tokens for usage in each.models.values()),
                 sum(self._prices.cost(model, usage) or 0 for model, usage in each.models.items()),
             )
-            for each in found.used
+            for each in found.days
         ]
         drawn: list[Picture] = []
         for at, what in enumerate(("tokens", "dollars")):
             shown = partial(_shown, what)
-            names = dict.fromkeys(model for each in found.used for model in each.models)
+            names = dict.fromkeys(model for each in found.days for model in each.models)
             by_model = [
-                Series(name, tuple(self._amount(each, name, at) for each in found.used))
+                Series(name, tuple(self._amount(each, name, at) for each in found.days))
                 for name in names
             ]
-            by_person = [Series(name, tuple(day[at] for day in used)) for name, used in found.drawn]
+            by_person = [Series(name, tuple(day[at] for day in used)) for name, used in found.most]
             rest = tuple(
                 max(0.0, day[at] - sum(each.values[place] or 0 for each in by_person))
                 for place, day in enumerate(whole)
@@ -146,7 +171,7 @@ class UsagePages:
             for by, series in (("model", charts.largest(by_model, others)), ("person", by_person)):
                 name = f"{what}_{by}"
                 title = text(language, f"usage.picture.{name}")
-                chart = Chart(title, found.days, tuple(series), shown)
+                chart = Chart(title, labels, tuple(series), shown)
                 if not chart.is_empty:
                     drawn.append(charts.picture(chart, "bars", text(language, "usage.day")))
         return drawn
@@ -169,8 +194,8 @@ def _bounded(people: Sequence[Line], others: str) -> Sequence[Line]:
     return [*people[:MOST_PEOPLE], Line(others, rest.runs, rest.bill)]
 
 
-def _limit(language: str, standing: Standing) -> Mapping[str, Any]:
-    """A limit as the template takes it."""
+def _limit(language: str, zone: tzinfo, standing: Standing) -> Mapping[str, Any]:
+    """A limit as the template takes it; `until` is a time of whoever looks."""
     limit = standing.limit
     what = f"{limit.whose}.{limit.span}"
     shown = partial(_shown, "dollars" if limit.unit == "usd" else "tokens")
@@ -179,8 +204,12 @@ def _limit(language: str, standing: Standing) -> Mapping[str, Any]:
         most = text(language, "limit.tokens", count=most)
     return {
         "name": text(language, f"limit.{what}"),
+        "span": text(language, f"usage.spans.{limit.span}"),
+        "used": used,
+        "most": most,
         "amounts": text(language, "limit.amounts", used=used, most=most),
         "percent": standing.percent,
+        "until": to_the_minute(standing.period.end, zone),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bot.agent.meter import added
@@ -9,6 +10,7 @@ from bot.agent.models import Usage
 from bot.clock import Clock
 from bot.config import OFFLINE, Config, LimitsConfig
 from bot.identity import Conversation, ConversationResolver
+from bot.identity.routing import OWNER
 from bot.money import counts, limits
 from bot.money.counts import EVER
 from bot.money.limits import Balance, Limit, Standing
@@ -106,6 +108,39 @@ class Allowance:
             return tuple(found)
 
         return await self._database.read(look)
+
+    async def of_people(self, people: Sequence[str]) -> Mapping[str, tuple[Standing, ...]]:
+        """How far each of these has used up their own limits; without those who have none.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        now, snapshot = self._clock(), self._resolver.now
+        asked = {
+            person: [
+                (limit, period(limit.span, now, snapshot.zone_of(person)))
+                for limit in self._own(person)
+            ]
+            for person in people
+            if person != OWNER or not self._config.exempt_owner
+        }
+
+        def look(tx: Transaction) -> Mapping[str, tuple[Standing, ...]]:
+            return {person: self._stand(tx, person, own) for person, own in asked.items() if own}
+
+        return await self._database.read(look) if any(asked.values()) else {}
+
+    def _stand(
+        self, tx: Transaction, person: str, own: Sequence[tuple[Limit, Period]]
+    ) -> tuple[Standing, ...]:
+        used: dict[int, dict[str, Usage]] = {}
+        for _, lasting in own:
+            if lasting.start not in used:
+                used[lasting.start] = _by_model(tx, lasting.start, EVER, person)
+        return tuple(
+            limits.standing(limit, lasting, used[lasting.start], self.prices)
+            for limit, lasting in own
+        )
 
     def _own(self, person: str) -> tuple[Limit, ...]:
         people = self._config.people

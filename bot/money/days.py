@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Final
 
@@ -11,7 +12,7 @@ from bot.agent.meter import added
 from bot.agent.models import Usage
 from bot.clock import moment
 from bot.money import counts
-from bot.money.counts import EVER, Count
+from bot.money.counts import Count
 from bot.money.ledger import Line
 from bot.money.periods import period
 from bot.money.prices import Prices
@@ -20,8 +21,10 @@ from bot.storage import Transaction
 SETTLED_MS: Final = 60 * 60_000  # nothing is counted for a time that is so long ago
 MOST_KEPT: Final = 20_000  # people, some 10 MB
 
+Amounts = tuple[int, float]  # tokens, and US dollars as far as they are known
+PerDay = tuple[Amounts, ...]
+
 _ByPerson = Mapping[str, Mapping[str, tuple[int, Usage]]]
-_NOBODY: Final[_ByPerson] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +63,104 @@ def last_days(now: int, zone: tzinfo, count: int) -> list[Day]:
     return found[::-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was used on some days, by whom, and on each of them by those who used most."""
+
+    days: tuple[DayUsage, ...]
+    people: Sequence[Line]
+    most: Sequence[tuple[str, PerDay]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What need not be asked again of the days from `start` to, not including, `end`."""
+
+    start: int = 0
+    end: int = 0
+    days: Mapping[int, DayUsage] = field(default_factory=dict[int, DayUsage])
+    people: _ByPerson = field(default_factory=dict[str, dict[str, tuple[int, Usage]]])
+    most: Mapping[str, PerDay] = field(default_factory=dict[str, PerDay])
+
+
 class UsageDays:
-    """Asks for days by model and purpose, which are few however many people and sessions are.
+    """Asks for days in one pass; one that is over is asked for once.
 
-    What it keeps is as small: a handful of counts for each day.
+    What it keeps is small: for each day what each model was used for, and for everybody what they
+    used in all. With more people than `MOST_KEPT` it keeps nothing.
     """
 
-    def __init__(self, zone: tzinfo) -> None:
-        self._zone = zone
-        self._settled: Mapping[int, DayUsage] = {}
+    def __init__(self, zone: tzinfo, prices: Prices) -> None:
+        self.zone = zone
+        self._prices = prices
+        self._kept = _Kept()
 
-    def look(self, tx: Transaction, now: int, count: int) -> list[DayUsage]:
-        """What was used on each of the last `count` days."""
-        known = self._settled
-        found = [
-            known.get(day.start) or DayUsage(day, _counted(tx, day))
-            for day in last_days(now, self._zone, count)
-        ]
-        self._settled = {each.day.start: each for each in found if each.day.end + SETTLED_MS <= now}
-        return found
-
-
-class UsagePeople:
-    """Asks for what each person used; what is settled is asked for once a day.
-
-    With more people than `MOST_KEPT` nothing is kept, so that it stays small.
-    """
-
-    def __init__(self) -> None:
-        self._kept: tuple[int, int, _ByPerson] = (0, 0, _NOBODY)
-
-    def look(self, tx: Transaction, start: int, now: int) -> _ByPerson:
-        """What each used since `start` (ms), by person and model, with how often."""
-        until = now - now % SETTLED_MS - SETTLED_MS
-        begun, before, known = self._kept
-        if begun != start or before > until:
-            before, known = start, _NOBODY
-        known = _together(known, counts.sums(tx, ("person", "model"), before, max(before, until)))
-        self._kept = (
-            (start, max(before, until), known) if len(known) <= MOST_KEPT else (0, 0, _NOBODY)
+    def look(self, tx: Transaction, now: int, count: int, most: int = 0) -> Used:
+        """What was used on each of the last `count` days, and by the `most` who used most."""
+        found = last_days(now, self.zone, count)
+        kept = self._kept
+        if kept.start != found[0].start or kept.end > now:
+            kept = _Kept(found[0].start, found[0].start)
+        fresh = {
+            day.start: counts.sums(tx, ("person", "model", "purpose"), day.start, day.end)
+            for day in found
+            if day.start >= kept.end
+        }
+        used = tuple(
+            DayUsage(day, _anybodys(fresh[day.start]))
+            if day.start in fresh
+            else kept.days[day.start]
+            for day in found
         )
-        return _together(known, counts.sums(tx, ("person", "model"), max(before, until), EVER))
+        by_person = _together(kept.people, [each for many in fresh.values() for each in many])
+        lines = people(by_person, self._prices)
+        largest = sorted(lines, key=lambda line: -line.bill.usage.context_tokens)[:most]
+        drawn = [(line.name, self._per_day(tx, line.name, found, kept, fresh)) for line in largest]
+        self._kept = self._settled(kept, used, fresh, drawn, now)
+        return Used(used, lines, drawn)
+
+    def _per_day(
+        self,
+        tx: Transaction,
+        person: str,
+        found: Sequence[Day],
+        kept: _Kept,
+        fresh: Mapping[int, Sequence[Count]],
+    ) -> PerDay:
+        before = [day for day in found if day.start < kept.end]
+        known = kept.most.get(person)
+        if known is None:
+            known = of_person(tx, person, before, self._prices)
+        return (
+            *known,
+            *(
+                _amounts(((e.keys[1], e.usage) for e in many if e.keys[0] == person), self._prices)
+                for many in fresh.values()
+            ),
+        )
+
+    def _settled(
+        self,
+        kept: _Kept,
+        used: Sequence[DayUsage],
+        fresh: Mapping[int, Sequence[Count]],
+        drawn: Sequence[tuple[str, PerDay]],
+        now: int,
+    ) -> _Kept:
+        over = [each for each in used if each.day.end + SETTLED_MS <= now]
+        if not over:
+            return kept
+        more = [count for each in over for count in fresh.get(each.day.start, ())]
+        by_person = _together(kept.people, more)
+        if len(by_person) > MOST_KEPT:
+            return _Kept()
+        return _Kept(
+            kept.start,
+            over[-1].day.end,
+            {each.day.start: each for each in over},
+            by_person,
+            {person: amounts[: len(over)] for person, amounts in drawn},
+        )
 
 
 def people(found: _ByPerson, prices: Prices) -> list[Line]:
@@ -133,27 +193,49 @@ def lines(found: Sequence[DayUsage], by: str, prices: Prices) -> list[Line]:
     return summed
 
 
-def of_person(
-    tx: Transaction, person: str, days: Sequence[Day], prices: Prices
-) -> list[tuple[int, float]]:
-    """The tokens, and the US dollars as far as known, that a person used on each day."""
-    tokens, dollars = [0] * len(days), [0.0] * len(days)
-    starts = {day.start: at for at, day in enumerate(days)}
-    for each in counts.sums(tx, ("at", "model"), days[0].start, EVER, person=person):
-        at = max(place for start, place in starts.items() if start <= int(each.keys[0]))
-        tokens[at] += each.usage.context_tokens
-        dollars[at] += prices.cost(str(each.keys[1]), each.usage) or 0
-    return list(zip(tokens, dollars, strict=True))
+def of_person(tx: Transaction, person: str, days: Sequence[Day], prices: Prices) -> PerDay:
+    """What a person used on each day."""
+    return tuple(
+        _amounts(((each.keys[0], each.usage) for each in day.counts), prices)
+        for day in days_of(tx, person, days)
+    )
 
 
-def _counted(tx: Transaction, day: Day) -> tuple[Count, ...]:
-    return tuple(counts.sums(tx, ("model", "purpose"), day.start, day.end))
+def days_of(tx: Transaction, person: str, days: Sequence[Day]) -> list[DayUsage]:
+    """What one person used on each of some days that follow each other."""
+    if not days:
+        return []
+    found: list[list[Count]] = [[] for _ in days]
+    starts = [day.start for day in days]
+    groups = ("at", "model", "purpose")
+    for each in counts.sums(tx, groups, starts[0], days[-1].end, person=person):
+        found[bisect_right(starts, int(each.keys[0])) - 1].append(each)
+    return [DayUsage(day, _anybodys(many)) for day, many in zip(days, found, strict=True)]
+
+
+def _amounts(used: Iterable[tuple[str | int, Usage]], prices: Prices) -> Amounts:
+    tokens, dollars = 0, 0.0
+    for model, usage in used:
+        tokens += usage.context_tokens
+        dollars += prices.cost(str(model), usage) or 0
+    return tokens, dollars
+
+
+def _anybodys(found: Iterable[Count]) -> tuple[Count, ...]:
+    """The same by model and purpose, whoever used it and when."""
+    summed: dict[tuple[str | int, ...], Count] = {}
+    for each in found:
+        keys = each.keys[1:]
+        known = summed.get(keys)
+        runs, usage = (known.runs, known.usage) if known else (0, Usage())
+        summed[keys] = Count(keys, runs + each.runs, usage + each.usage)
+    return tuple(summed.values())
 
 
 def _together(known: _ByPerson, more: Sequence[Count]) -> _ByPerson:
     found = dict(known)
     for each in more:
-        person, model = map(str, each.keys)
+        person, model = map(str, each.keys[:2])
         models = dict(found.get(person, {}))
         runs, usage = models.get(model, (0, Usage()))
         models[model] = runs + each.runs, usage + each.usage

@@ -262,7 +262,7 @@ async def test_the_owners_chat_gets_a_link_to_the_owners_page(tmp_path: Path):
     async with serving(tmp_path, session=session) as engine, browser(engine) as mine:
         await mine.post("/enter", key=key_in(await ask(engine, "/web")))
         assert await mine.who() == OWNER
-        assert (await mine.get("/usage"))[0] == 200
+        assert (await mine.get("/people"))[0] == 200
 
 
 async def test_the_address_of_a_link_is_the_one_that_is_configured(tmp_path: Path):

@@ -78,7 +78,7 @@ ROUTES = {
     "POST /memory/forget": "visitor",
     "GET /memory/forgotten": "visitor",
     "POST /memory/forgotten": "visitor",
-    "GET /usage": "owner",
+    "GET /usage": "visitor",
     "GET /overview": "owner",
     "GET /api/usage": "owner",
     "GET /assets/account.css": "visitor",
