@@ -9,16 +9,20 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from bot.channel import DEFAULT_ACCOUNT, Address, KeepsFiles, Media
+from bot.channel import (
+    DEFAULT_ACCOUNT,
+    MOST_UPLOAD,
+    MOST_UPLOAD_PART,
+    UPLOAD_MARK,
+    Address,
+    KeepsFiles,
+    Media,
+)
 from bot.channel.visitor import visitor_of
 from bot.errors import SendRefused, SendTransient, StorageError
 
 PATH: Final = "/chat/files/{id}"
-MAX_PART: Final = 1_000_000  # bytes of one request: also a slow line brings that in time
-MAX_FILE: Final = 20_000_000  # bytes
-MAX_FILES: Final = 10  # of one message
 MAX_NAME: Final = 128  # characters
-REF: Final = "upload-"
 
 _ID = re.compile(r"[A-Za-z0-9]{8,64}")
 _PICTURE = re.compile(r"image/(jpeg|png|webp|gif|bmp|tiff)")
@@ -66,7 +70,7 @@ class FilePages:
         if not ids:
             return ()
         known = await self.known(person)
-        found = [known.get(f"{REF}{id_}") for id_ in ids]
+        found = [known.get(f"{UPLOAD_MARK}{id_}") for id_ in ids]
         kept = tuple(media for media in found if media is not None)
         return kept if len(kept) == len(ids) else None
 
@@ -80,7 +84,7 @@ class FilePages:
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of a file of a message; see `bot.channel.Files`."""
-        if self._engine is None or not media.ref.startswith(REF) or media.size > most:
+        if self._engine is None or not media.ref.startswith(UPLOAD_MARK) or media.size > most:
             raise SendRefused("there is no such file here")
         try:
             data = await self._engine.file(address, media.ref)
@@ -97,7 +101,7 @@ class FilePages:
         except (KeyError, ValueError):
             raise web.HTTPBadRequest from None
         data = await _body(request)
-        if not (0 <= part <= MAX_FILE // MAX_PART and size > 0 and data):
+        if not (0 <= part <= MOST_UPLOAD // MOST_UPLOAD_PART and size > 0 and data):
             raise web.HTTPBadRequest
         media = _described(id_, request.query.get("name", ""), request.content_type, size)
         try:
@@ -106,12 +110,12 @@ class FilePages:
             log.warning("web.file.not_stored")
             raise web.HTTPServiceUnavailable from None
         if not is_kept:
-            raise web.HTTPRequestEntityTooLarge(MAX_FILE, size)
+            raise web.HTTPRequestEntityTooLarge(MOST_UPLOAD, size)
         return web.Response(status=204)
 
     async def _get(self, request: web.Request) -> web.Response:
         engine, id_ = self._engine_for(request)
-        data = await engine.file(_visitors(request), f"{REF}{id_}")
+        data = await engine.file(_visitors(request), f"{UPLOAD_MARK}{id_}")
         if data is None:
             raise web.HTTPNotFound
         kind = shown_as(data)
@@ -125,7 +129,7 @@ class FilePages:
     async def _drop(self, request: web.Request) -> web.Response:
         engine, id_ = self._engine_for(request)
         try:
-            await engine.drop_file(_visitors(request), f"{REF}{id_}")
+            await engine.drop_file(_visitors(request), f"{UPLOAD_MARK}{id_}")
         except StorageError:
             raise web.HTTPServiceUnavailable from None
         return web.Response(status=204)
@@ -147,9 +151,9 @@ def address_of(person: str) -> Address:
 def frame_of(media: Media | None, ref: str = "") -> dict[str, Any]:
     """A file as the page takes it; of one that is gone only that is known."""
     if media is None:
-        return {"id": ref.removeprefix(REF), "gone": True}
+        return {"id": ref.removeprefix(UPLOAD_MARK), "gone": True}
     return {
-        "id": media.ref.removeprefix(REF),
+        "id": media.ref.removeprefix(UPLOAD_MARK),
         "name": media.name,
         "size": media.size,
         "picture": media.kind == "photo",
@@ -167,7 +171,7 @@ def _described(id_: str, name: str, mime: str, size: int) -> Media:
     known = mime.lower() if _MIME.fullmatch(mime.lower()) else "application/octet-stream"
     is_picture = _PICTURE.fullmatch(known) is not None
     flat = "".join(letter for letter in name if letter.isprintable())[:MAX_NAME]
-    return Media("photo" if is_picture else "document", flat, known, size, f"{REF}{id_}")
+    return Media("photo" if is_picture else "document", flat, known, size, f"{UPLOAD_MARK}{id_}")
 
 
 def _visitors(request: web.Request) -> Address:
@@ -179,6 +183,6 @@ async def _body(request: web.Request) -> bytes:
     held = bytearray()
     async for chunk in request.content.iter_chunked(64 * 1024):
         held += chunk
-        if len(held) > MAX_PART:
-            raise web.HTTPRequestEntityTooLarge(MAX_PART, len(held))
+        if len(held) > MOST_UPLOAD_PART:
+            raise web.HTTPRequestEntityTooLarge(MOST_UPLOAD_PART, len(held))
     return bytes(held)

@@ -46,6 +46,9 @@ from bot.channel.protocols import (
 )
 from bot.channel.values import (
     DEFAULT_ACCOUNT,
+    MOST_UPLOAD,
+    MOST_UPLOAD_PART,
+    UPLOAD_MARK,
     Activity,
     Address,
     Attachment,
@@ -70,6 +73,9 @@ from bot.channel.values import (
 
 __all__ = [
     "DEFAULT_ACCOUNT",
+    "MOST_UPLOAD",
+    "MOST_UPLOAD_PART",
+    "UPLOAD_MARK",
     "AccountId",
     "Activities",
     "Activity",

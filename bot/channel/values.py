@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 ChatType = Literal["direct", "group", "channel", "thread"]
 LengthUnit = Literal["chars", "utf16"]
@@ -36,6 +36,12 @@ class Media:
     mime: str = ""
     size: int = 0  # bytes, 0 when the platform does not say
     ref: str = ""
+
+
+# What an engine that `KeepsFiles` takes from a page.
+UPLOAD_MARK: Final = "upload-"  # what their refs begin with; no platform's do
+MOST_UPLOAD: Final = 20_000_000  # bytes of a file
+MOST_UPLOAD_PART: Final = 1_000_000  # bytes of one part: also a slow line brings that in time
 
 
 @dataclass(frozen=True, slots=True)

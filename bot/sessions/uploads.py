@@ -10,22 +10,19 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bot.channel import Address, Inbound, Media
+from bot.channel import MOST_UPLOAD, MOST_UPLOAD_PART, UPLOAD_MARK, Address, Inbound, Media
 from bot.clock import DAY_MS
 from bot.storage import Transaction, fulltext
 
-MARK: Final = "upload-"  # what their refs begin with; no platform's do
 MOST_BYTES: Final = 60_000_000  # of one address, as much as one message may bring
 MOST_FILES: Final = 100  # of one address
-MOST_PART: Final = 1_000_000  # bytes
-MOST_FILE: Final = 20_000_000  # bytes
 
 _HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 
 def refs_of(inbound: Inbound) -> tuple[str, ...]:
     """The files of a message that are kept here."""
-    return tuple(media.ref for media in inbound.media if media.ref.startswith(MARK))
+    return tuple(media.ref for media in inbound.media if media.ref.startswith(UPLOAD_MARK))
 
 
 def put(
@@ -47,7 +44,7 @@ def put(
     ):
         return True
     held = sizes.get(media.ref, 0)
-    if len(data) > MOST_PART or media.size > MOST_FILE or held + len(data) > media.size:
+    if len(data) > MOST_UPLOAD_PART or media.size > MOST_UPLOAD or held + len(data) > media.size:
         return False
     if sum(sizes.values()) + len(data) > MOST_BYTES:
         return False

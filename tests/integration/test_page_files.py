@@ -14,8 +14,9 @@ from PIL import Image
 from prometheus_client import CollectorRegistry
 
 from adapters.web import plugin
-from adapters.web.files import MAX_FILE, MAX_PART, shown_as
+from adapters.web.files import shown_as
 from bot.app import App, Parts
+from bot.channel import MOST_UPLOAD, MOST_UPLOAD_PART
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
 from bot.dashboard.guard import COOKIE
@@ -85,11 +86,11 @@ class Client:
         kind = said.pop("kind", "image/png")
         query = {"name": "a.png", "size": str(len(data)), **said}
         status = 0
-        for part in range(0, max(len(data), 1), MAX_PART):
+        for part in range(0, max(len(data), 1), MOST_UPLOAD_PART):
             async with self.session.post(
                 f"{self.url}chat/files/{id_}",
-                params={"part": str(part // MAX_PART), **query},
-                data=data[part : part + MAX_PART],
+                params={"part": str(part // MOST_UPLOAD_PART), **query},
+                data=data[part : part + MOST_UPLOAD_PART],
                 headers={"Content-Type": kind},
             ) as answer:
                 status = answer.status
@@ -142,7 +143,7 @@ def replace_model(chat: Served) -> Served:
 
 
 async def test_a_document_larger_than_a_part_is_read(chat: Served, tmp_path: Path) -> None:
-    words = b"The harbour opens at seven.\n" + b"x" * (MAX_PART - 100_000)
+    words = b"The harbour opens at seven.\n" + b"x" * (MOST_UPLOAD_PART - 100_000)
     async with chat.running(tmp_path), chat.client() as client:
         assert await client.put(words, name="plan.txt", kind="text/plain") == 204
         async with chat.page() as page:
@@ -152,8 +153,12 @@ async def test_a_document_larger_than_a_part_is_read(chat: Served, tmp_path: Pat
         assert "the file plan.txt, sent with this message" in read
         assert "The harbour opens at seven." in read
         assert "when?" in read
-        assert await client.put(b"y" * (2 * MAX_PART + 5), B, kind="text/plain") == 204
-        assert (await client.get(B)) == (200, "application/octet-stream", b"y" * (2 * MAX_PART + 5))
+        assert await client.put(b"y" * (2 * MOST_UPLOAD_PART + 5), B, kind="text/plain") == 204
+        assert (await client.get(B)) == (
+            200,
+            "application/octet-stream",
+            b"y" * (2 * MOST_UPLOAD_PART + 5),
+        )
 
 
 async def test_what_was_brought_outlives_a_restart(chat: Served, tmp_path: Path) -> None:
@@ -216,7 +221,7 @@ async def test_nobody_else_reads_sends_or_drops_a_file(chat: Served, tmp_path: P
 @pytest.mark.parametrize(
     ("said", "status"),
     [
-        ({"size": str(MAX_FILE + 1)}, 413),
+        ({"size": str(MOST_UPLOAD + 1)}, 413),
         ({"size": "3"}, 413),
         ({"size": "0"}, 400),
         ({"size": "-1"}, 400),
@@ -234,7 +239,7 @@ async def test_what_is_no_file_is_refused(
     async with chat.running(tmp_path), chat.client() as client:
         assert await client.put(png(), **said) == status
         assert await client.put(b"") == 400
-        over = b"x" * (MAX_PART + 1)
+        over = b"x" * (MOST_UPLOAD_PART + 1)
         async with client.session.post(f"{chat.url}chat/files/{A}?part=0&size=9", data=over) as a:
             assert a.status == 413
         async with client.session.post(
