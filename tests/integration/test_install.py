@@ -77,7 +77,8 @@ async def test_the_worker_keeps_the_pages_own_files_and_nothing_with_words_in_it
         assert rest == {"/"}  # the page before anything is in it
         for path, version in files.items():
             async with client.get(path) as answer:
-                assert (answer.status, answer.headers["ETag"]) == (200, f'"{version}"')
+                assert answer.status == 200
+                assert answer.headers["ETag"].startswith(f'"{version}')
 
 
 async def test_another_file_makes_another_worker():

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import re
 import threading
 from collections.abc import AsyncIterator
+from importlib import resources
 from typing import Any
 
 import aiohttp
@@ -74,6 +77,43 @@ async def test_the_page_and_its_files_are_kept_by_the_browser_until_they_change(
                 assert await answer.read() == b""
             async with client.get(chat.url + path, headers={"If-None-Match": '"old"'}) as answer:
                 assert answer.status == 200
+
+
+async def test_the_pages_files_are_packed_for_whoever_takes_that(chat: Chat) -> None:
+    packed = {"gzip, deflate, br": True, "identity": False, "gzip;q=0, br": False, "br;q=1": False}
+    async with aiohttp.ClientSession(auto_decompress=False) as client:
+        sizes, tags = {}, {}
+        for accepted, takes in packed.items():
+            wants = {"Accept-Encoding": accepted}
+            async with client.get(f"{chat.url}static/app.css", headers=wants) as answer:
+                is_packed = answer.headers.get("Content-Encoding") == "gzip"
+                assert (accepted, is_packed) == (accepted, takes)
+                assert answer.headers["Vary"] == "Accept-Encoding"
+                body = await answer.read()
+                sizes[is_packed], tags[is_packed] = len(body), answer.headers["ETag"]
+                plain = gzip.decompress(body) if is_packed else body
+                assert b".composer" in plain
+        assert sizes[True] * 2 < sizes[False]
+        assert tags[True] != tags[False]
+        for is_packed, tag in tags.items():  # each is known by its own tag only
+            for accepted, takes in packed.items():
+                known = {"Accept-Encoding": accepted, "If-None-Match": tag}
+                async with client.get(f"{chat.url}static/app.css", headers=known) as answer:
+                    assert answer.status == (304 if takes == is_packed else 200)
+
+
+def test_what_is_asked_for_early_is_needed() -> None:
+    files = resources.files("adapters.web").joinpath("static")
+    page = files.joinpath("index.html").read_text("utf-8")
+    early = re.findall(r'rel="modulepreload" href="/static/([^"]+)"', page)
+    needed: set[str] = set()
+    found = re.findall(r'<script type="module" src="/static/([^"]+)"', page)
+    while found:
+        needed.add(name := found.pop())
+        source = files.joinpath(name).read_text("utf-8")
+        found += {*re.findall(r'^import .*from "\./([^"]+)"', source, re.MULTILINE)} - needed
+    assert len(early) == len(set(early))
+    assert set(early) <= needed
 
 
 @pytest.mark.parametrize(
