@@ -198,15 +198,12 @@ class App:
         config = self._config
         backend = await open_backend(config, self._parts.clock, self._stack)
         database, clock = backend.database, backend.clock
+        changes = await self._settings(backend)
+        config = self._config
         self._clock, self._kept = clock, MetaStore(database, clock)
         models = self.models = self._models(self._kept)
         self._stack.push_async_callback(models.close)
-        counter = await asyncio.to_thread(tokens.counter, config.context.tokenizer)
-        if config.context.tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
-            log.warning("tokens.no_ranks", counts=counter.name)
-        limits = LimitsResolver(config, models, self._kept, counter)
-        await limits.load()
-        self._stack.push_async_callback(limits.save)
+        limits = await self._limits(models)
         self.channels = dict(self._make_channels())
         connections = Connections(self.metrics, backend.coordination, self.channels)
         self._running = RunningChannels(self.channels, connections)
@@ -235,7 +232,6 @@ class App:
         await database.write(lambda tx: recovery.tell(tx, config.agent.language, clock()))
         await delivery.look()
         if self._parts.dashboard:
-            changes = self._settings(backend)
             self.server = self._server(backend, connections, memory, delivery, changes)
         self._stack.push_async_callback(self._running.stop)
         await self._running.start(gateway, pages=True)  # first, so that they can be listed
@@ -558,6 +554,17 @@ class App:
         # Where writes are made, so that it comes after every link made here before.
         self.resolver.read(await database.write(read_books))
 
+    async def _limits(self, models: Models) -> LimitsResolver:
+        """How much models take at once, with what was learned before."""
+        config, context = self._config, self._config.context
+        counter = await asyncio.to_thread(tokens.counter, context.tokenizer)
+        if context.tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
+            log.warning("tokens.no_ranks", counts=counter.name)
+        limits = LimitsResolver(config, models, self._kept, counter)
+        await limits.load()
+        self._stack.push_async_callback(limits.save)
+        return limits
+
     def _models(self, store: MetaStore) -> Models:
         config, remote = self._config.models, self._parts.remote
         services = configured(config, store) if remote is None else {ANTHROPIC: remote}
@@ -596,11 +603,15 @@ class App:
             await self._running.reopen_pages()  # whoever looks has to show the new one
         return config
 
-    def _settings(self, backend: Backend) -> ServedSettings:
-        """What the page may change, and how that comes to count while the program runs."""
-        changeable = ChangeableSettings(self._config, self._parts.loaded, self._clock)
-        is_shared = backend.coordination.is_shared
-        return ServedSettings(changeable, self._plugins, self.adopt, is_shared=is_shared)
+    async def _settings(self, backend: Backend) -> ServedSettings:
+        """What may be changed while the program runs, with what was changed on any node before."""
+        changeable = ChangeableSettings(self._config, self._parts.loaded, backend.clock)
+        database = backend.database if backend.coordination.is_shared else None
+        found = ServedSettings(changeable, self._plugins, self.adopt, database)
+        self._config = changeable.config = adopted(self._config, await found.begin(), LIVE)
+        backend.configure(self._config)
+        backend.coordination.on("settings", lambda _event: found.hear())
+        return found
 
     async def _end_owners_logins(self) -> None:
         """On every node: here the cookies are signed with another token, elsewhere they are not."""

@@ -24,8 +24,8 @@ MOST_MENTIONED = 7_900  # bytes of an event that is stored nowhere; NOTIFY carri
 
 # books: who is linked, paired, or moved; outbox: there is something to send for an account;
 # stop: a turn is to end; show: what a channel shows on every node; notes: Markdown was written;
-# account: something for the node that has an account.
-Topic = Literal["books", "outbox", "stop", "show", "notes", "account"]
+# account: something for the node that has an account; settings: options were changed for all.
+Topic = Literal["books", "outbox", "stop", "show", "notes", "account", "settings"]
 
 log = structlog.get_logger(__name__)
 

@@ -370,7 +370,8 @@ class Node:
         )
         missed = [Event(*row) for row in await rows.fetchall()]
         # Also what is no longer there to be heard.
-        self._hearing.put([*missed, Event("books"), Event("outbox"), Event("notes")])
+        told: tuple[Topic, ...] = ("books", "outbox", "notes", "settings")
+        self._hearing.put([*missed, *map(Event, told)])
         self.look_for_work()
 
     # --- what only one does ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,16 +16,17 @@ import orjson
 import structlog
 
 from bot.clock import Clock, system_clock
-from bot.config import Config
+from bot.config import OFFLINE, Config
 from bot.errors import ConfigError
 from bot.settings import dotenv
 from bot.settings.fields import Key, env_name, shape_at
-from bot.settings.loader import Loaded, Sources
+from bot.settings.loader import DATABASE, Loaded, Sources
+from bot.settings.shared import CHANGED_SINCE, MOST_KEPT, Change, SharedSettings, Step, change_from
 from bot.settings.tomlfile import read_text, shown
 from bot.settings.variables import FILE_PREFIX
 
+MODEL: Key = ("agent", "model")
 CHANGES = "settings-changes.jsonl"  # beside the `.env`
-MOST_KEPT = 50  # changes that can be taken back
 # A token of the page that was replaced is one that somebody else may know: it never comes back.
 FORGOTTEN: frozenset[Key] = frozenset({("dashboard", "token")})
 
@@ -38,30 +39,6 @@ class Overruled(ConfigError):
     def __init__(self, key: Key, origin: str) -> None:
         super().__init__(f"{'.'.join(map(str, key))} is set by {origin}, which counts more.")
         self.origin = origin
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One option of a change: what its variable was before and is after; None is not set."""
-
-    key: tuple[str, ...]
-    before: str | None
-    after: str | None
-    is_secret: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Some options that were changed together, at `at` (ms since the epoch).
-
-    `takes_back` is the change that it undid, if it did; `is_for_good` when it cannot be undone.
-    """
-
-    id: str
-    at: int
-    steps: tuple[Step, ...]
-    takes_back: str = ""
-    is_for_good: bool = False
 
 
 class ChangeableSettings:
@@ -79,6 +56,8 @@ class ChangeableSettings:
         self.path: Path | None = loaded.kept if loaded is not None else None
         self._clock = clock
         self._places: dict[str, Key] = {}  # of variables, by name: it takes a while to find one
+        self.shared = SharedSettings()
+        self.refused: frozenset[Key] = frozenset()  # of these, what cannot be used here
 
     def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
         """What the configuration would be with these options, as text, or without those of None.
@@ -115,20 +94,66 @@ class ChangeableSettings:
         log.info("settings.changed", options=names, taken_back=bool(takes_back))
         return loaded
 
+    def tried_shared(self, wanted: Mapping[Key, str | None]) -> Loaded:
+        """What the configuration would be with these options for all nodes, or without them.
+
+        Raises:
+            Overruled: an option would not be what was wanted here.
+            ConfigError: it has mistakes; the message has one line for each.
+        """
+        sources, _ = self._changeable()
+        for key, value in wanted.items():
+            _check(key, value)
+        values = dict(self._usable_shared())
+        for key, value in wanted.items():
+            values.pop(key, None)
+            if value is not None:
+                values[key] = value
+        loaded = sources.load(shared=values)
+        for key, value in wanted.items():
+            origin = loaded.origins.get(key, "")
+            if value and not origin.startswith(f"{DATABASE}:"):
+                raise Overruled(key, origin)
+        if MODEL in wanted and not _has_service(loaded.config):
+            raise ConfigError("agent.model: its service is not set up here, so it cannot answer")
+        return loaded
+
+    def take_shared(self, found: SharedSettings) -> Loaded | None:
+        """Let this be what nodes share; what the configuration comes to, None without files.
+
+        What cannot be used here, such as a model of a service that this node does not have, is left
+        out, and `refused` from then on.
+        """
+        self.shared = found
+        if self._sources is None:
+            return None
+        loaded, self.refused = _usable(self._sources, found.values)
+        self.origins, self.found = loaded.origins, loaded.config
+        if self.refused:
+            names = sorted(".".join(map(str, key)) for key in self.refused)
+            log.warning("settings.shared_refused", options=names)
+        return loaded
+
     def changes(self) -> list[Change]:
         """The last changes, the newest first."""
+        found = [*self.shared.changes, *self._own_changes()]
+        return sorted(found, key=lambda each: -each.at)
+
+    def _own_changes(self) -> list[Change]:
         if self.path is None:
             return []
         file = self.path.with_name(CHANGES)
         try:
             lines = file.read_bytes().splitlines() if file.is_file() else []
-            return [_from_json(orjson.loads(line)) for line in reversed(lines)]
+            return [change_from(orjson.loads(line)) for line in reversed(lines)]
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("settings.changes_unreadable", error=type(error).__name__)
             return []
 
     def may_take_back(self, change: Change) -> bool:
-        """True while what a change set is still what counts in the file."""
+        """True while what a change set is still what counts where it is kept."""
+        if change in self.shared.changes:
+            return self.shared.may_take_back(change)
         now = self._texts()
         return not change.is_for_good and all(now.get(s.key) == s.after for s in change.steps)
 
@@ -138,10 +163,14 @@ class ChangeableSettings:
         Raises:
             ConfigError: there is no such change, or something of it was changed again since.
         """
-        found = next((each for each in self.changes() if each.id == change_id), None)
+        found = next((each for each in self._own_changes() if each.id == change_id), None)
         if found is None or not self.may_take_back(found):
-            raise ConfigError("This was changed again since, so it cannot be taken back.")
+            raise ConfigError(CHANGED_SINCE)
         return self.change({step.key: step.before for step in found.steps}, takes_back=found.id)
+
+    def now(self) -> int:
+        """The time that a change is noted with, in ms since the epoch."""
+        return self._clock()
 
     def shown_path(self) -> str:
         """The file's name, as messages name it."""
@@ -150,31 +179,30 @@ class ChangeableSettings:
         return shown(self.path, self._sources.cwd)
 
     def ours(self) -> frozenset[Key]:
-        """The options that are set in the file that is changed here."""
-        return frozenset(self._texts())
+        """The options that are set where they are changed here: in the file, or for all nodes."""
+        return frozenset(self._texts()) | self.shared.values.keys()
 
     # ----------------------------------------------------------------------------------------------
 
     def _edited(self, wanted: Mapping[Key, str | None]) -> tuple[str, Loaded]:
         sources, path = self._changeable()
         for key, value in wanted.items():
-            if value is not None and value.strip().startswith(FILE_PREFIX):
-                # It would be read, and sent to whatever address the option belongs to.
-                raise ConfigError(
-                    f"{'.'.join(map(str, key))}: the name of a file cannot be set here"
-                )
+            _check_name(key, value)
         names = {env_name(key): value for key, value in wanted.items()}
         try:
             text = dotenv.edited(self._text(), names, self._place)
         except ValueError as error:
             raise ConfigError(f"{shown(path, sources.cwd)}: {error}") from error
-        loaded = sources.load(text)
+        loaded = sources.load(text, self._usable_shared())
         ours = f"{shown(path, sources.cwd)}:"
         for key, value in wanted.items():
             origin = loaded.origins.get(key, "")
             if value and not origin.startswith(ours):
                 raise Overruled(key, origin)
         return text, loaded
+
+    def _usable_shared(self) -> Mapping[Key, str]:
+        return {key: v for key, v in self.shared.values.items() if key not in self.refused}
 
     def _changeable(self) -> tuple[Sources, Path]:
         if self._sources is None or self.path is None:
@@ -212,7 +240,7 @@ class ChangeableSettings:
     def _remember(self, made: Change) -> None:
         """Keep what was there before; a disk that has no room for it costs the way back only."""
         path = self._writable().with_name(CHANGES)
-        kept = [made, *self.changes()][:MOST_KEPT]
+        kept = [made, *self._own_changes()][:MOST_KEPT]
         try:
             dotenv.write(path, _lines(reversed(kept)))
         except ConfigError:
@@ -238,10 +266,45 @@ def _lines(changes: Iterable[Change]) -> str:
     return "".join(f"{orjson.dumps(asdict(each)).decode()}\n" for each in changes)
 
 
-def _from_json(data: dict[str, Any]) -> Change:
-    steps = tuple(
-        Step(tuple(step["key"]), step["before"], step["after"], is_secret=step["is_secret"])
-        for step in data["steps"]
-    )
-    taken = data["takes_back"]
-    return Change(data["id"], data["at"], steps, taken, is_for_good=data["is_for_good"])
+def _usable(sources: Sources, shared: Mapping[Key, str]) -> tuple[Loaded, frozenset[Key]]:
+    """What a configuration comes to with what nodes share, and what of that cannot be used."""
+    kept: dict[Key, str] = {}
+    best = sources.load()
+    whole = _tried(sources, shared)
+    if whole is not None:
+        return whole, frozenset()
+    for key, value in shared.items():
+        loaded = _tried(sources, {**kept, key: value})
+        if loaded is not None:
+            kept[key], best = value, loaded
+    return best, frozenset(shared.keys() - kept.keys())
+
+
+def _tried(sources: Sources, shared: Mapping[Key, str]) -> Loaded | None:
+    """What it comes to; None when it has mistakes, or names a model that nobody here can ask."""
+    try:
+        loaded = sources.load(shared=shared)
+    except ConfigError:
+        return None
+    return loaded if MODEL not in shared or _has_service(loaded.config) else None
+
+
+def _has_service(config: Config) -> bool:
+    """True when there is somebody to ask for the model that answers."""
+    service, _ = config.models.locate(config.agent.model)
+    return service == OFFLINE or config.models.is_set_up(service)
+
+
+def _check(key: Key, value: str | None) -> None:
+    """Raise ConfigError for what could not be a line of a file either."""
+    _check_name(key, value)
+    try:
+        dotenv.line_of(env_name(key), value or "")
+    except ValueError as error:
+        raise ConfigError(f"{'.'.join(map(str, key))}: {error}") from error
+
+
+def _check_name(key: Key, value: str | None) -> None:
+    if value is not None and value.strip().startswith(FILE_PREFIX):
+        # It would be read, and sent to whatever address the option belongs to.
+        raise ConfigError(f"{'.'.join(map(str, key))}: the name of a file cannot be set here")

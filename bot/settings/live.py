@@ -51,6 +51,15 @@ LIVE: Final[tuple[Key, ...]] = (
 )
 
 
+# Services, channels and the page have addresses and secrets: each node has its own.
+_OWN: Final = frozenset({"models", "channels", "dashboard"})
+
+
+def is_shared(key: Key) -> bool:
+    """True when an option that is changed on one of many nodes counts on all of them."""
+    return is_live(key) and key[0] not in _OWN
+
+
 def is_live(key: Key) -> bool:
     """True when an option counts at once."""
     return any(key[: len(each)] == each for each in LIVE)

@@ -47,6 +47,8 @@ from bot.settings.variables import (
 )
 
 ENV_FILE = ".env"
+DATABASE = "database"  # what the origin of a value begins with that nodes share
+NOTHING: Mapping[Key, str] = {}
 STORAGE_DIR: Key = ("storage", "dir")
 DEFAULT_STORAGE = StorageConfig().dir
 
@@ -82,11 +84,12 @@ class Sources:
     cwd: Path
     plugins: Mapping[str, ChannelPlugin]
 
-    def load(self, kept: str | None = None) -> Loaded:
+    def load(self, kept: str | None = None, shared: Mapping[Key, str] = NOTHING) -> Loaded:
         """Read and check the configuration; see `load`.
 
         Args:
             kept: what the `.env` of the storage folder says, instead of what it says now.
+            shared: what the database says that nodes share; it counts more than files.
 
         Raises:
             ConfigError: its message has one line for every mistake.
@@ -99,13 +102,13 @@ class Sources:
         folders = [self.cwd] if path is None else [path.parent, self.cwd]
         files = {each.resolve(): each / ENV_FILE for each in folders}.values()
         texts = {each: _read(each, self.cwd) for each in files}
-        reading = self._taken(model, names, file, texts)
+        reading = self._taken(model, names, file, texts, shared)
         folder = self._storage(reading)
         if folder is not None:
             own = folder / ENV_FILE
             texts = {p: t for p, t in texts.items() if p.resolve() != own.resolve()}
             texts[own] = _read(own, self.cwd) if kept is None else kept
-            reading = self._taken(model, names, file, texts)
+            reading = self._taken(model, names, file, texts, shared)
             if self._storage(reading) != folder:
                 said = "the storage folder cannot be named in its own .env"
                 reading.problems.append(Problem(STORAGE_DIR, said))
@@ -131,12 +134,21 @@ class Sources:
         names: Mapping[str, Key],
         file: TomlFile | None,
         texts: Mapping[Path, str],
+        shared: Mapping[Key, str],
     ) -> _Reading:
         reading = _Reading(model, names, file)
         for path, text in texts.items():
             variables, bad_lines = from_dotenv(text, shown(path, self.cwd))
             reading.problems += bad_lines
             reading.take(variables, path.parent)
+        reading.take(
+            [
+                Variable(name, value, f"{DATABASE}: {name}")
+                for key, value in shared.items()
+                for name in (env_name(key),)
+            ],
+            self.cwd,
+        )
         reading.take(from_environ(self.environ), self.cwd)
         return reading
 

@@ -20,10 +20,7 @@ class MetaStore:
 
     async def get(self, key: str) -> str | None:
         """The text of a key, if there is one."""
-        rows = await self._database.read(
-            lambda tx: tx.execute("SELECT value FROM meta WHERE key = ?", (key,))
-        )
-        return str(rows[0][0]) if rows else None
+        return await self._database.read(lambda tx: text_of(tx, key))
 
     async def under(self, prefix: str) -> dict[str, str]:
         """The texts of all keys that begin like this, by what follows in the key."""
@@ -49,8 +46,19 @@ class MetaStore:
         Raises:
             StorageError: it could not be stored.
         """
-        row = {"key": key, "value": text, "updated_at": self._clock()}
-        await self._database.write(lambda tx: upsert(tx, "meta", ("key",), row))
+        now = self._clock()
+        await self._database.write(lambda tx: keep(tx, key, text, now))
+
+
+def text_of(tx: Transaction, key: str) -> str | None:
+    """The text of a key, if there is one."""
+    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (key,))
+    return str(rows[0][0]) if rows else None
+
+
+def keep(tx: Transaction, key: str, text: str, now: int) -> None:
+    """Keep a text."""
+    upsert(tx, "meta", ("key",), {"key": key, "value": text, "updated_at": now})
 
 
 def must_be_whole(tx: Transaction) -> None:

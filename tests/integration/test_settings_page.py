@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -257,7 +258,7 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
 
     loaded = load(tmp_path)
     kept = ChangeableSettings(loaded.config, loaded)
-    settings = ServedSettings(kept, loaded.plugins, apply, is_shared=True)
+    settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", object()))
     pages = (*SettingsPages(settings).routes(), *StartPages(settings, list).routes())
     headers = {"Authorization": f"Bearer {TOKEN_OF_PAGE}", "Accept-Language": "en"}
     async with served(*pages) as url, aiohttp.ClientSession(headers=headers) as client:

@@ -16,8 +16,8 @@ from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
 from bot.i18n import text
 from bot.identity.zone import local_zone
-from bot.settings.changes import Change, Step
 from bot.settings.fields import Key
+from bot.settings.shared import Change, Step
 
 PATH: Final = "/settings"
 PAGE_TOKEN: Final = ("dashboard", "token")
@@ -146,6 +146,7 @@ class SettingsPages:
             file=kept.shown_path(),
             tried=forms.told(request, *tried) if tried is not None else "",
             is_shared=settings.is_shared,
+            refused=sorted(".".join(map(str, key)) for key in kept.refused),
         )
 
     def _told(self, language: str, change: Change, may: bool) -> Mapping[str, Any]:  # noqa: FBT001

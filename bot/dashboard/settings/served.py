@@ -1,19 +1,29 @@
-"""The settings as pages use them: one change after the other, each in effect when it returns."""
+"""The settings as pages use them: one change after the other, each in effect when it returns.
+
+Where nodes share a database, options without secrets are changed for all of them, there; secrets,
+and what belongs to them, are this node's.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from bot.channel import ChannelPlugin, Trial, TriesSecrets
 from bot.config import Config
+from bot.errors import ConfigError
 from bot.settings import Loaded
-from bot.settings.changes import Change, ChangeableSettings
+from bot.settings.changes import ChangeableSettings
 from bot.settings.fields import Key
+from bot.settings.live import is_shared
+from bot.settings.shared import CHANGED_SINCE, Change, SharedSettings
+from bot.storage import Database, Transaction, meta
 
 TRIAL_SECONDS = 30.0  # for all that a channel asks about a secret
+KEPT_UNDER = "settings"  # in the table of small facts
 
 log = structlog.get_logger(__name__)
 
@@ -21,22 +31,26 @@ Apply = Callable[[Config], Awaitable[Config]]  # puts one into effect; returns w
 
 
 class ServedSettings:
-    """`ChangeableSettings` for many requests at once."""
+    """`ChangeableSettings` for many requests at once, and for all nodes."""
 
     def __init__(
         self,
         settings: ChangeableSettings,
         plugins: Mapping[str, ChannelPlugin],
         apply: Apply,
-        *,
-        is_shared: bool = False,
+        database: Database | None = None,
     ) -> None:
-        """`is_shared` when other nodes work on the same database, with files of their own."""
+        """`database` is what other nodes work on as well, with files of their own, if any do."""
         self.kept = settings
         self.plugins = plugins
-        self.is_shared = is_shared
         self._apply = apply
+        self._database = database
         self._one_by_one = asyncio.Lock()
+
+    @property
+    def is_shared(self) -> bool:
+        """True where other nodes work on the same database."""
+        return self._database is not None
 
     @property
     def config(self) -> Config:
@@ -71,20 +85,40 @@ class ServedSettings:
         return trial
 
     async def change(self, wanted: Mapping[Key, str | None]) -> None:
-        """Keep these options, and let them count.
+        """Keep these options, and let them count: on all nodes, where none is a node's own.
 
         Raises:
             ConfigError: they cannot be used, or not be written. Nothing was changed.
+            StorageError: the database did not take it. Nothing was changed.
         """
-        await self._take(lambda: self.kept.change(wanted))
+        if self._is_for_all(wanted):
+            await asyncio.shield(self._changed_for_all(wanted))
+        else:
+            await asyncio.shield(self._changed_here(lambda: self.kept.change(wanted)))
 
     async def take_back(self, change_id: str) -> None:
-        """Let count what did before a change.
+        """Let count what did before a change, wherever that one counts.
 
         Raises:
             ConfigError: it cannot be taken back.
+            StorageError: the database did not take it. Nothing was changed.
         """
-        await self._take(lambda: self.kept.take_back(change_id))
+        found = next((each for each in self.kept.shared.changes if each.id == change_id), None)
+        if found is None:
+            await asyncio.shield(self._changed_here(lambda: self.kept.take_back(change_id)))
+        else:
+            before: dict[Key, str | None] = {step.key: step.before for step in found.steps}
+            await asyncio.shield(self._changed_for_all(before, takes_back=found))
+
+    async def hear(self) -> None:
+        """Another node may have changed something for all: let that count here."""
+        async with self._one_by_one:
+            await self._read()
+
+    async def begin(self) -> Config:
+        """What counts at the start, with what was changed for all nodes before."""
+        loaded = await self._look()
+        return self.kept.config if loaded is None else loaded.config
 
     async def changes(self) -> list[tuple[Change, bool]]:
         """The last changes, each with whether it can be taken back."""
@@ -95,15 +129,68 @@ class ServedSettings:
         return await asyncio.to_thread(look)
 
     async def ours(self) -> frozenset[Key]:
-        """The options that are set in the file that is changed here."""
+        """The options that are set where they are changed here."""
         return await asyncio.to_thread(self.kept.ours)
 
-    async def _take(self, change: Callable[[], Loaded]) -> None:
-        # A request that is broken off must not leave a file that says one thing while another
-        # counts.
-        await asyncio.shield(self._taken(change))
+    # --- for all nodes ----------------------------------------------------------------------------
 
-    async def _taken(self, change: Callable[[], Loaded]) -> None:
+    def _is_for_all(self, wanted: Mapping[Key, str | None]) -> bool:
+        if self._database is None or not all(map(is_shared, wanted)):
+            return False
+        # What is taken out may stand in this node's file, from before.
+        return any(
+            value is not None or key in self.kept.shared.values for key, value in wanted.items()
+        )
+
+    async def _changed_for_all(
+        self, wanted: Mapping[Key, str | None], takes_back: Change | None = None
+    ) -> None:
+        # A request that is broken off must not leave one thing that is kept while another counts.
+        async with self._one_by_one:
+            if self._database is None:
+                return
+            await self._look()
+            await asyncio.to_thread(self.kept.tried_shared, wanted)
+            made = (secrets.token_hex(8), self.kept.now())
+
+            def work(tx: Transaction) -> bool:
+                found = SharedSettings.from_json(meta.text_of(tx, KEPT_UNDER))
+                if takes_back is not None and not found.may_take_back(takes_back):
+                    return False
+                steps = tuple(
+                    found.step(tuple(map(str, key)), value) for key, value in wanted.items()
+                )
+                undone = takes_back.id if takes_back is not None else ""
+                after = found.changed(Change(*made, steps, undone))
+                meta.keep(tx, KEPT_UNDER, after.to_json(), made[1])
+                tx.publish("settings")
+                return True
+
+            if not await self._database.write(work):
+                raise ConfigError(CHANGED_SINCE)
+            names = sorted(".".join(map(str, key)) for key in wanted)
+            log.info("settings.changed_for_all", options=names, taken_back=takes_back is not None)
+            await self._read()
+
+    async def _read(self) -> None:
+        """Let what the database says count here."""
+        loaded = await self._look()
+        if loaded is not None:
+            self.kept.config = await self._apply(loaded.config)
+
+    async def _look(self) -> Loaded | None:
+        """What the database says, with this node's own files; None without files."""
+        if self._database is None:
+            return None
+        text = await self._database.read(lambda tx: meta.text_of(tx, KEPT_UNDER))
+        found = SharedSettings.from_json(text)
+        return await asyncio.to_thread(self.kept.take_shared, found)
+
+    # --- for this one -----------------------------------------------------------------------------
+
+    async def _changed_here(self, change: Callable[[], Loaded]) -> None:
         async with self._one_by_one:
             loaded = await asyncio.to_thread(change)
+            # What could not be used here before may be now, such as a model with its key.
+            loaded = await self._look() or loaded
             self.kept.config = await self._apply(loaded.config)
