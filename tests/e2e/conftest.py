@@ -139,7 +139,7 @@ class EchoEngine:
     def commands(self, locale: str) -> Sequence[Command]:
         return COMMANDS["zh" if locale.startswith("zh") else "en"]
 
-    async def broadcast(self, channel: str, body: str) -> None:
+    async def broadcast(self, channel: str, body: str, *, stored: bool = True) -> None:
         """There is no other node."""
 
     def reach(self, address: Address, words: str) -> None:
