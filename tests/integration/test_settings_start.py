@@ -225,6 +225,8 @@ async def test_what_the_owner_is_called_is_kept_shown_as_it_is_and_taken_out_aga
         assert "is called" not in await program.get("/people")
         status, page = await program.post("/settings/start/self", owner_name=name)
         assert (status, "<b>" in page) == (200, False)
+        assert "Saved, and in effect." in page
+        assert "Saved" not in await program.get("/settings/start")
         assert await greeted(program) == name
         people = await program.get("/people")
         assert "is called &lt;b&gt;Ada&lt;/b&gt; **&#34;" in people

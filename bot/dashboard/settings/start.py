@@ -34,6 +34,7 @@ from bot.settings.fields import Key
 PATH: Final = "/settings/start"
 KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to be chosen
 TELEGRAM: Final = "telegram"
+OTHERS: Final = frozenset({"discord", "nextcloud_talk"})  # that take more than a token
 ADDRESS: Final = "address"  # the choice beside the two services that are known by name
 SERVICES: Final = (ANTHROPIC, OPENAI, ADDRESS)
 WHO: Final[Mapping[str, Key]] = {
@@ -199,7 +200,7 @@ class StartPages:
                 await self._settings.change(wanted)
         except ConfigError as error:
             return self._page(request, Said({"self": forms.sentences(request, error)}, form))
-        return _back("self")
+        return pages.see(f"{PATH}?saved=self#self")
 
     def _who(self) -> dict[str, str]:
         """Who is who now, by the names of the form."""
@@ -228,6 +229,8 @@ class StartPages:
             tried=tried,
             preferred=_preferred(tried, config.agent.model) if tried is not None else "",
             has_telegram=TELEGRAM in self._settings.plugins,
+            has_others=bool(OTHERS & self._settings.plugins.keys()),
+            saved=request.query.get("saved") == "self",
             telegram=self._telegram_now(),
             bot=self._bot,
             has_token=bool(self._token),
