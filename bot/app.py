@@ -651,6 +651,10 @@ class App:
         context = ContextPages(
             visits, self.context, backend.database, self.gateway.receive, self._clock
         )
+        conversations = ConversationPages(
+            backend.database, visits, self._clock, self._config.agent.name
+        )
+        self._configured.append(conversations.configure)
         lookup = Lookup(memory, backend.database, self._config.memory.max_results)
         self._configured.append(lookup.configure)
         browsers = self._browsers
@@ -665,7 +669,7 @@ class App:
             name=self._config.agent.name,
             channels=(
                 ways,
-                ConversationPages(backend.database, visits, self._clock),
+                conversations,
                 MemoryPages(memory),
                 MemoryBrowser(visits, memory, self._clock),
                 MemorySearching(visits, lookup),

@@ -20,6 +20,7 @@ from aiohttp import web
 from bot.channel.kit.markdown_html import render
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
+from bot.config import Config
 from bot.dashboard import pages
 from bot.dashboard.forms import sent
 from bot.dashboard.visits import Visits
@@ -53,6 +54,7 @@ class Visit:
     conversation: Conversation
     language: str
     now: datetime
+    bot: str  # what it is called
 
     @property
     def people(self) -> tuple[str, ...]:
@@ -67,6 +69,10 @@ class Visit:
     def say(self, key: str, **values: object) -> str:
         """A sentence of these pages."""
         return text(self.language, f"conversations.{key}", **values)
+
+    def who(self, *, is_own: bool) -> str:
+        """Who said something: they, or the bot."""
+        return self.say("you") if is_own else self.bot
 
     def at(self, ms: int) -> datetime:
         """A time on their clock."""
@@ -104,10 +110,16 @@ class Own:
 class ConversationPages:
     """Lists, searches, shows, names and hands out a visitor's conversations."""
 
-    def __init__(self, database: Database, visits: Visits, clock: Clock) -> None:
+    def __init__(self, database: Database, visits: Visits, clock: Clock, name: str) -> None:
+        """`name` is what the bot is called."""
         self._database = database
         self._visits = visits
         self._clock = clock
+        self._name = name
+
+    def configure(self, config: Config) -> None:
+        """It is called what this says from now on."""
+        self._name = config.agent.name
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are; each shows a visitor what is theirs."""
@@ -124,7 +136,7 @@ class ConversationPages:
     def _visit(self, request: web.Request) -> Visit:
         conversation = self._visits.of(request)
         now = moment(self._clock(), conversation.zone)
-        return Visit(conversation, pages.language(request), now)
+        return Visit(conversation, pages.language(request), now, self._name)
 
     # --- which there are --------------------------------------------------------------------------
 
@@ -254,7 +266,7 @@ class ConversationPages:
             for entry in browsing.in_order(said):
                 before, at = day, visit.at(entry.said_or_at)
                 day = f"\n## {at:%Y-%m-%d}\n"
-                who = visit.say("you" if entry.role == "user" else "bot")
+                who = visit.who(is_own=entry.role == "user")
                 words = f"\n**{who}**, {at:%H:%M}\n\n{entry.shown}\n"
                 words = words if day == before else f"{day}{words}"
                 await response.write(words.encode())
@@ -312,7 +324,7 @@ def _result(visit: Visit, query: str, found: Found) -> Mapping[str, Any]:
         "number": entries.number_of(entry.id),
         "when": f"{visit.day(entry.at)} {visit.at(entry.at):%H:%M}",
         "place": visit.place(found.channel),
-        "who": visit.say("you" if entry.role == "user" else "bot"),
+        "who": visit.who(is_own=entry.role == "user"),
         "parts": list(marked(excerpt(" ".join(entry.text.split()), terms, EXCERPT), terms)),
     }
 
@@ -332,7 +344,7 @@ def _line(visit: Visit, entry: Entry, is_gone: bool) -> Mapping[str, Any]:  # no
     return {
         "number": entries.number_of(entry.id),
         "mine": mine,
-        "who": visit.say("you" if mine else "bot"),
+        "who": visit.who(is_own=mine),
         "time": f"{visit.at(entry.said_or_at):%H:%M}",
         "moment": visit.at(entry.said_or_at).isoformat(timespec="seconds"),
         "is_gone": is_gone,

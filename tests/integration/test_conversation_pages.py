@@ -441,3 +441,12 @@ async def test_a_conversation_is_taken_along_whole(tmp_path: Path):
     assert re.findall(r"^number (\d+)$", markdown, re.MULTILINE) == [str(n) for n in range(251)]
     assert headers["Content-Disposition"] == f'attachment; filename="{id_}.md"'
     assert headers["Cache-Control"] == "no-store"
+
+
+async def test_the_bot_is_called_there_as_everywhere(tmp_path: Path):
+    named = {"name": "Heron <b>", "timezone": "UTC"}
+    async with browsing_with(tmp_path, agent=named) as (engine, browser):
+        await engine.ask("hello")
+        (session,) = ids_in(await browser.get("/conversations"))
+        assert "Heron &lt;b&gt; <time" in await browser.get(f"/conversations/{session}")
+        assert "**Heron <b>**" in await browser.get(f"/conversations/{session}.md")
