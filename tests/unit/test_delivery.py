@@ -22,7 +22,7 @@ from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.nodes import FakeNode
-from tests.support import PATIENCE, FakeClock, until
+from tests.support import PATIENCE, FakeClock, pause, until
 
 ADA = Address("memory", "default", "ada")
 PLACE = store.Place("agent:main:memory:dm:ada", "ada", "memory", "default", "ada", "", "direct")
@@ -72,8 +72,8 @@ class Post:
 
     async def until(self, ready: Callable[[list[str]], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
-            while not ready(await self.states()):  # noqa: ASYNC110
-                await asyncio.sleep(0.001)  # what is waited for needs the database too
+            while not ready(await self.states()):
+                await pause(0.001)  # what is waited for needs the database too
 
     async def wait_sent(self, count: int) -> list[Outbound]:
         async with asyncio.timeout(PATIENCE):
