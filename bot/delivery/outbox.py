@@ -11,12 +11,12 @@ import orjson
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, OutboundKind
 from bot.coordination import account_name
 from bot.storage import Row, Transaction, fulltext
+from bot.storage.addressed import HERE, place
 
 _COLUMNS = (
     "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at, "
     "extra, tries, language, asker"
 )
-_HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def add(
         "pieces_sent, entry, created_at, error, extra, language, asker) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '', ?, ?, ?) "
         "RETURNING id",
-        (*_place(address), kind, text, reply_to, entry, now, _to_json(extra), language, asker),
+        (*place(address), kind, text, reply_to, entry, now, _to_json(extra), language, asker),
     )[0]
     id_: int = row[0]
     tx.publish("outbox", account_name(address.channel, address.account))
@@ -133,9 +133,9 @@ def add(
 def waiting(tx: Transaction, queue: Queue, limit: int) -> list[Letter]:
     """What waits in a queue, in order."""
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM outbox WHERE {_HERE} AND asker = ? AND state = 'waiting' "
+        f"SELECT {_COLUMNS} FROM outbox WHERE {HERE} AND asker = ? AND state = 'waiting' "
         "ORDER BY id LIMIT ?",
-        (*_place(queue.address), queue.asker, limit),
+        (*place(queue.address), queue.asker, limit),
     )
     return [_letter(row) for row in rows]
 
@@ -263,8 +263,8 @@ def move(tx: Transaction, address: Address, chat: str) -> int:
     """Send everything that waits for an address to another chat; how much there was."""
     return len(
         tx.execute(
-            f"UPDATE outbox SET chat = ? WHERE {_HERE} AND state = 'waiting' RETURNING id",
-            (chat, *_place(address)),
+            f"UPDATE outbox SET chat = ? WHERE {HERE} AND state = 'waiting' RETURNING id",
+            (chat, *place(address)),
         )
     )
 
@@ -273,7 +273,7 @@ def parked(tx: Transaction, address: Address) -> int:
     """How many texts could never be sent to an address."""
     return int(
         tx.execute(
-            f"SELECT count(*) FROM outbox WHERE {_HERE} AND state = 'parked'", _place(address)
+            f"SELECT count(*) FROM outbox WHERE {HERE} AND state = 'parked'", place(address)
         )[0][0]
     )
 
@@ -283,10 +283,6 @@ def prune(tx: Transaction, before: int) -> None:
     tx.execute(
         "DELETE FROM outbox WHERE state <> 'waiting' AND again = 0 AND done_at < ?", (before,)
     )
-
-
-def _place(address: Address) -> Sequence[str]:
-    return (address.channel, address.account, address.chat, address.thread)
 
 
 def _letter(row: Row) -> Letter:

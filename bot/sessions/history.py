@@ -14,8 +14,8 @@ from bot.sessions import browsing, entries, inbox
 from bot.sessions.entries import Entry
 from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction
+from bot.storage.addressed import HERE, place
 
-_HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 _END = 2**62  # beyond the number of every entry
 FEWEST_LOOKED_AT = 50  # conversations among which the newest lines are looked for
 
@@ -29,20 +29,19 @@ def history_of(
     unless it is the first of all. What has no answer yet comes last. Nobody saw how a task was
     carried out: what came of it stands in the conversation itself.
     """
-    place = (address.channel, address.account, address.chat, address.thread)
     edge = _number(tx, before) if before else _END
-    rows = _newest(tx, place, edge, limit)
+    rows = _newest(tx, address, edge, limit)
     items = _items(tx, rows)
     while rows and not items:  # nothing but what tools did
-        rows = _newest(tx, place, int(rows[-1][0]), limit)
+        rows = _newest(tx, address, int(rows[-1][0]), limit)
         items = _items(tx, rows)
     if items:
         lowest = rows[-1]
-        if items[0].role == "divider" and not _newest(tx, place, int(lowest[0]), 1):
+        if items[0].role == "divider" and not _newest(tx, address, int(lowest[0]), 1):
             del items[0]
         items[0] = replace(items[0], place=entries.parse(lowest[1]).id)
     if not before:
-        items += _unanswered(tx, place)
+        items += _unanswered(tx, address)
     return items
 
 
@@ -70,14 +69,14 @@ def _item(entry: Entry) -> HistoryItem:
     return HistoryItem(id_, role, entry.shown, at, entry.id, entry.files, entry.failed)
 
 
-def _newest(tx: Transaction, place: Sequence[str], edge: int, limit: int) -> list[Row]:
+def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Row]:
     """The newest entries below a number (number, line, session), the newest first."""
     heads = tx.execute(
         "SELECT id, (SELECT max(seq) FROM entries WHERE session_id = sessions.id "
         "AND seq >= sessions.first_seq AND seq < ?) FROM sessions "
-        f"WHERE {_HERE} AND started_by <> 'task' AND entry_count > 0 AND first_seq < ? "
+        f"WHERE {HERE} AND started_by <> 'task' AND entry_count > 0 AND first_seq < ? "
         "ORDER BY last_user_at DESC LIMIT ?",
-        (edge, *place, edge, max(2 * limit, FEWEST_LOOKED_AT)),
+        (edge, *place(address), edge, max(2 * limit, FEWEST_LOOKED_AT)),
     )
     rows: list[Row] = []
     known = ((int(newest), id_) for id_, newest in heads if newest is not None)
@@ -100,9 +99,9 @@ def _number(tx: Transaction, entry_id: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def _unanswered(tx: Transaction, place: Sequence[str]) -> Iterator[HistoryItem]:
+def _unanswered(tx: Transaction, address: Address) -> Iterator[HistoryItem]:
     rows = tx.execute(
-        f"SELECT body FROM inbox WHERE {_HERE} AND state = 'waiting' ORDER BY id", place
+        f"SELECT body FROM inbox WHERE {HERE} AND state = 'waiting' ORDER BY id", place(address)
     )
     for (body,) in rows:
         inbound = inbox.read_back(body)

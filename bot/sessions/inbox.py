@@ -15,6 +15,7 @@ from bot.identity import Conversation
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction
+from bot.storage.addressed import HERE
 from bot.unicode import well_formed
 
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
@@ -209,7 +210,7 @@ def settle(tx: Transaction, session: Session, told: Sequence[Entry], now: int) -
     rows = tx.execute(
         "SELECT id, message_id, body, received_at FROM inbox "
         "WHERE state IN ('waiting', 'command') AND (session_id = ? "
-        "OR (channel = ? AND account = ? AND chat = ? AND thread = ?))",
+        f"OR ({HERE}))",
         (session.id, session.channel, session.account, session.chat, session.thread),
     )
     answered = [

@@ -13,11 +13,10 @@ from typing import Any, Final
 from bot.channel import MOST_UPLOAD, MOST_UPLOAD_PART, UPLOAD_MARK, Address, Inbound, Media
 from bot.clock import DAY_MS
 from bot.storage import Transaction, fulltext
+from bot.storage.addressed import HERE, place
 
 MOST_BYTES: Final = 60_000_000  # of one address, as much as one message may bring
 MOST_FILES: Final = 100  # of one address
-
-_HERE = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 
 def refs_of(inbound: Inbound) -> tuple[str, ...]:
@@ -35,12 +34,12 @@ def put(
     sizes: dict[str, int] = {
         str(ref): int(size)
         for ref, size in tx.execute(
-            f"SELECT ref, sum(bytes) FROM uploads WHERE {_HERE} GROUP BY ref", _place(address)
+            f"SELECT ref, sum(bytes) FROM uploads WHERE {HERE} GROUP BY ref", place(address)
         )
     }
     if tx.execute(
-        f"SELECT 1 FROM uploads WHERE {_HERE} AND ref = ? AND part = ?",
-        (*_place(address), media.ref, part),
+        f"SELECT 1 FROM uploads WHERE {HERE} AND ref = ? AND part = ?",
+        (*place(address), media.ref, part),
     ):
         return True
     held = sizes.get(media.ref, 0)
@@ -54,7 +53,7 @@ def put(
         "INSERT INTO uploads(channel, account, chat, thread, ref, part, kind, name, mime, size, "
         "bytes, data, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *_place(address),
+            *place(address),
             *(media.ref, part, media.kind, media.name, media.mime, media.size),
             *(len(data), b64encode(data).decode(), now),
         ),
@@ -66,8 +65,8 @@ def whole(tx: Transaction, address: Address) -> dict[str, Media]:
     """The files of an address that are there with all their parts, by ref."""
     rows = tx.execute(
         "SELECT ref, min(kind), min(name), min(mime), min(size) FROM uploads "
-        f"WHERE {_HERE} GROUP BY ref HAVING sum(bytes) = min(size)",
-        _place(address),
+        f"WHERE {HERE} GROUP BY ref HAVING sum(bytes) = min(size)",
+        place(address),
     )
     found: dict[str, Media] = {}
     for row in rows:
@@ -81,15 +80,15 @@ def read(tx: Transaction, address: Address, ref: str) -> bytes | None:
     if ref not in whole(tx, address):
         return None
     rows = tx.execute(
-        f"SELECT data FROM uploads WHERE {_HERE} AND ref = ? ORDER BY part",
-        (*_place(address), ref),
+        f"SELECT data FROM uploads WHERE {HERE} AND ref = ? ORDER BY part",
+        (*place(address), ref),
     )
     return b"".join(b64decode(data) for (data,) in rows)
 
 
 def drop(tx: Transaction, address: Address, ref: str) -> None:
     """Keep a file no longer: it was taken back."""
-    tx.execute(f"DELETE FROM uploads WHERE {_HERE} AND ref = ?", (*_place(address), ref))
+    tx.execute(f"DELETE FROM uploads WHERE {HERE} AND ref = ?", (*place(address), ref))
 
 
 def drop_of(tx: Transaction, session_id: str, refs: Sequence[str]) -> None:
@@ -104,9 +103,9 @@ def forget(tx: Transaction, keys: Sequence[str], words: str) -> None:
     wanted = fulltext.folded(words)
     for address in _addresses(tx, "key", keys):
         rows = tx.execute(
-            f"SELECT DISTINCT ref, name FROM uploads WHERE {_HERE} AND NOT EXISTS "
-            f"(SELECT 1 FROM inbox WHERE state = 'waiting' AND {_HERE})",
-            (*_place(address), *_place(address)),
+            f"SELECT DISTINCT ref, name FROM uploads WHERE {HERE} AND NOT EXISTS "
+            f"(SELECT 1 FROM inbox WHERE state = 'waiting' AND {HERE})",
+            (*place(address), *place(address)),
         )
         for ref, name in rows:
             if wanted and wanted in fulltext.folded(name):
@@ -132,7 +131,3 @@ def _addresses(tx: Transaction, column: str, values: Sequence[str]) -> list[Addr
         tuple(values),
     )
     return [Address(*row) for row in rows]
-
-
-def _place(address: Address) -> tuple[str, str, str, str]:
-    return address.channel, address.account, address.chat, address.thread

@@ -1,7 +1,7 @@
 """A server of chat completions whose every byte a test decides, for what no mock can be made to do.
 
-It keeps the requests as they came over the wire. `pages` are what it answers beside: by path, a
-value for JSON, or a function that makes one of the request's body.
+`pages` are what it answers beside: by path, a value for JSON, or a function that makes one of the
+request's body.
 """
 
 from __future__ import annotations
@@ -14,33 +14,24 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.fakes.messages_api import Answer, drops, waits
+from tests.fakes import model_server, sites
+from tests.fakes.model_server import Answer, ModelServer, answers_json, drops, waits
 
-__all__ = ["drops", "waits"]
+__all__ = ["answers_json", "drops", "waits"]
 
 DONE = b"data: [DONE]\n\n"
 
 
 @dataclass
-class CompletionsApi:
-    """What it answers next, and what it was asked."""
+class CompletionsApi(ModelServer):
+    """Its pages, and which of them it was asked for, beside."""
 
-    root: str = ""
-    answers: list[Answer] = field(default_factory=list)  # the last one serves from then on
     pages: dict[str, Any] = field(default_factory=dict)
-    bodies: list[dict[str, Any]] = field(default_factory=list)
-    headers: list[Mapping[str, str]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
     @property
     def base_url(self) -> str:
         return f"{self.root}/v1"
-
-    async def complete(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(request.headers)
-        self.bodies.append(await request.json())
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return await answer(request)
 
     async def page(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path)
@@ -59,17 +50,10 @@ async def running(*answers: Answer) -> AsyncGenerator[CompletionsApi]:
     """Start one on a free port of this machine."""
     api = CompletionsApi(answers=list(answers))
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", api.complete)
+    app.router.add_post("/v1/chat/completions", api.answer)
     app.router.add_route("*", "/{path:.*}", api.page)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        api.root = f"http://{host}:{port}"
+    async with sites.serving(app) as api.root:
         yield api
-    finally:
-        await runner.cleanup()
 
 
 def models(*entries: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -83,38 +67,14 @@ def models(*entries: Mapping[str, Any] | str) -> dict[str, Any]:
 
 def fails(status: int, code: str | None = None, message: str = "", **headers: str) -> Answer:
     """An error as OpenAI sends it."""
-
-    async def answer(_: web.Request) -> web.StreamResponse:
-        body = {"error": {"message": message, "type": None, "param": None, "code": code}}
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return web.json_response(body, status=status, headers=named)
-
-    return answer
-
-
-def answers_json(body: Any) -> Answer:
-    """A server that does not stream."""
-
-    async def answer(_: web.Request) -> web.StreamResponse:
-        return web.json_response(body)
-
-    return answer
+    body = {"error": {"message": message, "type": None, "param": None, "code": code}}
+    return answers_json(body, status, **headers)
 
 
 def streams(*events: Mapping[str, Any] | bytes, then: Answer | None = None) -> Answer:
-    """A stream of chunks (or raw bytes), which ends cleanly unless `then` does something else."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for event in events:
-            await response.write(event if isinstance(event, bytes) else sse(event))
-        if then is not None:
-            await then(request)
-        await response.write_eof()
-        return response
-
-    return answer
+    """A stream of chunks (or raw bytes); see `model_server.streams`."""
+    pieces = (event if isinstance(event, bytes) else sse(event) for event in events)
+    return model_server.streams(pieces, then)
 
 
 def sse(event: Mapping[str, Any]) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from bot.testing import HashEmbedder
+from tests.fakes import sites
 
 Answer = Callable[["EmbeddingsApi", web.Request], Awaitable[web.StreamResponse]]
 
@@ -87,12 +88,6 @@ async def running(*answers: Answer) -> AsyncGenerator[EmbeddingsApi]:
     api = EmbeddingsApi(answers=list(answers))
     app = web.Application(client_max_size=64_000_000)
     app.router.add_post("/v1/embeddings", api.embeddings)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        api.base_url = f"http://{host}:{port}/v1"
+    async with sites.serving(app, handler_cancellation=True) as root:
+        api.base_url = f"{root}/v1"
         yield api
-    finally:
-        await runner.cleanup()

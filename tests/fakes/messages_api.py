@@ -1,40 +1,34 @@
-"""A Messages API whose every byte a test decides, for what aimock cannot be made to do.
-
-It keeps the requests as they came over the wire: headers, and the body as JSON.
-"""
+"""A Messages API whose every byte a test decides, for what aimock cannot be made to do."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from tests.fakes import model_server, sites
+from tests.fakes.model_server import Answer, ModelServer, answers_json, drops, waits
+
+__all__ = ["Answer", "drops", "waits"]
 
 
 @dataclass
-class MessagesApi:
-    """What it answers next, what it knows of models, and what it was asked."""
+class MessagesApi(ModelServer):
+    """What it knows of models, beside."""
 
-    base_url: str = ""
-    answers: list[Answer] = field(default_factory=list)  # the last one serves from then on
     models: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     models_status: int = 200
     models_gate: asyncio.Event | None = None
-    bodies: list[dict[str, Any]] = field(default_factory=list)
-    headers: list[Mapping[str, str]] = field(default_factory=list)
     model_requests: list[str] = field(default_factory=list)
 
-    async def messages(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(request.headers)
-        self.bodies.append(await request.json())
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return await answer(request)
+    @property
+    def base_url(self) -> str:
+        return self.root
 
     async def list_models(self, request: web.Request) -> web.StreamResponse:
         return await self._about_models(request, {"data": list(self.models.values())})
@@ -56,18 +50,11 @@ async def running(*answers: Answer) -> AsyncGenerator[MessagesApi]:
     """Start one on a free port of this machine."""
     api = MessagesApi(answers=list(answers))
     app = web.Application()
-    app.router.add_post("/v1/messages", api.messages)
+    app.router.add_post("/v1/messages", api.answer)
     app.router.add_get("/v1/models", api.list_models)
     app.router.add_get("/v1/models/{name}", api.get_model)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        api.base_url = f"http://{host}:{port}"
+    async with sites.serving(app) as api.root:
         yield api
-    finally:
-        await runner.cleanup()
 
 
 def model_info(name: str, max_input: int | None, max_output: int | None) -> dict[str, Any]:
@@ -87,46 +74,14 @@ def model_info(name: str, max_input: int | None, max_output: int | None) -> dict
 
 def fails(status: int, kind: str = "", message: str = "", **headers: str) -> Answer:
     """An error as the API sends it."""
-
-    async def answer(_: web.Request) -> web.StreamResponse:
-        body = {"type": "error", "error": {"type": kind, "message": message}}
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return web.json_response(body, status=status, headers=named)
-
-    return answer
+    body = {"type": "error", "error": {"type": kind, "message": message}}
+    return answers_json(body, status, **headers)
 
 
 def streams(*events: Mapping[str, Any] | bytes, then: Answer | None = None) -> Answer:
-    """A stream of events (or raw bytes), which ends cleanly unless `then` does something else."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for event in events:
-            await response.write(event if isinstance(event, bytes) else sse(event))
-        if then is not None:
-            await then(request)
-        await response.write_eof()
-        return response
-
-    return answer
-
-
-async def drops(request: web.Request) -> web.StreamResponse:
-    """Break the connection."""
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
-
-
-def waits(event: asyncio.Event) -> Answer:
-    """Say nothing until the event is set."""
-
-    async def answer(_: web.Request) -> web.StreamResponse:
-        await event.wait()
-        return web.Response()
-
-    return answer
+    """A stream of events (or raw bytes); see `model_server.streams`."""
+    pieces = (event if isinstance(event, bytes) else sse(event) for event in events)
+    return model_server.streams(pieces, then)
 
 
 def sse(event: Mapping[str, Any]) -> bytes:

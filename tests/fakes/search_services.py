@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.fakes import sites
+
 KEY = "the-right-key-0123456789"
 PAGES = (
     ("Rust", "https://rust.example/book", "A language for <b>systems</b> &amp; more."),
@@ -143,12 +145,5 @@ async def running() -> AsyncGenerator[SearchServices]:
     app.router.add_get("/searxng/search", services.searxng)
     app.router.add_get("/brave/web/search", services.brave)
     app.router.add_post("/tavily/search", services.tavily)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        services.base_url = f"http://{host}:{port}"
+    async with sites.serving(app, handler_cancellation=True) as services.base_url:
         yield services
-    finally:
-        await runner.cleanup()

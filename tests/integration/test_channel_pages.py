@@ -6,10 +6,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -23,6 +21,7 @@ from bot.identity.zone import local_zone
 from bot.settings import config_model
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel
+from tests.fakes.owner_page import OwnerPage, browser
 from tests.integration.test_page_visitors import TOKEN, served
 from tests.support import Engine, OpenConfig, running
 
@@ -31,28 +30,8 @@ DEN: dict[str, Any] = {"chat": "den", "chat_type": "group"}
 HOSTILE = '"><script>alert(1)</script>\u202e'
 
 
-@dataclass
-class Page:
-    """The page as the owner's browser uses it."""
-
-    client: aiohttp.ClientSession
-    engine: Engine
-
-    async def shows(self, query: str = "", language: str = "en") -> str:
-        async with self.client.get(
-            f"/channels{query}", headers={"Accept-Language": language}
-        ) as answer:
-            assert answer.status == 200
-            return await answer.text()
-
-    async def does(self, what: str, **fields: str) -> str:
-        """Post a form; what the page says of it afterwards, as its key."""
-        posted = self.client.post(f"/channels/{what}", data=fields, allow_redirects=False)
-        async with posted as answer:
-            assert answer.status == 303
-            where = urlsplit(answer.headers["Location"])
-        assert 'class="told" role="status"' in await self.shows(f"?{where.query}")
-        return where.query.removeprefix("told=")
+class Page(OwnerPage):
+    """The page of channels."""
 
     def report(self, account: str, health: Health, detail: str = "") -> None:
         engine = self.engine.channel.engine
@@ -68,12 +47,11 @@ class Page:
 @asynccontextmanager
 async def channels(folder: Path, **sections: Any) -> AsyncIterator[Page]:
     """An engine that talks in every room, and the owner's browser."""
-    async with running(folder, serves=True, **{"channels": OPEN, **sections}) as engine:
-        assert engine.app.address is not None
-        url = engine.app.address.url
-        headers = {"Origin": url.rstrip("/"), "Accept": "text/html"}
-        async with aiohttp.ClientSession(url, headers=headers) as client:
-            yield Page(client, engine)
+    async with (
+        running(folder, serves=True, **{"channels": OPEN, **sections}) as engine,
+        browser(engine) as client,
+    ):
+        yield Page(client, engine, "/channels")
 
 
 async def in_the_den(engine: Engine, text: str, **changes: Any) -> str:

@@ -6,12 +6,10 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
@@ -19,36 +17,17 @@ from bot.channel import Inbound
 from bot.sessions import pairing
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
+from tests.fakes.owner_page import OwnerPage, browser
 from tests.fakes.pair import pair
-from tests.support import Engine, running, until
+from tests.support import running, until
 
 CLOSED: dict[str, Any] = {"memory": {"dm_policy": "pairing", "allow_from": ["zoe"]}}
 CODE = re.compile(r"\*\*([A-Z2-9]{8})\*\*")
 HOSTILE = '"><script>alert(1)</script>\u202e'
 
 
-@dataclass
-class Page:
-    """The page as the owner's browser uses it."""
-
-    client: aiohttp.ClientSession
-    engine: Engine
-
-    async def shows(self, query: str = "", language: str = "en") -> str:
-        headers = {"Accept-Language": language}
-        async with self.client.get(f"/people{query}", headers=headers) as answer:
-            assert answer.status == 200
-            return await answer.text()
-
-    async def does(self, what: str, **fields: str) -> str:
-        """Post a form; what the page says of it afterwards, as its key."""
-        posted = self.client.post(f"/people/{what}", data=fields, allow_redirects=False)
-        async with posted as answer:
-            assert answer.status == 303
-            where = urlsplit(answer.headers["Location"])
-        assert where.path == "/people"
-        assert 'class="told" role="status"' in await self.shows(f"?{where.query}")
-        return where.query.removeprefix("told=")
+class Page(OwnerPage):
+    """The page of people."""
 
     async def code_of(self, sender: str, **changes: Any) -> str:
         found = CODE.search(await self.engine.ask("let me in", sender=sender, **changes))
@@ -76,18 +55,9 @@ async def people(folder: Path, **sections: Any) -> AsyncIterator[Page]:
     """An engine that lets in Zoe and nobody else, and the owner's browser."""
     async with (
         running(folder, serves=True, **{"channels": CLOSED, **sections}) as engine,
-        browser(engine) as page,
+        browser(engine) as client,
     ):
-        yield page
-
-
-@asynccontextmanager
-async def browser(engine: Engine) -> AsyncIterator[Page]:
-    assert engine.app.address is not None
-    url = engine.app.address.url
-    headers = {"Origin": url.rstrip("/"), "Accept": "text/html"}
-    async with aiohttp.ClientSession(url, headers=headers) as client:
-        yield Page(client, engine)
+        yield Page(client, engine, "/people")
 
 
 async def test_who_asks_is_shown_let_in_told_and_answered_at_once(tmp_path: Path):
@@ -298,8 +268,9 @@ async def test_what_is_decided_at_one_node_counts_at_the_other(tmp_path, postgre
     model = ScriptedModel()
     async with (
         pair(postgres_url, tmp_path, model, channels=CLOSED, serves=True) as nodes,
-        browser(nodes.one) as page,
+        browser(nodes.one) as client,
     ):
+        page = Page(client, nodes.one, "/people")
         await nodes.other.say("let me in", sender="ada")
         found = CODE.search((await nodes.answered(1))[0])
         assert found is not None

@@ -39,7 +39,7 @@ BY_TYPE: Final[Mapping[str, type[ModelError]]] = {
     "conflict_error": ModelOverloaded,
 }
 # First match wins: the particular before the general.
-BY_CLASS: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
+BY_CLASS: Final[tuple[failures.Known, ...]] = (
     (anthropic.APITimeoutError, ModelTimeout),
     (anthropic.APIResponseValidationError, ModelBadReply),
     (anthropic.CredentialsError, ModelAuth),
@@ -54,10 +54,7 @@ def model_error(error: Exception) -> ModelError:
         return event_error(error.event)
     if isinstance(error, anthropic.APIStatusError):
         return _of_status(error)
-    for cls, kind in BY_CLASS:
-        if isinstance(error, cls):
-            return kind(type(error).__name__)
-    return failures.of_transport(error)
+    return failures.by_class(error, BY_CLASS)
 
 
 def event_error(event: Mapping[str, Any]) -> ModelError:

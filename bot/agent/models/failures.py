@@ -7,7 +7,7 @@ Imported only once an SDK is loaded.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -54,22 +54,28 @@ BILLING_WORDS = ("credit balance", "insufficient credit", "insufficient balance"
 CAUSES = 4  # of an error that are looked through
 WORDED = frozenset({200, 400, 413, 422})
 _AGAIN: Final[Mapping[str, bool]] = {"true": True, "false": False}
+
+Known = tuple[type[Exception], type[ModelError]]
+
 # First match wins: the particular before the general.
-BY_CLASS: Final[tuple[tuple[tuple[type[Exception], ...], type[ModelError]], ...]] = (
-    ((httpx2.TimeoutException, TimeoutError), ModelTimeout),
-    ((httpx2.TransportError, aiohttp.ClientError, OSError), ModelUnreachable),
-    ((httpx2.HTTPError, httpx2.StreamError, ValueError), ModelBadReply),
+_BELOW: Final[tuple[Known, ...]] = (
+    (httpx2.TimeoutException, ModelTimeout),
+    (TimeoutError, ModelTimeout),
+    (httpx2.TransportError, ModelUnreachable),
+    (aiohttp.ClientError, ModelUnreachable),
+    (OSError, ModelUnreachable),
+    (httpx2.HTTPError, ModelBadReply),
+    (httpx2.StreamError, ModelBadReply),
+    (ValueError, ModelBadReply),
 )
 
 
-def of_transport(error: Exception) -> ModelError:
-    """The error for whatever came from below an SDK."""
+def by_class(error: Exception, known: Iterable[Known]) -> ModelError:
+    """Our error for what an SDK raised, or what is below it; first match wins, the SDK's first."""
     if isinstance(error, ModelError):
         return error
-    for classes, kind in BY_CLASS:
-        if isinstance(error, classes):
-            return kind(type(error).__name__)
-    return ModelError(type(error).__name__)
+    kind = next((kind for cls, kind in (*known, *_BELOW) if isinstance(error, cls)), ModelError)
+    return kind(type(error).__name__)
 
 
 def was_dropped(error: BaseException) -> bool:

@@ -48,7 +48,7 @@ BY_CODE: Final[Mapping[str, type[ModelError]]] = {
     "request_too_large": ModelTooLarge,
 }
 # First match wins: the particular before the general.
-BY_CLASS: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
+BY_CLASS: Final[tuple[failures.Known, ...]] = (
     (openai.APITimeoutError, ModelTimeout),
     (openai.APIResponseValidationError, ModelBadReply),
     (openai.APIConnectionError, ModelUnreachable),
@@ -66,10 +66,7 @@ def model_error(error: Exception) -> ModelError:
         return _of_status(error)
     if failures.was_dropped(error):  # which the SDK's transport calls a timeout
         return ModelUnreachable("the connection was closed")
-    for cls, kind in BY_CLASS:
-        if isinstance(error, cls):
-            return kind(type(error).__name__)
-    return failures.of_transport(error)
+    return failures.by_class(error, BY_CLASS)
 
 
 def event_error(event: Mapping[str, Any]) -> ModelError:
