@@ -29,8 +29,7 @@ from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
 from bot.backend import Backend, open_backend
-from bot.channel import Address, Channel, ChannelPlugin, HttpRoutes, reveal
-from bot.channel.visitor import OWNER
+from bot.channel import PAGE_OWNER, Address, Channel, ChannelPlugin, HttpRoutes, reveal
 from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.approvals import ApprovalCommands
 from bot.commands.choices import ModelChoices
@@ -616,7 +615,7 @@ class App:
     async def _end_owners_logins(self) -> None:
         """On every node: here the cookies are signed with another token, elsewhere they are not."""
         try:
-            await self._browsers.end(OWNER)
+            await self._browsers.end(PAGE_OWNER)
         except StorageError as error:
             log.warning("page.logins_not_ended", error=type(error).__name__)
 

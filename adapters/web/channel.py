@@ -20,6 +20,7 @@ from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send
 from adapters.web.socket import Socket
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    PAGE_OWNER,
     Activity,
     Address,
     Capabilities,
@@ -32,12 +33,12 @@ from bot.channel import (
 )
 from bot.channel.kit import assets
 from bot.channel.kit.pieces import TakesMarkdown
-from bot.channel.visitor import OWNER, shared, visitor_of
+from bot.channel.visitor import shared, visitor_of
 from bot.errors import StorageError
 
 log = structlog.stdlib.get_logger(__name__)
 
-ADDRESS = address_of(OWNER)
+ADDRESS = address_of(PAGE_OWNER)
 HISTORY_ITEMS = 200
 OLDER_ITEMS = 100  # lines that are read further back at once
 HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
@@ -123,7 +124,7 @@ class Web(TakesMarkdown):
         """Show on this node's pages what another node told; see `Broadcasts.heard`."""
         said = self._others.heard(body) if self._engine is not None else {}
         if said:  # else it is our own
-            await self._pages_of(said.get("person", OWNER)).heard(said)
+            await self._pages_of(said.get("person", PAGE_OWNER)).heard(said)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of what came with a message; see `Files.fetch`."""
@@ -174,9 +175,9 @@ class Web(TakesMarkdown):
         return ws
 
     def _has_room(self, person: str) -> bool:
-        if person == OWNER:
+        if person == PAGE_OWNER:
             return len(self._sockets) < MAX_SOCKETS
-        guests = [socket.person for socket in self._sockets if socket.person != OWNER]
+        guests = [socket.person for socket in self._sockets if socket.person != PAGE_OWNER]
         free = MAX_SOCKETS - max(OWNERS_SOCKETS, len(self._sockets) - len(guests))
         return len(guests) < free and guests.count(person) < MAX_OF_ONE
 

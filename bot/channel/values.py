@@ -12,6 +12,7 @@ OutboundKind = Literal["reply", "notice", "receipt", "reminder"]
 ForeignKind = Literal["forwarded", "poll", "place", "card", "preview", "unknown"]
 
 DEFAULT_ACCOUNT = "default"
+PAGE_OWNER = "owner"  # what whoever owns the bot is called in its page, as others are by name
 
 
 # --- what comes in -------------------------------------------------------------------------------

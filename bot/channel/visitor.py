@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-OWNER = "owner"
+from bot.channel.values import PAGE_OWNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,13 @@ class Visitor:
     `login` is the id of what their browser is known by, or empty.
     """
 
-    name: str = OWNER
+    name: str = PAGE_OWNER
     login: str = ""
 
     @property
     def is_owner(self) -> bool:
         """True for whoever owns the bot; settings and people are theirs alone."""
-        return self.name == OWNER
+        return self.name == PAGE_OWNER
 
 
 VISITOR = web.RequestKey("visitor", Visitor)

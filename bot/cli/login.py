@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from bot.channel.visitor import OWNER
+from bot.channel import PAGE_OWNER
 from bot.cli.common import load, writing
 from bot.clock import system_clock
 from bot.config import Config
@@ -29,7 +29,7 @@ def invite(name: str, config: Path | None) -> None:
             "Without a token whoever can open the page is its owner, and nobody logs in. "
             "Set CONFIDANT_DASHBOARD__TOKEN first."
         )
-    if wanted != OWNER and not page_logins.is_name(wanted):
+    if wanted != PAGE_OWNER and not page_logins.is_name(wanted):
         raise ConfidantError("A name has up to 32 small letters a to z, digits and hyphens.")
     key, now = page_logins.new_key(), system_clock()
 
@@ -49,7 +49,7 @@ def invite(name: str, config: Path | None) -> None:
             pass
     url = dashboard.public_url or f"http://127.0.0.1:{dashboard.port}"
     typer.echo(f"{url}/enter?key={key}")
-    valid = "ten minutes" if wanted == OWNER else "a day"
+    valid = "ten minutes" if wanted == PAGE_OWNER else "a day"
     typer.echo(f"It works once, within {valid}: pass it on in private.", err=True)
     if not dashboard.public_url:
         typer.echo(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bot.channel.visitor import OWNER
+from bot.channel import PAGE_OWNER
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.config import DashboardConfig
 from bot.i18n import text
@@ -58,7 +58,7 @@ def _made(call: Call) -> LoginLink:
     """The link that somebody asks for: to the owner's page, to one they have, or to a first one."""
     origin, person = call.conversation.origin, ""
     if call.conversation.is_owner:
-        person = OWNER
+        person = PAGE_OWNER
     elif origin.channel == PAGE:
         person = origin.sender
     return LoginLink(

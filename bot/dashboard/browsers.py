@@ -18,8 +18,8 @@ from typing import Final
 import structlog
 from cachetools import TTLCache
 
-from bot.channel import DEFAULT_ACCOUNT, Address
-from bot.channel.visitor import OWNER, Visitor
+from bot.channel import DEFAULT_ACCOUNT, PAGE_OWNER, Address
+from bot.channel.visitor import Visitor
 from bot.clock import Clock
 from bot.coordination import Event
 from bot.dashboard.visits import CHANNEL, origin_of
@@ -135,7 +135,7 @@ class Browsers:
 
         await self._database.write(work)
         await self.look()  # the oldest may have made room
-        log.info("page.login", is_owner=person == OWNER)
+        log.info("page.login", is_owner=person == PAGE_OWNER)
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -166,8 +166,8 @@ class Browsers:
         return entered
 
     def _let_in(self, tx: Transaction, link: LoginLink, now: int) -> Entered | None:
-        if link.person == OWNER:
-            return Entered(OWNER, link.origin)
+        if link.person == PAGE_OWNER:
+            return Entered(PAGE_OWNER, link.origin)
         if link.origin is None:
             known = page_logins.person(tx, link.person)
             if known is None or known.is_out or not self._may_come(known.name, known.origin):
@@ -199,7 +199,7 @@ class Browsers:
         if link.origin is None:
             return True
         asked = self._resolver.of(link.origin)
-        return asked.is_admitted and (link.person != OWNER or asked.is_owner)
+        return asked.is_admitted and (link.person != PAGE_OWNER or asked.is_owner)
 
     def _holds(self, login: Login) -> bool:
         return self._may_come(login.person, login.origin)
@@ -211,7 +211,7 @@ class Browsers:
         asked = self._resolver.of(origin)
         if not asked.is_admitted:
             return False
-        if name == OWNER:
+        if name == PAGE_OWNER:
             return asked.is_owner
         return asked.person == self._resolver.of(origin_of(name)).person
 

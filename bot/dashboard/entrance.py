@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from aiohttp import web
 
-from bot.channel.visitor import OWNER
+from bot.channel import PAGE_OWNER
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.forms import sent
@@ -59,7 +59,7 @@ class Entrance:
             return pages.refuse(request, 429, "too_many")
         if verdict == "wrong":
             return pages.login(request, status=401, problem="token_wrong")
-        return await self._let_in(request, OWNER, tokens.issue())
+        return await self._let_in(request, PAGE_OWNER, tokens.issue())
 
     async def _by_password(
         self, request: web.Request, name: str, typed: str, browsers: Browsers
@@ -97,7 +97,7 @@ class Entrance:
             return pages.refuse(request, number, why)
         tokens = self._guard.tokens
         cookie = page_logins.new_key()
-        if entered.person == OWNER and tokens is not None:
+        if entered.person == PAGE_OWNER and tokens is not None:
             cookie = tokens.issue()
         return await self._let_in(request, entered.person, cookie, entered.origin)
 
@@ -122,5 +122,5 @@ class Entrance:
             # Behind a TLS proxy the page's own origin tells that the browser speaks https.
             secure=request.secure or request.headers.get("Origin", "").startswith("https://"),
         )
-        log.info("dashboard.login.ok", is_owner=person == OWNER)
+        log.info("dashboard.login.ok", is_owner=person == PAGE_OWNER)
         return response

@@ -12,7 +12,8 @@ from typing import Any, cast
 import orjson
 from aiohttp import web
 
-from bot.channel.visitor import OWNER, Visitor, shared, visitor_of
+from bot.channel import PAGE_OWNER
+from bot.channel.visitor import Visitor, shared, visitor_of
 from bot.clock import Clock
 from bot.dashboard import pages
 from bot.dashboard.pages import NO_STORE
@@ -48,7 +49,7 @@ class PushLogins:
         """All that a person's browsers are let in by now."""
         held = {self.of(Visitor(person, login.id)) for login in await self._logins(person)}
         # Without a token whoever sits at this machine is the owner, and has no login.
-        is_open = person == OWNER and not self._token()
+        is_open = person == PAGE_OWNER and not self._token()
         return held | {self.of(Visitor())} if is_open else held
 
     def _mark(self) -> str:

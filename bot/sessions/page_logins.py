@@ -16,7 +16,7 @@ from typing import Literal
 
 import orjson
 
-from bot.channel.visitor import OWNER
+from bot.channel import PAGE_OWNER
 from bot.clock import DAY_MS
 from bot.identity import MessageOrigin, Seat
 from bot.storage import Row, Transaction, upsert
@@ -98,7 +98,7 @@ def is_key(text: str) -> bool:
 
 def is_name(text: str) -> bool:
     """True for what a page person can be called; the owner's name is taken."""
-    return _NAME.fullmatch(text) is not None and text != OWNER
+    return _NAME.fullmatch(text) is not None and text != PAGE_OWNER
 
 
 # --- people ---------------------------------------------------------------------------------------
@@ -198,9 +198,9 @@ def invite(
     known = person(tx, name)
     if known is not None and known.origin is not None and not may_talk(known.origin):
         return "not_let_in"
-    if name != OWNER and not add(tx, name, now, None, ("", "")):
+    if name != PAGE_OWNER and not add(tx, name, now, None, ("", "")):
         return "too_many"
-    valid = LINK_MS if name == OWNER else INVITATION_MS
+    valid = LINK_MS if name == PAGE_OWNER else INVITATION_MS
     offer(tx, key, LoginLink(f"page:{name}", name, None, language, now, valid))
     return "made"
 

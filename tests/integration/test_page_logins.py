@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from adapters.web.channel import MAX_OF_ONE
-from bot.channel.visitor import OWNER
+from bot.channel import PAGE_OWNER
 from bot.dashboard import browsers as browsers_module
 from bot.dashboard.browsers import Browsers, browser_of
 from bot.dashboard.guard import COOKIE
@@ -261,7 +261,7 @@ async def test_the_owners_chat_gets_a_link_to_the_owners_page(tmp_path: Path):
     session = {"owner": ("memory:ada",)}
     async with serving(tmp_path, session=session) as engine, browser(engine) as mine:
         await mine.post("/enter", key=key_in(await ask(engine, "/web")))
-        assert await mine.who() == OWNER
+        assert await mine.who() == PAGE_OWNER
         assert (await mine.get("/people"))[0] == 200
 
 

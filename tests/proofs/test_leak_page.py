@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bot.channel.visitor import OWNER, SharedRoute
+from bot.channel import PAGE_OWNER
+from bot.channel.visitor import SharedRoute
 from bot.dashboard.guard import OPEN_PATHS
 from bot.dashboard.visits import CHANNEL
 from bot.identity import MessageOrigin
@@ -67,7 +68,7 @@ def note(engine: Engine, person: str, words: str) -> None:
     origin = MessageOrigin(CHANNEL, "default", person, "direct", person)
     view = engine.app.resolver.of(origin).view
     folder = engine.folder / "workspace"
-    if person != OWNER:
+    if person != PAGE_OWNER:
         folder /= view.space
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "MEMORY.md").write_text(f"- A word that was noted: {words}\n")
