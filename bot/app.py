@@ -607,8 +607,9 @@ class App:
         changeable = ChangeableSettings(self._config, self._parts.loaded, backend.clock)
         database = backend.database if backend.coordination.is_shared else None
         found = ServedSettings(changeable, self._plugins, self.adopt, database)
-        self._config = changeable.config = adopted(self._config, await found.begin(), LIVE)
-        backend.configure(self._config)
+        if (said := await found.begin()) is not None:
+            self._config = changeable.config = adopted(self._config, said, LIVE)
+            backend.configure(self._config)
         backend.coordination.on("settings", lambda _event: found.hear())
         return found
 

@@ -11,6 +11,7 @@ import psycopg
 
 from tests.fakes import completions_api
 from tests.fakes.started import Started, started
+from tests.fakes.tcp_proxy import TcpProxy
 from tests.support import until
 
 KEY = "sk-test-0123456789abcdef"
@@ -65,6 +66,19 @@ async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_bac
             assert (status, "cannot be taken back" in page) == (422, True)
             await one.post("/settings/unset", option="session.owner_name")
             await until(lambda: not two.app.resolver.policy.config.session.owner_name)
+
+
+async def test_a_node_that_was_away_hears_of_it_when_it_is_back(tmp_path: Path, postgres_url: str):
+    with TcpProxy.before(postgres_url) as proxy:
+        async with (
+            node(tmp_path / "one", postgres_url) as one,
+            node(tmp_path / "two", proxy.url(postgres_url)) as two,
+        ):
+            proxy.cut()
+            await change(one, agent__name="Heron")
+            assert name_of(two) == "Confidant"
+            proxy.mend()
+            await until(lambda: name_of(two) == "Heron")
 
 
 async def test_what_a_nodes_environment_says_counts_more_there_and_only_there(

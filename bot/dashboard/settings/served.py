@@ -115,10 +115,10 @@ class ServedSettings:
         async with self._one_by_one:
             await self._read()
 
-    async def begin(self) -> Config:
-        """What counts at the start, with what was changed for all nodes before."""
+    async def begin(self) -> Config | None:
+        """What counts at the start by what was changed for all nodes; None where nobody can."""
         loaded = await self._look()
-        return self.kept.config if loaded is None else loaded.config
+        return None if loaded is None else loaded.config
 
     async def changes(self) -> list[tuple[Change, bool]]:
         """The last changes, each with whether it can be taken back."""
