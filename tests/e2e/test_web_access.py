@@ -53,7 +53,7 @@ async def test_a_conversation_with_all_that_is_beside_it_too(page: Page, service
     service.engine.choice = ModelChoice("local/x", offered=many, more=9)
     service.engine.replies["hello"] = (
         "# A title\n\n```python\nif 'a': # b\n  f(A, 1)\n```\n\n"
-        "```diff\n-a\n+b\n@@ 1\n```\n\n| a |\n|---|\n| b |"
+        "```diff\n-a\n+b\n@@ 1\n```\n\n$x^2$\n\n$$\\frac{a}{b}$$\n\n| a |\n|---|\n| b |"
     )
     await page.fill("#message", "hello")
     await page.keyboard.press("Enter")

@@ -294,6 +294,23 @@ async def test_code_can_be_copied(page: Page, context: BrowserContext, service: 
     assert len({await word.evaluate(ink) for word in [page.locator("#log pre"), *words]}) == 5
 
 
+async def test_formulas_are_drawn_and_stay_within_the_page(page: Page, service: Any) -> None:
+    wide = " + ".join(f"x_{{{number}}}" for number in range(90))
+    service.engine.replies["maths"] = f"It is $\\frac{{a}}{{b}}$, for $5.\n\n$$\n{wide}\n$$"
+    await say(page, "maths")
+    small, large = (page.locator(f"#log math[display={each}]") for each in ("inline", "block"))
+    await expect(large).to_be_visible()
+    above, below = [await small.locator("mi").nth(number).bounding_box() for number in range(2)]
+    assert above is not None
+    assert below is not None
+    assert above["y"] + above["height"] <= below["y"] + 1  # a over b
+    await expect(small).to_have_attribute("alttext", "\\frac{a}{b}")
+    await expect(page.locator("#log .bot .body p").first).to_contain_text("for $5.")
+    assert await no_sideways_scroll(page)
+    await page.locator("#log .maths").focus()
+    await expect(page.locator("#log .maths")).to_be_focused()
+
+
 # --- commands and the keyboard --------------------------------------------------------------------
 
 

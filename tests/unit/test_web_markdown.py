@@ -229,15 +229,37 @@ def grows_like_the_text(render: Callable[[str], object], unit: str) -> bool:
     return work(render, unit * 4 * times) <= 5.5 * work(render, unit * times)
 
 
+REPEATED = [
+    "![",
+    "[",
+    "[[](",
+    "![a](",
+    "[a][",
+    "![[]()",
+    "[`",
+    "*a_ ",
+    "~~a",
+    "a|",
+    "> ",
+    "http://x)",
+]
+FORMULAS = ["$", "$x", "$$\n", "\\[\n", "\\(", "$x$ ", "$x_1$", "\\[x\n"]
+
+
 @pytest.mark.parametrize("render", [markdown._render, rich, telegram.parse])
 @pytest.mark.parametrize(
     "unit",
-    ["![", "[", "[[](", "![a](", "[a][", "![[]()", "[`", "*a_ ", "~~a", "a|", "> ", "http://x)"],
+    REPEATED,
 )
 def test_no_text_takes_more_work_than_its_length(
     render: Callable[[str], object], unit: str
 ) -> None:
     assert grows_like_the_text(render, unit)
+
+
+@pytest.mark.parametrize("unit", FORMULAS)
+def test_nor_do_formulas_that_are_not_closed(unit: str) -> None:
+    assert grows_like_the_text(rich, unit)
 
 
 @pytest.mark.slow

@@ -433,6 +433,10 @@ function decorate(body) {
     pre.tabIndex = 0; // so the keyboard can scroll it
     frame.append(bar, pre);
   }
+  for (const formula of body.querySelectorAll('p > math[display="block"]')) {
+    formula.parentElement.classList.add("maths");
+    formula.parentElement.tabIndex = 0; // so the keyboard can scroll it
+  }
   for (const table of body.querySelectorAll("table")) {
     const frame = document.createElement("div");
     frame.className = "table";

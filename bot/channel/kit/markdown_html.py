@@ -2,7 +2,7 @@
 
 Two walls: the parser never lets HTML through, and the sanitiser keeps only what is listed here.
 Pictures become links, so opening a chat never tells another server that it was read. Where a page
-asks for it, blocks of code that are closed have colours.
+asks for it, blocks of code that are closed have colours, and formulas are MathML.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
-from bot.channel.kit import code_html
+from bot.channel.kit import code_html, maths_html
 from bot.channel.kit.markdown import Markdown
 from bot.channel.kit.text import seen
 
@@ -33,6 +33,7 @@ TAGS = (
     | {"span"}
     | {"ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6"}
     | {"table", "thead", "tbody", "tr", "th", "td"}
+    | maths_html.TAGS
 )
 ATTRIBUTES = {
     "*": frozenset[str](),
@@ -42,9 +43,11 @@ ATTRIBUTES = {
     "ol": frozenset({"start"}),
     "th": frozenset({"align"}),
     "td": frozenset({"align"}),
+    **maths_html.ATTRIBUTES,
 }
 URL_SCHEMES = frozenset({"http", "https", "mailto"})
 
+_SLOW = ("```", "~~~", "$", "\\(", "\\[")
 _LANGUAGE = re.compile(r"language-[\w+#.-]{1,32}")
 _ALIGN = re.compile(r"text-align:(left|center|right)")
 # ASCII only: Chinese text runs on right behind an address without a space.
@@ -55,15 +58,15 @@ _TRAILING = "?!.,:;*_~'"
 def render(markdown: str, *, rich: bool = False) -> str:
     """HTML for a Markdown text: a pure function whose output needs no further care.
 
-    The work grows with the length, whatever the text is. `rich` has code in colours; it may take a
-    moment (`takes_long`).
+    The work grows with the length, whatever the text is. `rich` has code in colours and
+    formulas drawn; it may take a moment (`takes_long`).
     """
     return (_cached if len(markdown) <= CACHED_LENGTH else _render)(markdown, rich)
 
 
 def takes_long(markdown: str) -> bool:
     """True when a rich text is better drawn beside everything else."""
-    return "```" in markdown or "~~~" in markdown
+    return any(sign in markdown for sign in _SLOW)
 
 
 def _render(markdown: str, rich: bool = False) -> str:  # noqa: FBT001, FBT002 - as it is cached
@@ -79,6 +82,8 @@ def _allowed(tag: str, attribute: str, value: str) -> str | None:
         return value if _LANGUAGE.fullmatch(value) else None
     if tag == "span":
         return value if value in code_html.CLASSES else None
+    if tag in maths_html.TAGS:
+        return value if maths_html.is_allowed(attribute, value) else None
     if tag in {"th", "td"} and attribute == "align":
         return value if value in {"left", "center", "right"} else None
     return value
@@ -177,6 +182,7 @@ def _build_parser(*, rich: bool) -> Markdown:
     parser = Markdown(breaks=True)
     if rich:
         parser.add_render_rule("fence", _fence)
+        maths_html.add_to(parser)
     parser.core.ruler.push("align_cells", _align_cells)
     parser.core.ruler.push("lower_headings", _lower_headings)
     parser.core.ruler.push("link_out", _link_out)
