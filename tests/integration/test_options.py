@@ -54,8 +54,8 @@ __all__ = ["note"]
 
 
 async def soon(ready: Callable[[], bool]) -> None:
-    """Wait up to two seconds for something that has no event of its own."""
-    for _ in range(200):
+    """Wait some seconds for something that has no event of its own."""
+    for _ in range(500):
         if ready():
             return
         await asyncio.sleep(0.01)
