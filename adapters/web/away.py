@@ -25,7 +25,7 @@ class Away:
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     def sent(self, piece: Piece) -> None:
-        """A message was sent to all pages there are."""
+        """A message is shown on all pages there are."""
         if piece.kind not in KINDS or piece.id in self._waiting or len(self._waiting) >= MOST:
             return
         loop = asyncio.get_running_loop()

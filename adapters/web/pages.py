@@ -70,6 +70,7 @@ class PersonPages:
 
     async def send(self, piece: Piece) -> None:
         """Show a message; with no page open it waits in the history."""
+        self._away.sent(piece)  # first: a page may say it has seen it before other nodes are told
         more = extras.fields(piece)
         message = {
             "id": piece.id,
@@ -84,7 +85,6 @@ class PersonPages:
         fits = extras.size(more) <= nodes.MAX_BODY
         more = more if fits else extras.without_data(more)
         await self._tell("message", **message, more=more)
-        self._away.sent(piece)
 
     async def said(
         self, message_id: str, text: str, at: int, files: Sequence[Json] = (), *, besides: Socket

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -28,9 +29,12 @@ class Node(RecordingEngine):
         super().__init__()
         self.pages: list[Web] = []  # this one's first
         self.is_cut_off = False
+        self.may_tell = asyncio.Event()
+        self.may_tell.set()
 
     async def broadcast(self, channel: str, body: str, *, stored: bool = True) -> None:
         """Have every node hear it."""
+        await self.may_tell.wait()
         await super().broadcast(channel, body, stored=stored)
         for page in self.pages[: 1 if self.is_cut_off else None]:
             await page.heard(body)
@@ -326,6 +330,20 @@ async def test_what_is_seen_on_one_node_is_told_nobody_by_the_one_that_sent_it(
     assert one.engine.reached == [(ADDRESS, "in the background")]
     assert two.engine.reached == []
     assert "o-of-nobody" not in str(two.engine.shown)
+
+
+async def test_what_is_seen_before_the_other_nodes_were_told_of_it_is_told_nobody(chats):
+    one, _ = chats
+    async with one.page() as page:
+        one.engine.may_tell.clear()  # the database takes its time
+        sending = asyncio.create_task(post(one.web, Outbound("o1", ADDRESS, "hi")))
+        await page.until("message", id="o1")
+        await page.say(type="seen", id="o1")
+        await page.say(type="models")
+        await page.until("models")  # so the frame before that was heard
+        one.engine.may_tell.set()
+        await sending
+    assert not one.web._people["owner"]._away._waiting
 
 
 @pytest.mark.parametrize("bad", [None, 7, "x" * 201, {"a": 1}])
