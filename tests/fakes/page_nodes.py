@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -19,16 +19,15 @@ from bot.push.pusher import PUBLIC, Endpoints
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.page_people import TOKEN, Browser, browser
 from tests.fakes.pair import GONE_AFTER
+from tests.fakes.push_service import PushService
 from tests.support import Engine, FakeClock, OpenConfig, until
 
 FILE = """
 [agent]
 timezone = "UTC"
 [storage]
-dir = "data"
-url = "{url}"
-node_timeout = {gone_after}
 backup_hours = 0
+{storage}
 [memory]
 watch = false
 [memory.embedder]
@@ -40,7 +39,13 @@ port = 0
 [channels.memory]
 dm_policy = "pairing"
 allow_from = ["zoe"]
+group_policy = "open"
 """
+
+
+def on_postgres(url: str) -> str:
+    """The configuration of a node."""
+    return FILE.format(storage=f'url = "{url}"\nnode_timeout = {GONE_AFTER}')
 
 
 @dataclass
@@ -53,12 +58,12 @@ class Pages:
 
 @dataclass
 class PageNodes:
-    """The nodes, with the same model behind them."""
+    """The nodes, with the same model behind them, and the service that notes go to."""
 
     one: Engine
     other: Engine
     model: ScriptedModel
-    stacks: dict[int, AsyncExitStack] = field(default_factory=dict)
+    service: PushService
 
     @asynccontextmanager
     async def browser(self) -> AsyncIterator[Pages]:
@@ -80,33 +85,32 @@ class PageNodes:
         await until(lambda: len(self.sent_to(sender)) > before)
         return self.sent_to(sender)[before]
 
-    async def stop(self, node: Engine) -> None:
-        await self.stacks.pop(id(node)).aclose()
-
 
 @asynccontextmanager
-async def page_nodes(
-    url: str, folder: Path, *, endpoints: Endpoints = PUBLIC, file: str = ""
-) -> AsyncIterator[PageNodes]:
-    """Start them and stop them at the end; `file` is more of their configuration."""
+async def page_nodes(url: str, folder: Path, service: PushService) -> AsyncIterator[PageNodes]:
+    """Start them and stop them at the end."""
     model = ScriptedModel()
-    stacks: dict[int, AsyncExitStack] = {}
     nodes: list[Engine] = []
     async with AsyncExitStack() as both:
         for name in ("one", "other"):
-            stack = AsyncExitStack()
-            both.push_async_callback(stack.aclose)
-            text = FILE.format(url=url, gone_after=GONE_AFTER) + file
-            node = await stack.enter_async_context(_node(folder / name, text, model, endpoints))
-            stacks[id(node)] = stack
+            text, endpoints = on_postgres(url), service.endpoints
+            node = await both.enter_async_context(page_node(folder / name, text, model, endpoints))
             nodes.append(node)
-        yield PageNodes(*nodes, model, stacks)
+        yield PageNodes(*nodes, model, service)
 
 
 @asynccontextmanager
-async def _node(
+async def page_from_files(folder: Path) -> AsyncIterator[Engine]:
+    """The same program alone, with a folder for its database."""
+    async with page_node(folder, FILE.format(storage=""), ScriptedModel(), PUBLIC) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def page_node(
     folder: Path, text: str, model: ScriptedModel, endpoints: Endpoints
 ) -> AsyncIterator[Engine]:
+    """One program with its page, configured by this text."""
     (folder / "data").mkdir(parents=True)
     (folder / "confidant.toml").write_text(text)
     (folder / "data" / ".env").write_text(f"CONFIDANT_DASHBOARD__TOKEN={TOKEN}\n")
@@ -115,7 +119,8 @@ async def _node(
         "memory": ChannelPlugin("memory", OpenConfig, lambda _config: InMemoryChannel()),
         "web": web,
     }
-    loaded = settings.load(None, {"HOME": str(folder)}, folder, plugins)
+    environ = {"HOME": str(folder), "CONFIDANT_STORAGE__DIR": str(folder / "data")}
+    loaded = settings.load(None, environ, folder, plugins)
     parts = Parts(
         clock=system_clock,
         remote=model,

@@ -55,7 +55,7 @@ class Browser:
             said = answer.headers.get("Location") or await answer.text(errors="replace")
             return answer.status, said
 
-    async def post(self, path: str, **form: str) -> tuple[int, str]:
+    async def post(self, path: str, /, **form: str) -> tuple[int, str]:
         """Send a form."""
         async with self.client.post(path, data=form, allow_redirects=False) as answer:
             return answer.status, answer.headers.get("Location") or await answer.text()
@@ -119,11 +119,18 @@ async def browser(
 ) -> AsyncIterator[Browser]:
     """A browser at a node; `jar` has its cookies where it is at another node as well."""
     assert engine.app.address is not None
-    url = engine.app.address.url
-    headers = {"Origin": url.rstrip("/"), "Accept": "text/html", "User-Agent": agent}
+    async with browser_at(engine.app.address.url.rstrip("/"), agent, jar) as found:
+        yield found
+
+
+@asynccontextmanager
+async def browser_at(
+    url: str, agent: str = FIREFOX, jar: aiohttp.CookieJar | None = None
+) -> AsyncIterator[Browser]:
+    headers = {"Origin": url, "Accept": "text/html", "User-Agent": agent}
     kept = jar if jar is not None else aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(url, cookie_jar=kept, headers=headers) as client:
-        yield Browser(client, url.rstrip("/"))
+        yield Browser(client, url)
 
 
 @asynccontextmanager
