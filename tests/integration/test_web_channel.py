@@ -29,7 +29,7 @@ from bot.channel import (
     Outbound,
     Typing,
 )
-from bot.channel.kit.markdown_html import render
+from bot.channel.kit.markdown_html import render, takes_long
 from bot.errors import StorageError
 from tests.fakes.web_pages import Chat
 from tests.support import post
@@ -370,10 +370,11 @@ async def test_no_long_text_is_rendered_on_the_event_loop(
 ) -> None:
     on_the_loop: list[int] = []
 
-    def watched(text: str) -> str:
+    def watched(text: str, *, rich: bool) -> str:
         if threading.current_thread() is threading.main_thread():
             on_the_loop.append(len(text))
-        return render(text)
+            assert not takes_long(text)
+        return render(text, rich=rich)
 
     monkeypatch.setattr("adapters.web.pages.render", watched)
     long = "word " * 2_000
@@ -385,6 +386,10 @@ async def test_no_long_text_is_rendered_on_the_event_loop(
             await late.until("draft", id="d1")
         await post(chat.web, Outbound("o1", ADDRESS, long))
         await page.until("message", id="o1")
+        for number, slow in enumerate(("```python\nx = 1\n```", "$x^2$", "\\(x_1\\)")):
+            await post(chat.web, Outbound(f"s{number}", ADDRESS, slow))
+            html = (await page.until("message", id=f"s{number}"))["html"]
+            assert "<math" in html or "<span" in html
     assert max(on_the_loop, default=0) <= LONG_TEXT
 
 
