@@ -17,7 +17,8 @@ import pytest
 from bot.channel.visitor import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
-from bot.identity.view import folder_name
+from bot.identity.view import MemoryView, folder_name
+from bot.memory.files import Listed, SpaceFiles
 from bot.memory.index import MemoryIndex
 from bot.memory.search import Building, Status
 from bot.testing import ScriptedModel
@@ -224,6 +225,36 @@ async def test_what_was_saved_this_week_is_listed_by_day(
 
 
 # --- changing ------------------------------------------------------------------------------------
+
+
+async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[str] = []
+    real = SpaceFiles.names
+
+    async def names(files: SpaceFiles, view: MemoryView) -> list[Listed]:
+        looks.append(view.space)
+        return await real(files, view)
+
+    monkeypatch.setattr(SpaceFiles, "names", names)
+    memory = {"watch": True}
+    async with (
+        house(tmp_path, monkeypatch, memory=memory) as it,
+        it.browser() as owner,
+        it.browser("ada") as ada,
+    ):
+        before = -1
+        while before != len(looks):  # edits are noticed from some moment on
+            before = len(looks)
+            await owner.seen("memory")
+        status, _, _ = await owner.post("memory/add", path="", text="soup on Mondays")
+        assert status == 303
+        assert "soup on Mondays" in await owner.seen("memory")
+        assert "soup" not in await ada.seen("memory")
+        it.write("memory/by-hand.md", "- bread\n")
+        while "by-hand.md" not in await owner.seen("memory"):
+            pass
 
 
 async def test_an_edit_is_saved_and_can_be_taken_back(

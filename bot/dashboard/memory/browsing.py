@@ -41,6 +41,9 @@ MOST_NUMBER = 10_000_000  # of a line or a file that is asked for
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
+Week = Sequence[tuple[date, Sequence[week.Saved]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A file as a row of the list."""
@@ -60,6 +63,8 @@ class MemoryBrowser:
         self._clock = clock
         # Each view's files in the order of the list, and after which edit of the notes.
         self._listed: LRUCache[MemoryView, tuple[int, Sequence[Listed]]] = LRUCache(REMEMBERED)
+        # What was saved of late in each view, after which edit, and as of which day.
+        self._late: LRUCache[MemoryView, tuple[int, date, Week]] = LRUCache(REMEMBERED)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are; each visitor sees what their view permits."""
@@ -135,16 +140,28 @@ class MemoryBrowser:
         self, who: Conversation, listed: Sequence[Listed], now: int
     ) -> list[tuple[str, str, Sequence[week.Saved]]]:
         """What was saved on each of the last days, today first."""
+        edits, today = self._memory.index.edits, moment(now, who.zone).date()
+        known = self._late.get(who.view)
+        if known is not None and known[:2] == (edits, today):
+            found = known[2]
+        else:
+            texts = await self._texts_of_late(who.view, listed, now)
+            found = await asyncio.to_thread(week.by_day, texts, today)
+            if edits is not None:
+                self._late[who.view] = edits, today, found
+        return [(_day(who.language, day), f"{day:%Y-%m-%d}", saved) for day, saved in found]
+
+    async def _texts_of_late(
+        self, view: MemoryView, listed: Sequence[Listed], now: int
+    ) -> Mapping[str, str]:
+        """The files of a view's own space that were changed last, by path."""
         since = now - week.DAYS * DAY_MS - DAY_MS
         own = [each for each in listed if not each.path.startswith(f"{SHARED_SPACE}/")]
         late = sorted((f for f in own if f.changed_at >= since), key=lambda f: -f.changed_at)
-        texts = {
-            each.path: await self._memory.files.text(who.view, each.path, LATE_CHARACTERS)
+        return {
+            each.path: await self._memory.files.text(view, each.path, LATE_CHARACTERS)
             for each in late[:READ_OF_LATE]
         }
-        today = moment(now, who.zone).date()
-        found = await asyncio.to_thread(week.by_day, texts, today)
-        return [(_day(who.language, day), f"{day:%Y-%m-%d}", saved) for day, saved in found]
 
 
 def link_to(path: str, line: int = 0) -> str:
