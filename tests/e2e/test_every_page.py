@@ -276,6 +276,31 @@ async def test_the_menu_needs_no_script(
     await context.close()
 
 
+async def test_the_numbers_of_a_picture_are_a_table_for_whoever_cannot_hover(
+    browser: Browser, program: WholePage, known: StorageState
+) -> None:
+    await asyncio.to_thread(install, AXE)
+    context = await window(browser, SCREENS[-1], known)
+    visit = Visit(await context.new_page(), program.url)
+    page = visit.page
+    await visit.open("/usage")
+    figure = page.locator("figure.picture").first
+    name = await figure.locator("h2").inner_text()
+    await expect(page.get_by_role("img", name=name)).to_be_visible()
+    table = page.get_by_role("table", name=name)
+    await expect(table).to_have_count(0)
+    await figure.locator("summary").press("Enter")
+    await expect(table).to_be_visible()
+    await page.keyboard.press("Tab")  # what scrolls is scrolled by the keyboard
+    await expect(figure.locator(".scroll")).to_be_focused()
+    today, *hovered = (await figure.locator("g > title").last.text_content() or "").split("\n")
+    row = table.get_by_role("row").filter(has_text=today)
+    for each in hovered:
+        await expect(row).to_contain_text(each.rpartition(": ")[2])
+    assert await visit.look() == []
+    await context.close()
+
+
 async def test_a_name_is_shown_as_it_is(
     browser: Browser, program: WholePage, known: StorageState
 ) -> None:
