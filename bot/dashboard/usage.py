@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from typing import Any, Final
@@ -17,6 +18,7 @@ from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
 from bot.dashboard.visits import Visits
 from bot.i18n import text
+from bot.identity.routing import OWNER
 from bot.identity.zone import local_zone
 from bot.money import Heading, days, ledger, prices
 from bot.money.allowance import Allowance
@@ -76,6 +78,7 @@ class UsagePages:
         limited = await self._allowance.of_people([line.name for line in most[:MOST_LIMITED]])
         standings = [(person, each) for person, own in limited.items() for each in own]
         standings.sort(key=lambda found: -found[1].used / found[1].limit.most)
+        used = _with_you(language, used)
         people = _bounded(used.people, text(language, "usage.others"))
         return self._drawn(
             request,
@@ -84,7 +87,7 @@ class UsagePages:
             lead="lead",
             limits=[_limit(language, zone, each) for each in await self._allowance.in_all()],
             people=[
-                {"person": person, **_limit(language, zone, each)}
+                {"person": _name(language, person), **_limit(language, zone, each)}
                 for person, each in standings[:MOST_PEOPLE]
             ],
             others=max(0, len(standings) - MOST_PEOPLE),
@@ -185,6 +188,19 @@ class UsagePages:
 
 def _shown(what: str, value: float) -> str:
     return prices.shown(value) if what == "dollars" else grouped(round(value))
+
+
+def _with_you(language: str, used: Used) -> Used:
+    """The same for the owner's eyes."""
+    return replace(
+        used,
+        people=[replace(line, name=_name(language, line.name)) for line in used.people],
+        most=[(_name(language, person), amounts) for person, amounts in used.most],
+    )
+
+
+def _name(language: str, person: str) -> str:
+    return text(language, "usage.you") if person == OWNER else person
 
 
 def _bounded(people: Sequence[Line], others: str) -> Sequence[Line]:

@@ -35,11 +35,12 @@ async def test_the_owner_sees_how_much_of_their_limits_people_have_used(tmp_path
             await owner.log_in()
             _, page = await owner.get("/usage")
     assert "<b>bob" not in page
+    assert "You 1 100\u202f000 0 0 10\u202f000 $0.3000" in rows(page)
     of_limits = [each for each in rows(page) if " a day " in each or " a month " in each]
     assert of_limits == [
-        "memory:<b>bob a day $0.3000 $0.5000 60 % 60 2026-11-22 00:00",
-        "memory:ada a day $0.3000 $1.00 30 % 30 2026-11-21 16:00",
-        "memory:ada a month 110\u202f000 1\u202f000\u202f000 tokens 11 % 11 2026-11-30 16:00",
+        "memory:<b>bob 60 % 60 a day $0.3000 $0.5000 2026-11-22 00:00",
+        "memory:ada 30 % 30 a day $0.3000 $1.00 2026-11-21 16:00",
+        "memory:ada 11 % 11 a month 110\u202f000 1\u202f000\u202f000 tokens 2026-11-30 16:00",
     ]
 
 
