@@ -21,7 +21,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test proof check lint types fast mutants bench docs pictures stats \
+.PHONY: help run install test every proof check lint types fast mutants bench docs pictures stats \
 	lock clean
 
 help:
@@ -44,14 +44,12 @@ run: $(RUN_READY)
 install: $(RUN_READY)
 	@echo 'Ready: .venv/bin/confidant'
 
-test: $(TEST_READY)
-	@CHROMIUM=$$(sh scripts/chromium.sh) && export CHROMIUM && \
-	set -x && \
-	$(BIN)/ruff check . && \
-	$(BIN)/ruff format --check . && \
-	$(BIN)/basedpyright && \
-	$(BIN)/lint-imports && \
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
+test: $(TEST_READY) lint
+	@$(MAKE) --no-print-directory -j2 types every
+
+every: $(TEST_READY)
+	@CHROMIUM=$$(sh scripts/chromium.sh) && TMPDIR=$$(sh scripts/scratch.sh) && \
+	export CHROMIUM TMPDIR && set -x && $(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
 
 proof: $(TEST_READY)
 	@PROOF_TIMES=$(PROOF_TIMES) $(BIN)/python -m pytest -o timeout=0 -p no:xdist \
@@ -69,7 +67,8 @@ types: $(TEST_READY)
 	@$(BIN)/basedpyright
 
 fast: $(TEST_READY)
-	@$(BIN)/python -m pytest -q -n auto -m 'not slow' tests/unit tests/contract $(ARGS)
+	@TMPDIR=$$(sh scripts/scratch.sh) $(BIN)/python -m pytest -q -n auto \
+		-m 'not slow' tests/unit tests/contract $(ARGS)
 
 mutants: $(TEST_READY)
 	@$(BIN)/mutmut run $(ARGS) && $(BIN)/python scripts/mutants.py

@@ -224,7 +224,9 @@ def test_make_proof_runs_whatever_make_test_runs_shorter():
     assert "tests/proofs " in proof
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/chromium.sh", "scripts/python.sh"])
+@pytest.mark.parametrize(
+    "script", [".ci/run", "scripts/chromium.sh", "scripts/python.sh", "scripts/scratch.sh"]
+)
 def test_the_scripts_are_programs_without_mistakes_of_grammar(script):
     path = ROOT / script
     assert os.access(path, os.X_OK)
