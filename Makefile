@@ -53,9 +53,7 @@ every: $(TEST_READY)
 
 proof: $(TEST_READY)
 	@PROOF_TIMES=$(PROOF_TIMES) $(BIN)/python -m pytest -o timeout=0 -p no:xdist \
-		tests/proofs tests/integration/test_memory_index_integrity.py tests/unit/test_charts.py \
-		tests/unit/test_discord_inbound.py tests/unit/test_recurrence.py tests/unit/test_sweep.py \
-		tests/unit/test_telegram_fuzz.py $(ARGS)
+		tests/proofs tests/unit tests/contract tests/integration/test_memory_index_integrity.py $(ARGS)
 
 check: $(TEST_READY)
 	@$(MAKE) --no-print-directory -j3 lint types fast

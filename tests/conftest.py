@@ -14,11 +14,15 @@ from structlog.testing import capture_logs
 
 from bot.storage import Database
 from bot.storage.sqlite import SqliteDatabase
+from tests.proofs.rounds import rounds
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 
-settings.register_profile("ci", derandomize=True, print_blob=True, deadline=None)
-settings.register_profile("dev", deadline=None)
+EXAMPLES = rounds(100, few=50)
+settings.register_profile(
+    "ci", derandomize=True, print_blob=True, deadline=None, max_examples=EXAMPLES
+)
+settings.register_profile("dev", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("ci" if IN_CI else "dev")
 
 # Without a configuration a traceback is drawn with all variables, which takes tenths of a second.

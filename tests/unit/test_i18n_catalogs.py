@@ -49,13 +49,6 @@ def dotted(key: str) -> bool:
     return "." in key and " " not in key and "/" not in key and ":" not in key
 
 
-USED = sorted({(key, where) for key, where in keys_in_use() if dotted(key)})
-
-
-def test_the_scan_finds_keys():
-    assert len(USED) > 20
-
-
 def test_every_language_has_the_same_keys():
     wanted = set(catalog("en"))
     assert {language: set(catalog(language)) ^ wanted for language in LANGUAGES} == {
@@ -70,11 +63,17 @@ def test_a_sentence_takes_the_same_values_in_every_language(key):
     }
 
 
-@pytest.mark.parametrize(("key", "where"), USED)
-def test_every_key_in_the_code_is_in_the_catalogs(key, where):
+def test_every_key_in_the_code_is_in_the_catalogs():
+    used = {(key, where) for key, where in keys_in_use() if dotted(key)}
+    assert len(used) > 20
+    assert sorted((key, where) for key, where in used if not is_known(key)) == []
+
+
+def is_known(key: str) -> bool:
     before, star, after = key.partition("*")
-    known = [k for k in catalog("en") if k.startswith(before) and k.endswith(after)]
-    assert known if star else key in catalog("en"), where
+    if not star:
+        return key in catalog("en")
+    return any(k.startswith(before) and k.endswith(after) for k in catalog("en"))
 
 
 def test_every_command_has_its_words():
