@@ -241,7 +241,7 @@ async def test_a_group_gets_no_more_than_telegram_takes(fake, engine, channel):
         await post(channel, out(str(number), outbound_id=f"o{number}"))
     with pytest.raises(SendLater) as caught:
         await post(channel, out("one more"))
-    assert 50 < caught.value.seconds <= 60
+    assert 0 < caught.value.seconds <= 60
     assert len(fake.sent) == 20
     await post(channel, out("elsewhere", ADA))
     assert fake.texts(7) == ["elsewhere"]
