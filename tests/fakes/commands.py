@@ -23,11 +23,14 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from pkgutil import iter_modules
+
+from bot import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 # What commands import when they need it; all of them have it here.
 _MODULES = (
-    *("bot.cli.main", "bot.cli.serve", "bot.cluster.node", "bot.cluster.visitor", "uvloop"),
+    *("bot.app", "bot.cluster.node", "bot.cluster.visitor", "uvloop"),
     *("bot.agent.models.anthropic", "bot.agent.models.openai", "anthropic", "openai"),
     *("adapters.discord.channel", "adapters.nextcloud_talk.channel", "adapters.telegram.channel"),
     *("wordllama", "mcp", "telegram", "discord"),
@@ -73,8 +76,6 @@ _kept: list[subprocess.Popen[bytes]] = []  # it ends when this process does
 
 def _program(wish: Mapping[str, object], files: Sequence[int]) -> None:
     """Be the program, in a child."""
-    from bot.cli import main
-
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -87,7 +88,7 @@ def _program(wish: Mapping[str, object], files: Sequence[int]) -> None:
         open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115 - they stay
         for number, mode, errors in ((0, "r", None), (1, "w", None), (2, "w", "backslashreplace"))
     )
-    main()
+    cli.main()
 
 
 def _serve(path: str) -> None:
@@ -95,7 +96,7 @@ def _serve(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    for module in _MODULES:
+    for module in (*_MODULES, *(f"bot.cli.{each.name}" for each in iter_modules(cli.__path__))):
         importlib.import_module(module)
     gc.freeze()
     print("ready", flush=True)
