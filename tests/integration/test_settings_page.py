@@ -9,12 +9,13 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
+from bot.channel import reveal
 from bot.config import Config
 from bot.dashboard.settings.options import groups
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
-from bot.errors import ConfigError
+from bot.errors import ConfigError, StorageError
 from bot.settings.changes import ChangeableSettings
 from bot.settings.live import is_live
 from tests.fakes.started import Started, load, started
@@ -265,6 +266,30 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
         for path in ("settings", "settings/start"):
             async with client.get(f"{url}{path}") as answer:
                 assert "data/.env of this node only" in await answer.text()
+
+
+async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_path: Path):
+    counts: list[Config] = []
+
+    async def apply(found: Config) -> Config:
+        counts.append(found)
+        return found
+
+    class Away:
+        async def read(self, _work: object) -> object:
+            raise StorageError("away")
+
+        write = read
+
+    loaded = load(tmp_path)
+    kept = ChangeableSettings(loaded.config, loaded)
+    settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", Away()))
+    await settings.change({("models", "openai", "api_key"): "sk-1"})
+    assert reveal(counts[-1].models.openai.api_key) == "sk-1"
+    with pytest.raises(StorageError):  # for all nodes, or not at all
+        await settings.change({("agent", "name"): "Heron"})
+    assert (len(counts), settings.config.agent.name) == (1, "Confidant")
+    assert "Heron" not in (tmp_path / "data" / ".env").read_text()
 
 
 async def test_a_program_that_was_not_started_from_files_changes_nothing(tmp_path: Path):

@@ -14,7 +14,7 @@ import structlog
 
 from bot.channel import ChannelPlugin, Trial, TriesSecrets
 from bot.config import Config
-from bot.errors import ConfigError
+from bot.errors import ConfigError, StorageError
 from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings
 from bot.settings.fields import Key
@@ -192,5 +192,8 @@ class ServedSettings:
         async with self._one_by_one:
             loaded = await asyncio.to_thread(change)
             # What could not be used here before may be now, such as a model with its key.
-            loaded = await self._look() or loaded
+            try:
+                loaded = await self._look() or loaded
+            except StorageError as error:  # the file is written: it must count
+                log.warning("settings.shared_not_read", error=type(error).__name__)
             self.kept.config = await self._apply(loaded.config)
