@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,16 +18,19 @@ from playwright.async_api import Browser, BrowserContext, Page, Worker, expect
 from adapters.web import away
 from bot.dashboard.guard import COOKIE
 from bot.dashboard.pages import WayPages
+from bot.push import subscriptions
+from bot.push.encryption import BrowserKeys, sealed
+from bot.push.pusher import PUBLIC
 from bot.storage.sqlite import SqliteDatabase
 from tests.e2e.test_web_install import installed
-from tests.fakes.push_service import PushBrowser, PushService
+from tests.fakes.push_service import PushBrowser, PushService, Registrar
 from tests.integration.test_push import ADAS, Program
 from tests.support import PATIENCE
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 NOTE = {"title": "Heron has written to you", "lang": "en", "body": "<b>first</b> words"}
-# No push service of a browser's maker is there for the tests: what it gives stands in here.
+# A window that keeps nothing, as those of the tests, is given no address: this stands in for it.
 SUBSCRIPTION = """(given) => {
     let mine = sessionStorage.getItem("subscribed") ? given : null;
     window.asked = 0;
@@ -137,6 +142,52 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(
         await expect(page.locator("#away-state")).to_contain_text("nothing any more")
         await expect(words).to_be_hidden()
         assert await program.known() == []
+
+
+async def test_what_a_browser_really_gives_is_taken_for_the_bots_own_key(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Nothing stands in here but where Chromium registers; see docs/proofs.md for what is left."""
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    async with PushService().served() as service, Registrar().served() as registrar:
+        program = Program(database, service, PUBLIC)
+        program.pages.append(WayPages("Heron"))
+        async with program.served():
+            context = await browser.browser_type.launch_persistent_context(
+                tmp_path / "profile",  # a window that keeps nothing is given no address
+                executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"),
+                args=["--no-sandbox", "--headless=new", *registrar.switches],
+                ignore_default_args=["--disable-background-networking"],
+                locale="en-GB",
+            )
+            cookie = {"name": COOKIE, "value": "owner-1", "url": program.url}
+            await context.add_cookies([cookie])
+            origin = program.url.rstrip("/")
+            await context.grant_permissions(["notifications"], origin=origin)
+            page = await context.new_page()
+            await page.goto(program.url)
+            switch = page.get_by_role("switch", name="Tell me when I am away")
+            await switch.click(timeout=PATIENCE * 1000)
+            await expect(page.locator("#away-state")).to_contain_text(
+                "while you are away", timeout=PATIENCE * 1000
+            )
+            found = await database.read(lambda tx: subscriptions.of(tx, "owner"))
+            assert [each.endpoint.partition("://")[0] for each in found] == ["https"]
+            keys = BrowserKeys.of(found[0].p256dh, found[0].auth)
+            assert len(sealed(b"a note", keys)) > 1_000
+            signature = await program.pusher.signature()
+            (asked,) = (each for each in registrar.asked if each["sender"] == signature.public)
+            assert asked["X-subtype"].startswith(f"wp:{program.url}")
+            await page.reload()
+            await expect(switch).to_be_checked()  # it is the one the bot knows
+            await switch.click()
+            await expect(page.locator("#away-state")).to_contain_text("nothing any more")
+            assert await program.known() == []
+            worker = "navigator.serviceWorker.ready"
+            given = f"{worker}.then((found) => found.pushManager.getSubscription())"
+            assert await page.evaluate(given) is None
+            await context.close()
+    await database.close()
 
 
 async def test_who_comes_after_somebody_else_ends_what_they_were_told(
