@@ -150,6 +150,7 @@ async def test_a_turn_that_failed_says_which_message_may_be_asked_again(tmp_path
         model.script = lambda request: f"You said: {request.messages[-1].text}"
         for _ in range(3):  # pressed again, on another page, on another node
             await engine.channel.push(again)
+        await engine.channel.wait_sent(1)
         await engine.ask("good bye")
         assert engine.sent_to("ada") == ["You said: are you there?", "You said: good bye"]
         assert [line.failed for line in await history(engine) if line.failed] == [line.failed]
