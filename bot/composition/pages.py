@@ -1,0 +1,166 @@
+"""The page: its server, what stands behind the guard, and the browsers that are let in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from bot import housekeeping
+from bot.channel import HttpRoutes, reveal
+from bot.composition.engine import EngineParts
+from bot.composition.ground import Ground
+from bot.dashboard.account import AccountPages
+from bot.dashboard.api import MemoryPages, Readiness
+from bot.dashboard.browsers import LOOK_SECONDS, Browsers
+from bot.dashboard.channels import ChannelPages
+from bot.dashboard.context import ContextPages
+from bot.dashboard.conversations import ConversationPages
+from bot.dashboard.logins import LoginPages
+from bot.dashboard.memory.browsing import MemoryBrowser
+from bot.dashboard.memory.editing import MemoryEditor
+from bot.dashboard.memory.forgetting import MemoryForgetting
+from bot.dashboard.memory.searching import MemorySearching
+from bot.dashboard.overview import OverviewPages
+from bot.dashboard.pages import WayPages
+from bot.dashboard.passwords import Passwords
+from bot.dashboard.people import PeoplePages
+from bot.dashboard.push import PushLogins, PushPages
+from bot.dashboard.server import DashboardServer
+from bot.dashboard.settings.pages import SettingsPages
+from bot.dashboard.settings.served import ServedSettings
+from bot.dashboard.settings.start import StartPages
+from bot.dashboard.usage import UsagePages
+from bot.dashboard.visits import Visits
+from bot.identity.zone import local_zone
+from bot.memory.forgetter import Forgetter
+from bot.memory.growth import MemoryGrowth
+from bot.memory.lookup import Lookup
+from bot.push.pusher import Endpoints, Pusher
+from bot.settings.fields import Key
+
+GROWTH_SECONDS = 3600.0
+FIRST_GROWTH_SECONDS = 60.0  # after a start
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The browsers that are let in, what tells them, and the page where they ask for that."""
+
+    browsers: Browsers
+    pusher: Pusher
+    pages: PushPages
+
+
+def reached_of(ground: Ground, endpoints: Endpoints) -> Reached:
+    """Make what tells browsers; `endpoints` says where notes to them may go."""
+    config, database, clock = ground.config, ground.database, ground.clock
+    browsers = Browsers(database, ground.resolver, clock)
+    logins = PushLogins(lambda: reveal(config.now.dashboard.token), browsers.of)
+    name = config.now.agent.name
+    pusher = Pusher(database, clock, name, logins.holding, endpoints=endpoints)
+    config.tell(pusher.configure)
+    ground.stack.push_async_callback(pusher.stop)
+    return Reached(browsers, pusher, PushPages(pusher, logins, database, clock))
+
+
+def server_of(
+    ground: Ground,
+    engine: EngineParts,
+    reached: Reached,
+    settings: ServedSettings,
+    read_books: Callable[[], Awaitable[None]],
+) -> DashboardServer:
+    """Make the server with every page; `read_books` has what people chose read again."""
+    config, clock, database = ground.config.now, ground.clock, ground.database
+    memory, metrics, standing = ground.memory, ground.metrics, ground.backend.standing
+    if standing is not None:
+        housekeeping.count_nodes(metrics, standing)
+
+    async def readiness() -> Readiness:
+        return await housekeeping.readiness(database, ground.connections, memory, clock, standing)
+
+    zone = local_zone(config)
+    visits, passwords = Visits(ground.resolver), Passwords()
+    usage = UsagePages(database, zone, clock, engine.allowance, visits)
+    growth = MemoryGrowth(memory, database, clock)
+    ground.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
+    overview = OverviewPages(database, growth, zone, clock, standing)
+    conversations = ConversationPages(database, visits, clock, config.agent.name)
+    lookup = Lookup(memory, database, config.memory.max_results)
+    browsers = reached.browsers
+    ground.backend.coordination.on("books", browsers.heard)
+    ground.scheduler.every("logins", LOOK_SECONDS, browsers.look)
+    ways = WayPages(config.agent.name, config.session.owner_name)
+    server = DashboardServer(
+        config.dashboard,
+        readiness=readiness,
+        registry=metrics.registry,
+        name=config.agent.name,
+        channels=(
+            ways,
+            conversations,
+            MemoryPages(memory),
+            MemoryBrowser(visits, memory, clock),
+            MemorySearching(visits, lookup),
+            MemoryEditor(visits, memory, database, clock),
+            MemoryEditor(visits, memory, database, clock, of_all=True),
+            MemoryForgetting(visits, Forgetter(memory, database), engine.committer, clock),
+            usage,
+            overview,
+            ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
+            LoginPages(browsers, visits, lambda: ground.config.now.dashboard),
+            AccountPages(browsers, visits, passwords),
+            *_people(ground, browsers, settings, read_books),
+            StartPages(settings, ground.connections.all),
+            SettingsPages(settings),
+            reached.pages,
+            *(each for each in ground.channels.values() if isinstance(each, HttpRoutes)),
+        ),
+        browsers=browsers,
+        passwords=passwords,
+    )
+    ground.stack.push_async_callback(server.stop)
+    ground.config.tell(
+        usage.configure,
+        overview.configure,
+        conversations.configure,
+        lookup.configure,
+        ways.configure,
+        server.configure,
+    )
+    return server
+
+
+def _people(
+    ground: Ground,
+    browsers: Browsers,
+    settings: ServedSettings,
+    read_books: Callable[[], Awaitable[None]],
+) -> tuple[HttpRoutes, ...]:
+    """The owner's pages of people and of channels."""
+
+    def origins() -> Mapping[Key, str]:
+        return settings.kept.origins
+
+    async def changed() -> None:
+        await read_books()
+        await browsers.look()  # whoever may not talk any more may not look on either
+
+    people = PeoplePages(
+        database=ground.database,
+        resolver=ground.resolver,
+        origins=origins,
+        read_books=changed,
+        post=ground.delivery.post,
+        clock=ground.clock,
+    )
+    channels = ChannelPages(
+        database=ground.database,
+        resolver=ground.resolver,
+        connections=ground.connections.all,
+        plugins=ground.plugins,
+        origins=origins,
+        read_books=changed,
+        clock=ground.clock,
+    )
+    return people, channels
