@@ -2,7 +2,8 @@
 
 The program runs on an empty folder on this machine. A browser opens the page once, which is not
 counted, and then again and again, each time in a window that knows nothing of it; what is measured
-is the browser's own time of the first paint with content. `CHROMIUM` names the browser.
+is the browser's own time of the first paint with content. In turn with it the browser opens a line
+of text of the same program: sooner than that it paints nothing. `CHROMIUM` names the browser.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ async def paint(browser: Browser, url: str) -> float:
     return found
 
 
-async def measure(loads: int) -> list[float]:
-    """The first paint of each load, in milliseconds."""
+async def measure(loads: int) -> tuple[list[float], list[float]]:
+    """The first paint of each load in milliseconds, and those of a line of text."""
     from adapters.web import plugin  # noqa: PLC0415 - only here
 
     plugins = {"web": plugin}
@@ -64,10 +65,14 @@ async def measure(loads: int) -> list[float]:
                 browser = await playwright.chromium.launch(
                     executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
                 )
-                await paint(browser, app.address.url)
-                found = [await paint(browser, app.address.url) for _ in range(loads)]
+                url = app.address.url
+                await paint(browser, url)
+                found = [
+                    (await paint(browser, url), await paint(browser, f"{url}healthz"))
+                    for _ in range(loads)
+                ]
                 await browser.close()
-    return found
+    return [page for page, _ in found], [line for _, line in found]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -75,12 +80,13 @@ def main(arguments: Sequence[str]) -> int:
     quiet.logs()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("loads", type=int, nargs="?", default=LOADS)
-    found = asyncio.run(measure(parser.parse_args(arguments).loads))
+    found, least = asyncio.run(measure(parser.parse_args(arguments).loads))
     middle = statistics.median(found)
     print(f"| first paint of the chat page, {len(found)} loads | | goal |")
     print("|---|---|---|")
     print(f"| half of them within | {middle:.0f} ms | ≤ {GOAL_MS:g} ms |")
     print(f"| the slowest | {max(found):.0f} ms | |")
+    print(f"| half of the loads of a line of text | {statistics.median(least):.0f} ms | |")
     return 0 if middle <= GOAL_MS else 1
 
 
