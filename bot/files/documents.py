@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 from bot.files.archive import Archive
 from bot.files.encoding import charset_of, decoded, is_binary
+from bot.files.marks import Mark
 from bot.files.sandbox import Unreadable
 
 MOST_CHARACTERS = 1_000_000
@@ -22,21 +23,6 @@ _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _HTML_STARTS = (b"<!doctype html", b"<html", b"\xef\xbb\xbf<!doctype html", b"\xef\xbb\xbf<html")
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A page, slide or sheet begins: its number, of how many, and what it is called."""
-
-    unit: str
-    number: int
-    of: int
-    name: str = ""
-
-    def __str__(self) -> str:
-        """A line of its own, as the model reads it."""
-        name = " ".join(self.name.split()).replace("[", "(").replace("]", ")")
-        return f"[{self.unit} {self.number} of {self.of}{f': {name}' if name else ''}]\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.files.archive import Archive, End, Start
-from bot.files.documents import Mark
+from bot.files.marks import Mark
 from bot.files.sandbox import Unreadable
 
 MOST_SHARED = 20_000_000  # characters that cells of a workbook share

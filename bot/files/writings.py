@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from bot.files.archive import Archive, End, Event, Start
-from bot.files.documents import Mark
+from bot.files.marks import Mark
 
 MOST_LEVELS = 6  # of headings in Markdown
 _HEADING = re.compile(r"heading (\d)")

@@ -16,8 +16,9 @@ from pypdf import PdfReader, PdfWriter
 
 from bot.files import archive, documents, html, program, sheets
 from bot.files.archive import Archive
-from bot.files.documents import Mark, collected, text_of
+from bot.files.documents import collected, text_of
 from bot.files.encoding import decoded
+from bot.files.marks import Mark
 from bot.files.sandbox import Unreadable
 from tests.documents import changed, docx_of, pdf_of, pptx_of, shared_xlsx_of, xlsx_of
 
