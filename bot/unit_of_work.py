@@ -167,7 +167,7 @@ class UnitOfWork:
         Returns how many texts were still to be sent to these keys' conversations.
         """
         self.stale.update(sessions)
-        return outbox.withdraw(self.tx, keys, words)
+        return outbox.withdraw(self.tx, keys, words, self.now)
 
     def refresh(self, session_id: str) -> None:
         """Let memory know how a session's row looks now."""

@@ -121,7 +121,7 @@ def forget(wanted: str, config: Path | None, *, yes: bool) -> None:
 
             def finish(tx: Transaction) -> Forgotten:
                 done = complete(tx)
-                outbox.withdraw(tx, done.keys, wanted)
+                outbox.withdraw(tx, done.keys, wanted, system_clock())
                 return done
 
             return await database.write(finish)

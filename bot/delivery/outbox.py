@@ -173,7 +173,8 @@ def park(tx: Transaction, letter: int, error: str, now: int, *, again: bool) -> 
     With `again` it is tried again later, at leisure.
     """
     tx.execute(
-        "UPDATE outbox SET state = 'parked', again = ?, error = ?, done_at = ? WHERE id = ?",
+        "UPDATE outbox SET state = 'parked', again = ?, error = ?, done_at = ? "
+        "WHERE id = ? AND state <> 'sent'",  # it may have been withdrawn meanwhile
         (int(again), error, now, letter),
     )
 
@@ -183,10 +184,11 @@ def drop(tx: Transaction, letter: int) -> None:
     tx.execute("DELETE FROM outbox WHERE id = ?", (letter,))
 
 
-def withdraw(tx: Transaction, keys: Sequence[str], words: str) -> int:
+def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     """Send nothing of some keys' conversations any more that holds these words; how many.
 
-    What was sent, its row does not have any more.
+    What was sent, its row does not have any more. The row of what is withdrawn stays: whoever is
+    about to send it knows it by its number, which no other text must have meanwhile.
     """
     wanted = fulltext.folded(words)
     rows = tx.execute(
@@ -203,12 +205,12 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str) -> int:
         and any(wanted in fulltext.folded(each) for each in (text, _from_json(extra).aloud))
     ]
     for letter in held:
-        drop(tx, letter)
+        sent(tx, letter, now)
     return len(held)
 
 
 def is_there(tx: Transaction, letter: int) -> bool:
-    """False for a text that was sent or dropped."""
+    """False for a text that was sent, withdrawn or dropped."""
     rows = tx.execute("SELECT 1 FROM outbox WHERE id = ? AND state <> 'sent'", (letter,))
     return bool(rows)
 

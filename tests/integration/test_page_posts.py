@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -56,14 +55,15 @@ class World:
     client: aiohttp.ClientSession
     push: dict[str, PushBrowser] = field(default_factory=dict)
 
-    def state(self) -> object:
+    async def state(self) -> object:
         """All that a page could have changed."""
         data = self.engine.folder / "data"
-        with closing(sqlite3.connect(f"file:{data}/confidant.db?mode=ro", uri=True)) as database:
-            rows = {
-                table: sorted(map(repr, database.execute(f"SELECT {columns} FROM {table}")))
+        rows = await self.engine.app.tasks._database.read(
+            lambda tx: {
+                table: sorted(map(repr, tx.execute(f"SELECT {columns} FROM {table}")))
                 for table, columns in TABLES.items()
             }
+        )
         files = {
             path: path.read_bytes()
             for path in [*(data / "workspace").rglob("*.md"), data / ".env"]
@@ -203,7 +203,7 @@ async def sends(world: World, route: str, who: Who, origin: str | None) -> int:
 
 async def test_whoever_may_changes_what_whoever_may_not_and_other_pages_cannot(tmp_path: Path):
     async with made(tmp_path / "page") as world:
-        before = world.state()
+        before = await world.state()
         for route in POSTS:
             for who in WHO:
                 for origin in ELSEWHERE:
@@ -213,10 +213,10 @@ async def test_whoever_may_changes_what_whoever_may_not_and_other_pages_cannot(t
                     wanted = 403 if who == "person" else 401
                     found = await sends(world, route, who, world.url)
                     assert (route, who, found) == (route, who, wanted)
-            assert (route, world.state()) == (route, before)
+            assert (route, await world.state()) == (route, before)
         for route in sorted(POSTS, key=lambda name: name in LAST):
             for who in (each for each in WHO if each in MAY[ROUTES[route]]):
-                before = world.state()
+                before = await world.state()
                 found = await sends(world, route, who, world.url)
                 if route == "POST /enter":
                     world.keys.pop()
@@ -225,7 +225,7 @@ async def test_whoever_may_changes_what_whoever_may_not_and_other_pages_cannot(t
                     continue
                 wanted, changes = ROWS[route].of_(who)
                 assert (route, who, found) == (route, who, wanted)
-                assert (route, who, world.state() != before) == (route, who, changes)
+                assert (route, who, await world.state() != before) == (route, who, changes)
 
 
 def test_each_row_is_of_a_route():

@@ -159,7 +159,7 @@ def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
 def histories_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
     from bot.sessions import history
 
-    patch.setattr(history, "_HERE", "(? || ? || ? || ?) IS NOT NULL")
+    patch.setattr(history, "HERE", "(? || ? || ? || ?) IS NOT NULL")
 
 
 def a_log_quotes(patch: pytest.MonkeyPatch) -> None:

@@ -684,8 +684,8 @@ async def test_after_a_day_of_tries_it_is_parked_though_nothing_else_gets_throug
 async def test_what_is_forgotten_before_it_is_sent_is_not_sent(post, monkeypatch, waits):
     def forget(tx: Transaction) -> int:
         session, _ = UnitOfWork(tx, 1).current(PLACE)
-        assert outbox.withdraw(tx, ["agent:main:memory:dm:eve"], "harbour") == 0
-        return outbox.withdraw(tx, [session.key], "the  HARBOUR")
+        assert outbox.withdraw(tx, ["agent:main:memory:dm:eve"], "harbour", 1) == 0
+        return outbox.withdraw(tx, [session.key], "the  HARBOUR", 1)
 
     monkeypatch.setattr(module, "GIVE_UP_TRIES", 1 if waits == "parked" else 1_000_000)
     monkeypatch.setattr(module, "PARK_TRIES", 1_000_000)  # nor is it parked by a slow machine
