@@ -279,11 +279,11 @@ async def test_it_is_set_listed_shown_and_cancelled(desk):
     outbox.sent(desk.tx, letter.id, desk.clock())
     listed = (await desk.command("reminders", "")).splitlines()
     assert listed[3] == "   Last due Mon 2026-11-23 08:00 (UTC): on its way"
+    outbox.park(desk.tx, again.id, "gone", desk.clock(), again=False)
+    assert "could not be delivered" in await desk.command("reminders", "1")
     outbox.sent(desk.tx, again.id, desk.clock())
     shown = await desk.command("reminders", "show 1")
     assert shown.endswith("Last due Mon 2026-11-23 08:00 (UTC): sent")
-    outbox.park(desk.tx, again.id, "gone", desk.clock(), again=False)
-    assert "could not be delivered" in await desk.command("reminders", "1")
     answer = await desk.command("reminders", "cancel 1")
     assert answer.startswith("Cancelled: take the bins out (every weekday at 08:00, next on Tue")
     assert desk.left() == []
