@@ -24,7 +24,8 @@ http {{
     {block}
 }}
 """
-_NODES = "server node-1:8420; server node-2:8420; server node-3:8420;"
+_NODE = "    server {} fail_timeout=1s;\n"
+_NODES = "".join(_NODE.format(f"node-{number}:8420") for number in (1, 2, 3))
 
 
 class Nginx(Program):
@@ -36,7 +37,7 @@ class Nginx(Program):
         self.url = f"https://localhost:{self.port}/"
         certificate, key = _certificate(self.folder)
         for theirs, ours in (
-            (_NODES, " ".join(f"server 127.0.0.1:{port};" for port in ports)),
+            (_NODES, "".join(_NODE.format(f"127.0.0.1:{port}") for port in ports)),
             ("listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;"),
             ("/etc/ssl/bot.pem", str(certificate)),
             ("/etc/ssl/private/bot.key", str(key)),
