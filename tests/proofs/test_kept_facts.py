@@ -34,7 +34,7 @@ from bot.upkeep.compaction import where_to_cut
 from bot.upkeep.flush import Flusher, FlushRequest
 from bot.upkeep.summary import Summariser, SummaryRequest
 from tests.fakes.brain import current, query, settled
-from tests.support import NOON, FakeClock, rendered, running, until
+from tests.support import NOON, PATIENCE, FakeClock, rendered, running, until
 
 MESSAGES = 300
 WANTED = 38  # of 40
@@ -413,7 +413,12 @@ async def test_at_least_38_of_40_facts_are_known_in_a_new_conversation(
         model=model,
         tools=(look_up,),
         context={"enable_memory_flush": True},
-        memory={"embedder": {"provider": "local"}},
+        # What is found is judged here, not how soon: in time a search does without what it means.
+        memory={
+            "embedder": {"provider": "local"},
+            "search_timeout": PATIENCE,
+            "recall_timeout": PATIENCE,
+        },
         session={"owner": ("memory:ada",)},
     ) as engine:
         for number, words in enumerate(said):
