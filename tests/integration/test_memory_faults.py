@@ -305,11 +305,11 @@ async def test_a_note_is_in_the_index_whole_or_as_it_was_before(folder, monkeypa
         with monkeypatch.context() as patch:
             patch.setattr(FileStore, "_put_chunk", fills_up)
             await index.sync("test")
-        assert left <= 0
-        after = await index.status()
-        assert (after.files, after.chunks, after.vectors) == (1, before.chunks, before.vectors)
-        snippet = (await index.search("peanuts 299", MAIN, 1)).hits[0].snippet
-        assert "oolong" not in snippet
+            assert left <= 0
+            after = await index.status()
+            assert (after.files, after.chunks, after.vectors) == (1, before.chunks, before.vectors)
+            snippet = (await index.search("peanuts 299", MAIN, 1)).hits[0].snippet
+            assert "oolong" not in snippet
         await healthy(index)
         assert "oolong" in (await index.search("oolong 299", MAIN, 1)).hits[0].snippet
 

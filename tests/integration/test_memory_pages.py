@@ -403,6 +403,7 @@ async def test_a_change_by_hand_can_be_taken_back_and_forgotten(
     before = "# Trip\r\n\r\n- peanuts are off\r\n- trains\r\n"
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/trip.md", before)
+        await looked_through(owner)
         await found(owner, "trains")
         it.write("memory/trip.md", "- airships\n")
         await found(owner, "airships")
@@ -630,11 +631,17 @@ async def test_what_another_forgets_leaves_ones_own(
 # --- searching -----------------------------------------------------------------------------------
 
 
-async def found(browser: Browser, words: str) -> str:
-    """The answer to a search, once there is one: what is written is indexed beside."""
+async def looked_through(browser: Browser) -> None:
+    """Wait for the index: until there is one, searches read the notes themselves."""
+    while "Last looked" not in await browser.seen("memory"):
+        pass
+
+
+async def found(browser: Browser, query: str, words: str = "") -> str:
+    """The answer to a search, once a note says the words: what is written is indexed beside."""
     page = ""
-    while "found by" not in page:
-        page = await browser.seen("memory/search", q=words)
+    while (words or query) not in page.partition("<ol")[2]:
+        page = await browser.seen("memory/search", q=query)
     return page
 
 
@@ -647,8 +654,8 @@ async def test_a_search_says_why_and_nothing_when_nothing_fits(
         it.write("people/bob/memory/his.md", "- boats of Bob\n")
         async with it.browser() as owner, it.browser("ada") as ada:
             page = await found(owner, "boats")
-            heading = await found(owner, "harbour")
-            dated = await found(owner, "what of 2026-11-20 boats")
+            heading = await found(owner, "harbour", "blue")
+            dated = await found(owner, "what of 2026-11-20 boats", "blue")
             nothing = await owner.seen("memory/search", q="zeppelin")
             hers = await ada.seen("memory/search", q="boats")
             assert (await owner.get("memory/search", q="x" * 501))[0] == 400
