@@ -60,6 +60,14 @@ class IndexElsewhere(StorageError):
     """Another node builds the index of memory."""
 
 
+class ArchiveError(ConfidantError):
+    """The backup could not be made, or not be restored."""
+
+
+class ArchiveRefused(ArchiveError):
+    """The file cannot be restored. Nothing was changed."""
+
+
 class FenceLost(StorageError):
     """Another node has taken this over; nothing was changed."""
 

@@ -116,6 +116,48 @@ def move(
     move.move(to, config)
 
 
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="A file with the passphrase.", dir_okay=False),
+]
+
+
+@cli.command()
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    *,
+    config: ConfigOption = None,
+    passphrase_file: PassphraseFile = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for a passphrase to seal it.")] = False,
+) -> None:
+    """Write conversations, notes and all else into one file; the bot may run meanwhile."""
+    from bot.cli import archives
+
+    archives.make(file, config, passphrase_file, ask=ask)
+
+
+@cli.command()
+def restore(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A file that backup wrote.")
+    ] = None,
+    *,
+    config: ConfigOption = None,
+    passphrase_file: PassphraseFile = None,
+    check: Annotated[bool, typer.Option("--check", help="Only look whether it can be.")] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Complete a restore that was interrupted.")
+    ] = False,
+) -> None:
+    """Put what a backup holds in the place of what is there, which is kept aside.
+
+    All of it is checked before anything is touched. The bot must not run meanwhile.
+    """
+    from bot.cli import archives
+
+    archives.choose(file, config, passphrase_file, check=check, finish=finish)
+
+
 @cli.command()
 def usage(
     *,

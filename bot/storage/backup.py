@@ -43,8 +43,7 @@ def make(database: Path, kept: int, now: int) -> Path:
         folder.mkdir(exist_ok=True, mode=0o700)
         _remove_unfinished(database)
         try:
-            files.create(beside)
-            _copy(database, beside)
+            copy(database, beside)
             if not is_sound(beside):
                 raise StorageCorrupt
             beside.replace(final)
@@ -54,6 +53,27 @@ def make(database: Path, kept: int, now: int) -> Path:
             old.unlink(missing_ok=True)
         log.info("storage.backup", size=final.stat().st_size)
     return final
+
+
+def copy(database: Path, target: Path) -> None:
+    """Copy a live database as it is at this moment, whatever is written to it meanwhile.
+
+    Raises:
+        apsw.Error: it cannot be read, or the copy not be written.
+        OSError: the copy cannot be made.
+    """
+    files.create(target)
+    reader = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    writer = apsw.Connection(str(target))
+    try:
+        # Within a transaction the pages are those of its beginning, so copying never begins anew.
+        SqliteTransaction(reader).execute("BEGIN; SELECT 1 FROM sqlite_schema")
+        with writer.backup("main", reader, "main") as copying:
+            while not copying.done:
+                copying.step(PAGES_PER_STEP)
+    finally:
+        writer.close()
+        reader.close()
 
 
 def newest_first(database: Path, now: int) -> list[Path]:
@@ -209,15 +229,3 @@ def _remove_unfinished(database: Path) -> None:
     """Copies that a crash or a full disk left unfinished, with SQLite's files beside them."""
     for left in (database.parent / FOLDER).glob(f"{database.stem}-*.tmp*"):
         left.unlink(missing_ok=True)
-
-
-def _copy(source: Path, target: Path) -> None:
-    reader = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
-    writer = apsw.Connection(str(target))
-    try:
-        with writer.backup("main", reader, "main") as copying:
-            while not copying.done:
-                copying.step(PAGES_PER_STEP)
-    finally:
-        writer.close()
-        reader.close()

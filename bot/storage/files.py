@@ -18,6 +18,8 @@ FILE_MODE = 0o600
 OTHERS = 0o077
 DATABASE_NAME = "confidant.db"
 LOCK_NAME = "confidant.lock"
+RESTORING = "restoring"  # a folder: what a restore is about to put in place
+RESTORE_BEGUN = "begun.json"  # in it, once all of it is there: from then on it is only completed
 
 log = structlog.get_logger(__name__)
 
@@ -89,6 +91,19 @@ def _mend(path: Path) -> bool:
         return False
     path.chmod(mode & ~OTHERS)
     return True
+
+
+def must_not_be_restoring(folder: Path) -> None:
+    """Make sure that a storage folder is not half of one and half of another.
+
+    Raises:
+        StorageError: a restore into it was interrupted.
+    """
+    if (folder / RESTORING / RESTORE_BEGUN).exists():
+        raise StorageError(
+            f"A restore into {folder} was interrupted, so nothing runs on it yet. Nothing is lost: "
+            "`confidant doctor --fix` completes it, and so does `confidant restore --finish`."
+        )
 
 
 class DataDirLock:

@@ -131,8 +131,10 @@ class SqliteDatabase:
 
         Raises:
             StorageCorrupt: it is not a usable database.
-            StorageError: a newer version of the program made it, or it cannot be opened.
+            StorageError: a newer version of the program made it, a restore of it is not complete,
+                or it cannot be opened.
         """
+        files.must_not_be_restoring(path.parent)
         connection = await asyncio.to_thread(_connect_and_migrate, path)
         return cls(path, connection)
 

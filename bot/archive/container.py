@@ -1,0 +1,386 @@
+"""The file of a backup: a tar in gzip, its first member what it is, its last what it holds.
+
+Any tar opens it. Whoever reads it here believes nothing: names, kinds and sizes are checked before
+a byte is written, and what was written must be what the manifest at the end says, or all of it is
+refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+from bot import __version__
+from bot.errors import ArchiveRefused
+from bot.storage import files, schema
+
+FORMAT = 1
+HEAD = "confidant-backup.json"
+MANIFEST = "manifest.json"
+DATABASE = "confidant.db"
+JOURNAL = "confidant.journal.jsonl"
+SETTINGS = "settings.toml"
+TRANSCRIPTS = "sessions"
+WORKSPACE = "workspace"
+
+CHUNK = 256 * 1024  # bytes that are read, packed or written at a time
+RESERVE = 64_000_000  # bytes of a disk that a restore leaves free
+_MAX_MEMBERS = 5_000_000
+_MAX_DEPTH = 64
+_MAX_NAME = 255  # bytes of one component
+_MAX_PATH = 4_000  # bytes
+_MAX_SAID = 1_000_000_000  # bytes of the manifest
+_MAX_BETWEEN = 1_000_000  # bytes between two members: a longer header is none of ours
+_LEVEL = 6
+
+Advance = Callable[[int], None]
+"""Hears how many bytes more were packed or unpacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What an archive is: made by which version, when (ms since the epoch), and from what.
+
+    `schema` is the version of its tables, `origin` "folder" or "server".
+    """
+
+    made_at: int
+    origin: str
+    schema: int = schema.VERSION
+    program: str = __version__
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of an archive; `changed_at` is in ns since the epoch."""
+
+    size: int
+    sha256: str
+    changed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an archive holds: its files by name, and how many rows its tables have."""
+
+    head: Head
+    members: Mapping[str, Member]
+    rows: Mapping[str, int]
+
+    @property
+    def size(self) -> int:
+        """Of all its files, in bytes."""
+        return sum(member.size for member in self.members.values())
+
+
+@dataclass
+class Writer:
+    """Writes an archive; `finish` makes it whole."""
+
+    target: IO[bytes]
+    head: Head
+    advance: Advance = lambda _size: None
+    _members: dict[str, Member] = field(default_factory=dict[str, Member])
+
+    def __post_init__(self) -> None:
+        self._packed = gzip.GzipFile("", "wb", _LEVEL, self.target, mtime=0)
+        packed = self._packed
+        self._tar = tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - `finish` closes it
+        self._put(HEAD, io.BytesIO(_said(asdict(self.head))), self.head.made_at * 1_000_000)
+
+    def add(self, name: str, source: IO[bytes], changed_at: int) -> None:
+        """Add a file, from where `source` is to its end; it must not grow shorter meanwhile.
+
+        Raises:
+            OSError: it cannot be read or written.
+        """
+        self._members[name] = self._put(name, source, changed_at)
+
+    def finish(self, rows: Mapping[str, int]) -> Manifest:
+        """Write what the archive holds, and end it.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        members = {name: asdict(member) for name, member in self._members.items()}
+        said = {"members": members, "rows": dict(rows)}
+        self._put(MANIFEST, io.BytesIO(_said(said)), self.head.made_at * 1_000_000)
+        self._tar.close()
+        self._packed.close()
+        return Manifest(self.head, self._members, rows)
+
+    def _put(self, name: str, source: IO[bytes], changed_at: int) -> Member:
+        start = source.tell()
+        info = tarfile.TarInfo(name)
+        info.size = source.seek(0, os.SEEK_END) - start
+        info.mode = files.FILE_MODE
+        info.mtime = changed_at // 1_000_000_000
+        source.seek(start)
+        through = _Hashing(source, self.advance)
+        self._tar.addfile(info, cast("IO[bytes]", through))
+        return Member(info.size, through.digest.hexdigest(), changed_at)
+
+
+class _Hashing:
+    """A file that is read once, in large pieces, and what all of it comes to."""
+
+    def __init__(self, source: IO[bytes], advance: Advance) -> None:
+        self._source = source
+        self._advance = advance
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._source.read(size)
+        self.digest.update(data)
+        self._advance(len(data))
+        return data
+
+
+def unpack(
+    source: IO[bytes],
+    name: str,
+    place: Callable[[str], Path],
+    advance: Advance = lambda _size: None,
+) -> Manifest:
+    """Write the files of an archive to where `place` says, and make sure that all is as it was.
+
+    Nothing is written that is there already, and only plain files are. What was written before
+    something turned out to be wrong is for the caller to remove.
+
+    Raises:
+        ArchiveRefused: it is none, damaged, altered, or of a newer version; `name` is told.
+        OSError: the disk does not take it.
+    """
+    metered = _Metered(source)
+    try:
+        tar = _opened(metered, name)
+        return _Reading(tar, metered, name, place, advance).run()
+    except EOFError as exc:
+        raise ends_too_early(name) from exc
+    except _UNREADABLE as exc:
+        raise damaged(name) from exc
+
+
+# What the readers of gzip, tar and JSON say to bytes that are none.
+_UNREADABLE = (
+    zlib.error,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    ValueError,
+    TypeError,
+    KeyError,
+    RecursionError,
+)
+
+
+def _opened(metered: _Metered, name: str) -> tarfile.TarFile:
+    try:
+        return tarfile.open(fileobj=cast("IO[bytes]", metered), mode="r|", bufsize=CHUNK)
+    except _UNREADABLE as exc:
+        raise foreign(name) from exc
+
+
+@dataclass
+class _Reading:
+    tar: tarfile.TarFile
+    metered: _Metered
+    name: str
+    place: Callable[[str], Path]
+    advance: Advance
+    members: dict[str, Member] = field(default_factory=dict[str, Member])
+
+    def run(self) -> Manifest:
+        head = self._head()
+        while True:
+            info = self._next()
+            if info is None:
+                raise ends_too_early(self.name)
+            if info.name == MANIFEST:
+                break
+            if len(self.members) >= _MAX_MEMBERS:
+                raise altered(self.name, "it holds too many files")
+            self.members[info.name] = self._extract(info)
+        said = self._said(info)
+        if self._next() is not None or not self._is_over():
+            raise altered(self.name, "there is something behind its end")
+        return self._compared(head, said)
+
+    def _next(self) -> tarfile.TarInfo | None:
+        self.metered.allow(_MAX_BETWEEN)
+        # Each is kept by the reader, and there may be millions.
+        cast("Any", self.tar).members.clear()
+        info = self.tar.next()
+        if info is not None and (info.type != tarfile.REGTYPE or info.issparse()):
+            raise altered(self.name, f"{info.name!r} is no plain file")
+        return info
+
+    def _is_over(self) -> bool:
+        """Whether nothing but the padding of a tar is left; its checksum is looked at, too."""
+        rest = cast("Any", self.tar).fileobj
+        while data := rest.read(CHUNK):
+            if data.strip(b"\0"):
+                return False
+        return True
+
+    def _head(self) -> Head:
+        info = self.tar.next()
+        if info is None or info.name != HEAD or not info.isreg():
+            raise foreign(self.name)
+        said = self._said(info)
+        if said.get("format") != FORMAT or not isinstance(said.get("schema"), int):
+            raise newer(self.name, said)
+        if said["schema"] > schema.VERSION:
+            raise newer(self.name, said)
+        if not isinstance(said.get("made_at"), int):
+            raise damaged(self.name)
+        return Head(said["made_at"], str(said.get("origin")), said["schema"], str(said["program"]))
+
+    def _said(self, info: tarfile.TarInfo) -> dict[str, Any]:
+        if info.size > _MAX_SAID:
+            raise damaged(self.name)
+        found = io.BytesIO()
+        self._copy(info, found)
+        said: object = json.loads(found.getvalue())
+        if not isinstance(said, dict):
+            raise damaged(self.name)
+        return cast("dict[str, Any]", said)
+
+    def _extract(self, info: tarfile.TarInfo) -> Member:
+        if info.name in self.members or not _may_be(info.name):
+            raise altered(self.name, f"{info.name!r} is no name for a file of it")
+        target = self.place(info.name)
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            free = shutil.disk_usage(target.parent).free
+            if info.size > free - RESERVE:
+                raise ArchiveRefused(
+                    f"{self.name} needs more room than there is: {info.name!r} is "
+                    f"{info.size:,} bytes, and {free:,} are free. Nothing was changed."
+                )
+            with open(target, "xb", opener=files.opener) as file:
+                digest = self._copy(info, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
+            raise altered(self.name, f"{info.name!r} is in it twice") from exc
+        return Member(info.size, digest, 0)
+
+    def _copy(self, info: tarfile.TarInfo, target: IO[bytes]) -> str:
+        self.metered.allow(info.size + _MAX_BETWEEN)
+        source = self.tar.extractfile(info)
+        digest, rest = hashlib.sha256(), info.size
+        while source is not None and rest:
+            data = source.read(min(CHUNK, rest))
+            if not data:
+                raise EOFError
+            digest.update(data)
+            target.write(data)
+            rest -= len(data)
+            self.advance(len(data))
+        return digest.hexdigest()
+
+    def _compared(self, head: Head, said: Mapping[str, Any]) -> Manifest:
+        """What the manifest says, which must be what was found."""
+        stated = {name: Member(**facts) for name, facts in _table(said, "members").items()}
+        for name in sorted({*stated, *self.members}):
+            one, other = stated.get(name), self.members.get(name)
+            if one is None or other is None or (one.size, one.sha256) != (other.size, other.sha256):
+                raise altered(self.name, f"{name!r} is not what it was")
+            os.utime(self.place(name), ns=(one.changed_at, one.changed_at))
+        rows = {str(name): int(count) for name, count in _table(said, "rows").items()}
+        return Manifest(head, stated, rows)
+
+
+class _Metered:
+    """What gives no more than was allowed, so that nothing hostile fills the memory."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = gzip.GzipFile(fileobj=source, mode="rb")
+        self._rest = _MAX_BETWEEN
+
+    def allow(self, size: int) -> None:
+        """Let so much be read from here on; what is read ahead is part of it."""
+        self._rest = size + CHUNK
+
+    def read(self, size: int) -> bytes:
+        if self._rest <= 0:
+            raise tarfile.ReadError("a header without end")
+        data = self._source.read(size)
+        self._rest -= len(data)
+        return data
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+def foreign(name: str) -> ArchiveRefused:
+    """It is no backup."""
+    return ArchiveRefused(f"{name} is no backup that Confidant made. Nothing was changed.")
+
+
+def ends_too_early(name: str) -> ArchiveRefused:
+    """Its end is missing."""
+    return ArchiveRefused(
+        f"{name} ends too early: it was not copied or written whole. Nothing was changed."
+    )
+
+
+def damaged(name: str) -> ArchiveRefused:
+    """It cannot be read."""
+    return ArchiveRefused(f"{name} is damaged and cannot be read. Nothing was changed.")
+
+
+def altered(name: str, how: str) -> ArchiveRefused:
+    """It is not as it was made."""
+    return ArchiveRefused(f"{name} was altered or is damaged: {how}. Nothing was changed.")
+
+
+def newer(name: str, said: Mapping[str, Any]) -> ArchiveRefused:
+    """A later version of the program made it."""
+    return ArchiveRefused(
+        f"{name} was made by a newer Confidant ({said.get('program')}, tables of version "
+        f"{said.get('schema')}); this is {__version__} and knows version {schema.VERSION}. Nothing "
+        "was changed: restore it with the newer one."
+    )
+
+
+def _may_be(name: str) -> bool:
+    """Whether an archive may have a file of this name: a place of ours, and nowhere else."""
+    parts = name.split("/")
+    if len(parts) > _MAX_DEPTH or len(os.fsencode(name)) > _MAX_PATH:
+        return False
+    if any(
+        part in {"", ".", ".."} or "\0" in part or len(os.fsencode(part)) > _MAX_NAME
+        for part in parts
+    ):
+        return False
+    if parts[0] == WORKSPACE:
+        return len(parts) > 1
+    if parts[0] == TRANSCRIPTS:
+        return len(parts) == 2
+    return name in {DATABASE, JOURNAL, SETTINGS} or (
+        len(parts) == 1 and name.startswith(f"{JOURNAL}.kept-")
+    )
+
+
+def _said(what: object) -> bytes:
+    # Names of files may be no text; this JSON has them all the same.
+    return f"{json.dumps(what, indent=1)}\n".encode()
+
+
+def _table(said: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found: object = said[name]
+    if not isinstance(found, dict):
+        raise TypeError(name)
+    return cast("dict[str, Any]", found)

@@ -1,0 +1,259 @@
+"""Making a backup while the program runs: one moment of the database, and all that goes with it.
+
+The database is copied first, and what it says decides the rest: transcripts and journal are written
+as it has them, so that they belong to the same moment. Notes are read after it. Everything is put
+together beside, under a name of its own, which the file gets only when all of it is on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import apsw
+
+from bot.archive import container, seal
+from bot.archive.container import Advance, Head, Manifest, Writer
+from bot.errors import ArchiveError
+from bot.move import tables
+from bot.recovery import TRANSCRIPTS
+from bot.sessions import store
+from bot.storage import backup, files, journal
+from bot.storage.sqlite import SqliteTransaction, mapped
+
+STAGE = "archive.partial"  # below the folder of the database's own copies
+PARTIAL = ".partial"  # what a backup's name ends in until it is whole
+_SPOOLED = 16_000_000  # bytes of a note that are read at once; a larger one goes through a file
+_MODE = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What goes into a backup.
+
+    `database` is a copy that nobody else uses. `folder` is the storage folder it belongs to, with
+    what only files hold; None for a server. `settings` is the configuration without secrets.
+    """
+
+    database: Path
+    workspace: Path
+    folder: Path | None
+    settings: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A backup that was made; `left` counts links and other things that are no plain files."""
+
+    path: Path
+    size: int
+    manifest: Manifest
+    left: int
+
+
+class Stopped(ArchiveError):
+    """The backup was not made: the program ended meanwhile."""
+
+
+@contextmanager
+def stage(folder: Path) -> Generator[Path]:
+    """An empty folder of this machine's to put a backup together in; one at a time.
+
+    Raises:
+        ArchiveError: another backup is being made, or the folder cannot be used.
+    """
+    place = folder / backup.FOLDER / STAGE
+    try:
+        place.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise ArchiveError(f"{place} cannot be used: {exc.strerror}.") from exc
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise ArchiveError("Another backup is being made just now: wait for it.") from exc
+        _empty(place)
+        try:
+            yield place
+        finally:
+            _empty(place)
+    finally:
+        os.close(lock)
+
+
+def check_target(target: Path, workspace: Path) -> None:
+    """Make sure that a backup can be written there.
+
+    Raises:
+        ArchiveError: it cannot.
+    """
+    if target.exists():
+        raise ArchiveError(f"{target} is there already. Nothing was changed: choose another name.")
+    if not target.parent.is_dir():
+        raise ArchiveError(f"There is no folder {target.parent}. Make it first.")
+    if target.resolve().is_relative_to(workspace.resolve()):
+        raise ArchiveError(f"{target} is in the workspace, which is backed up: choose elsewhere.")
+
+
+def pack(
+    content: Content,
+    target: Path,
+    head: Head,
+    passphrase: str | None,
+    *,
+    advance: Advance = lambda _size: None,
+    stopped: threading.Event | None = None,
+) -> Made:
+    """Write a backup; for a thread.
+
+    Raises:
+        ArchiveError: it could not be written; nothing is left of it.
+        Stopped: `stopped` was set.
+    """
+    beside = target.with_name(f".{target.name}{PARTIAL}")
+
+    def step(size: int) -> None:
+        if stopped is not None and stopped.is_set():
+            raise Stopped
+        advance(size)
+
+    try:
+        beside.unlink(missing_ok=True)
+        with open(beside, "xb", opener=files.opener) as file:
+            with ExitStack() as stack:
+                into: IO[bytes] = file
+                if passphrase is not None:
+                    into = stack.enter_context(seal.sealing(file, passphrase))
+                writer = Writer(into, head, step)
+                left = _fill(writer, content)
+                manifest = writer.finish(_rows(content.database))
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        beside.replace(target)
+        files.sync_folder(target.parent)
+    except OSError as exc:
+        why = "the disk is full" if exc.errno == errno.ENOSPC else exc.strerror
+        raise ArchiveError(
+            f"The backup {target} was not made: {why}. What was there before is as it was."
+        ) from exc
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
+    finally:
+        beside.unlink(missing_ok=True)
+    return Made(target, size, manifest, left)
+
+
+def _fill(writer: Writer, content: Content) -> int:
+    """Add everything; how many things had to be left."""
+    made_at = writer.head.made_at * 1_000_000
+    with content.database.open("rb") as file:
+        writer.add(container.DATABASE, file, made_at)
+    with _transaction(content.database) as tx:
+        if tx.execute("SELECT 1 FROM journal LIMIT 1"):
+            with tempfile.TemporaryFile(dir=content.database.parent) as file:
+                file.write(journal.HEADER)
+                position = len(journal.HEADER)
+                while data := journal.data(tx, position):
+                    position += file.write(data)
+                file.seek(0)
+                writer.add(container.JOURNAL, file, made_at)
+        for session_id, changed_at in tx.execute(
+            "SELECT id, last_user_at FROM sessions ORDER BY id"
+        ):
+            data = "".join(f"{line}\n" for line in store.lines(tx, str(session_id))).encode()
+            name = f"{container.TRANSCRIPTS}/{session_id}.jsonl"
+            writer.add(name, io.BytesIO(data), int(changed_at) * 1_000_000)
+    left = 0
+    if content.folder is not None:
+        for path in sorted(content.folder.glob(f"{container.JOURNAL}.kept-*")):
+            left += not _add(writer, path, path.name)
+        for path in sorted((content.folder / TRANSCRIPTS).glob("*.jsonl.kept-*")):
+            left += not _add(writer, path, f"{container.TRANSCRIPTS}/{path.name}")
+    for path in _files(content.workspace, content.folder):
+        name = path.relative_to(content.workspace).as_posix()
+        left += not _add(writer, path, f"{container.WORKSPACE}/{name}")
+    if content.settings:
+        settings = io.BytesIO(content.settings.encode())
+        writer.add(container.SETTINGS, settings, made_at)
+    return left
+
+
+def _add(writer: Writer, path: Path, name: str) -> bool:
+    """Add a file as it is now; False for what is none, or has gone."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
+            return False
+        raise ArchiveError(
+            f"The backup was not made: {path} cannot be read ({exc.strerror}). Mend that, or take "
+            "it away."
+        ) from exc
+    with os.fdopen(file, "rb") as source:
+        status = os.fstat(source.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        # It may be changed while it is read, so it is read once.
+        with tempfile.SpooledTemporaryFile(_SPOOLED) as copy:
+            shutil.copyfileobj(source, copy, container.CHUNK)
+            copy.seek(0)
+            writer.add(name, copy, status.st_mtime_ns)
+    return True
+
+
+def _files(workspace: Path, folder: Path | None) -> Iterator[Path]:
+    """Everything in the workspace, but what may hold secrets, and what has its own place here."""
+
+    def refuse(error: OSError) -> None:
+        raise ArchiveError(
+            f"The backup was not made: {error.filename} cannot be looked into ({error.strerror})."
+        ) from error
+
+    if not workspace.is_dir():
+        return
+    own = folder.resolve() if folder is not None else None
+    for parent, inner, names in os.walk(workspace, onerror=refuse):
+        inner[:] = sorted(name for name in inner if Path(parent, name).resolve() != own)
+        links = [name for name in inner if Path(parent, name).is_symlink()]
+        for name in sorted((*names, *links)):
+            if name != ".env" and not name.startswith(".env."):
+                yield Path(parent, name)
+
+
+def _rows(database: Path) -> dict[str, int]:
+    """How many rows each table has."""
+    with _transaction(database) as tx:
+        return {
+            table.name: int(tx.execute(f"SELECT count(*) FROM {table.name}")[0][0])
+            for table in tables.known()
+        }
+
+
+@contextmanager
+def _transaction(database: Path) -> Generator[SqliteTransaction]:
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        yield SqliteTransaction(connection)
+    finally:
+        connection.close()
+
+
+def _empty(place: Path) -> None:
+    for path in place.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

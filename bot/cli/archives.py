@@ -1,0 +1,148 @@
+"""`confidant backup` and `confidant restore`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import typer
+
+from bot import settings
+from bot.archive import container, making
+from bot.archive import restore as restoring
+from bot.cli.common import load, local_time
+from bot.clock import system_clock
+from bot.config import Config
+from bot.errors import ArchiveError, ConfigError
+from bot.storage import backup
+from bot.storage.files import DATABASE_NAME, must_not_be_restoring
+from bot.storage.sqlite import mapped
+
+_LONGEST = 4_096  # characters of a passphrase
+
+
+def make(target: Path, config: Path | None, words: Path | None, *, ask: bool) -> None:
+    """Write everything there is now into one file."""
+    loaded = load(config, quiet=True)
+    passphrase = _read(words) if words is not None else _asked_twice() if ask else None
+    target = target.expanduser()
+    making.check_target(target, loaded.config.workspace)
+    made = _made(loaded.config, target, passphrase, settings.show(loaded))
+    typer.echo(
+        f"{made.path}: {made.size:,} bytes, {len(made.manifest.members)} files, "
+        f"{made.manifest.rows['sessions']} conversations."
+    )
+    if made.left:
+        typer.echo(f"{made.left} links and other things that are no plain files were left out.")
+    if passphrase is None:
+        typer.echo("It is not sealed: whoever has the file can read it. --ask takes a passphrase.")
+
+
+def choose(
+    archive: Path | None, config: Path | None, words: Path | None, *, check: bool, finish: bool
+) -> None:
+    """Restore a backup, or only look at it, or complete what was begun."""
+    if archive is None or finish:
+        if archive is not None or not finish or check:
+            raise ArchiveError("Name the backup to restore, or only --finish.")
+        _finish(config)
+    elif check:
+        _check(archive, config, words)
+    else:
+        _restore(archive, config, words)
+
+
+def _restore(archive: Path, config: Path | None, words: Path | None) -> None:
+    """Put what a backup holds in the place of what is there."""
+    loaded = load(config, quiet=True)
+    done = asyncio.run(
+        restoring.restore(
+            archive.expanduser(),
+            loaded.config.storage.folder,
+            loaded.config.workspace,
+            _passphrase(archive, words),
+            clock=system_clock,
+        )
+    )
+    rows, made_at = done.manifest.rows, local_time(done.manifest.head.made_at)
+    typer.echo(
+        f"Everything is as it was on {made_at}: {rows['sessions']} conversations, "
+        f"{rows['entries']} entries, {len(done.manifest.members)} files."
+    )
+    if done.aside is not None:
+        typer.echo(f"What was there is kept in {done.aside}.")
+    if done.forgotten:
+        typer.echo(f"What was forgotten since then stays forgotten: {done.forgotten} places.")
+    if done.kept:
+        typer.echo(
+            f"{done.kept} notes are as they are now: of whoever had something forgotten since "
+            "then, older notes are not put back."
+        )
+
+
+def _check(archive: Path, config: Path | None, words: Path | None) -> None:
+    """Restore a backup into a folder that is thrown away."""
+    folder = load(config, quiet=True).config.storage.folder
+    archive = archive.expanduser()
+    with making.stage(folder) as place:
+        manifest = restoring.rehearse(archive, place, _passphrase(archive, words))
+    typer.echo(
+        f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
+        f"{manifest.rows['sessions']} conversations, {len(manifest.members)} files, all as they "
+        "were. Nothing was changed."
+    )
+
+
+def _finish(config: Path | None) -> None:
+    """Complete a restore that was interrupted."""
+    folder = load(config, quiet=True).config.storage.folder
+    aside = restoring.finish(folder)
+    kept = f" What was there is kept in {aside}." if aside is not None else ""
+    typer.echo(f"The restore is complete.{kept}")
+
+
+def _made(config: Config, target: Path, passphrase: str | None, shown: str) -> making.Made:
+    folder = config.storage.folder
+    database = folder / DATABASE_NAME
+    must_not_be_restoring(folder)
+    if not database.exists():
+        raise ArchiveError(f"There is no database in {folder}: nothing can be backed up.")
+    with making.stage(folder) as place:
+        copy = place / DATABASE_NAME
+        try:
+            head = container.Head(system_clock(), "folder")
+            backup.copy(database, copy)
+        except apsw.Error as exc:
+            raise mapped(exc) from exc
+        content = making.Content(copy, config.workspace, folder, shown)
+        return making.pack(content, target, head, passphrase)
+
+
+def _passphrase(archive: Path, words: Path | None) -> Callable[[], str]:
+    """Asks for it where there is nobody to name a file."""
+
+    def ask() -> str:
+        if words is not None:
+            return _read(words)
+        return str(typer.prompt(f"Passphrase of {archive.name}", hide_input=True, err=True))
+
+    return ask
+
+
+def _asked_twice() -> str:
+    said = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
+    return str(said)
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.expanduser().open(encoding="utf-8") as file:
+            found = file.read(_LONGEST + 1)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"The passphrase cannot be read from {path}.") from exc
+    passphrase = found.rstrip("\r\n")
+    if not passphrase or len(passphrase) > _LONGEST or "\n" in passphrase:
+        raise ConfigError(f"{path} must hold a passphrase, and nothing else, on one line.")
+    return passphrase
