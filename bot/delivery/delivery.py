@@ -306,13 +306,13 @@ class Delivery:
 
     async def _refused(self, letter: outbox.Letter, reason: str) -> None:
         """Park a text the platform will never take, and say so there."""
+        now = self._clock()
         if letter.entry.startswith(UNSENT):  # it tells of another one, and nobody hears it
-            await insist(self._database, lambda tx: outbox.drop(tx, letter.id))
+            await insist(self._database, lambda tx: outbox.drop(tx, letter.id, now))
             return
         if letter.extra.aloud:  # its words stand in the message before it
             await self._unspoken(letter, "here")
             return
-        now = self._clock()
         words = text(letter.language, "delivery.refused")
 
         def tell(tx: Transaction) -> outbox.Letter:
@@ -329,7 +329,7 @@ class Delivery:
         now, tells = self._clock(), self._aloud.unsaid(letter, reason)
 
         def drop(tx: Transaction) -> list[outbox.Letter]:
-            outbox.drop(tx, letter.id)
+            outbox.drop(tx, letter.id, now)
             if not tells:
                 return []
             why = text(letter.language, f"speech.why.{reason}")

@@ -179,16 +179,18 @@ def park(tx: Transaction, letter: int, error: str, now: int, *, again: bool) -> 
     )
 
 
-def drop(tx: Transaction, letter: int) -> None:
-    """Forget a text that is of no use any more."""
-    tx.execute("DELETE FROM outbox WHERE id = ?", (letter,))
+def drop(tx: Transaction, letter: int, now: int) -> None:
+    """Send nothing more of a text. Its row stays: its number must not become another text's.
+
+    Whoever is about to send it knows it by its number, and would take the other for it.
+    """
+    sent(tx, letter, now)
 
 
 def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     """Send nothing of some keys' conversations any more that holds these words; how many.
 
-    What was sent, its row does not have any more. The row of what is withdrawn stays: whoever is
-    about to send it knows it by its number, which no other text must have meanwhile.
+    What was sent, its row does not have any more.
     """
     wanted = fulltext.folded(words)
     rows = tx.execute(
@@ -205,7 +207,7 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
         and any(wanted in fulltext.folded(each) for each in (text, _from_json(extra).aloud))
     ]
     for letter in held:
-        sent(tx, letter, now)
+        drop(tx, letter, now)
     return len(held)
 
 

@@ -214,8 +214,10 @@ async def test_what_is_old_and_over_is_dropped_and_nothing_that_may_still_go_out
     await database.write(work)
     rows = await database.read(lambda tx: tx.execute("SELECT id FROM outbox ORDER BY id"))
     assert [row[0] for row in rows] == [letters[1].id, letters[3].id, letters[4].id]
-    await database.write(lambda tx: outbox.drop(tx, letters[4].id))
+    await database.write(lambda tx: outbox.drop(tx, letters[4].id, 30))
     assert await waiting(database) == []
+    assert (await add(database, "another")).id > letters[4].id
+    await database.write(lambda tx: outbox.drop(tx, letters[4].id + 1, 30))
     assert await database.read(outbox.waiting_again) == 1
 
 
