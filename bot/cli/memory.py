@@ -97,18 +97,20 @@ def forget(wanted: str, config: Path | None, *, yes: bool) -> None:
     found = with_database(
         loaded.config, lambda database: forgetting.find(database, OWNER_VIEW, wanted)
     )
-    held, whole = len(found.mentions), len(found.results)
-    if not mine and not held and not whole and not found.titles:
+    counts = {
+        "messages of conversations": len(found.mentions),
+        "long results of tools": len(found.results),
+        "names of conversations": len(found.titles),
+        "reminders or tasks, which will not come any more": found.planned,
+    }
+    if not mine and not any(counts.values()):
         typer.echo("Neither your files nor your conversations hold these words.")
         return
     for spot in mine:
         typer.echo(f"{spot.path}:{spot.line}  {markdown.plain(' '.join(spot.text.split()))[:100]}")
-    if held:
-        typer.echo(f"and {held} messages of conversations")
-    if whole:
-        typer.echo(f"and {whole} long results of tools")
-    if found.titles:
-        typer.echo(f"and {len(found.titles)} names of conversations")
+    for what, count in counts.items():
+        if count:
+            typer.echo(f"and {count} {what}")
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
 
@@ -151,6 +153,8 @@ def _tell(done: Forgotten) -> None:
     )
     if gone.results:
         typer.echo(f"long results of tools: {gone.results} removed")
+    if gone.planned:
+        typer.echo(f"reminders and tasks: {gone.planned} cleared; none of them comes any more")
     if done.versions:
         typer.echo(f"earlier versions of notes: {done.versions} without it now")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cachetools import TTLCache
@@ -168,13 +168,14 @@ class MemoryCommands:
             return saying(text(call.language, "memory.nowhere"))
         held = found.held
         lines = [text(call.language, "memory.forget_ask")]
+        counts = {
+            "in_artifacts": len(held.results),
+            "in_titles": len(held.titles),
+            "in_planned": held.planned,
+            "in_versions": found.versions,
+        }
         lines += [*_spots(call, found.spots), *_in_transcripts(call, held.mentions)]
-        if held.results:
-            lines.append(text(call.language, "memory.in_artifacts", count=len(held.results)))
-        if held.titles:
-            lines.append(text(call.language, "memory.in_titles", count=len(held.titles)))
-        if found.versions:
-            lines.append(text(call.language, "memory.in_versions", count=found.versions))
+        lines += _counted(call, counts)
         answers = tuple(
             Button(text(call.language, f"button.{key}"), f"/memory forget {said}")
             for key, said in (("forget", "yes"), ("keep", "no"))
@@ -198,8 +199,16 @@ class MemoryCommands:
             done = complete(unit.tx)
             unsent = unit.forget(done.sessions, done.keys, words)
             cleared, gone = done.cleared, done.gone
-            held, prompts, whole = gone.mentions, gone.prompts, gone.results
-            said = sum(mention.says for mention in held)
+            said = sum(mention.says for mention in gone.mentions)
+            counts = {
+                "forget_beside": len(gone.mentions) - said,
+                "forget_artifacts": gone.results,
+                "forget_versions": done.versions,
+                "forget_prompts": len(gone.prompts),
+                "forget_titles": gone.titles,
+                "forget_planned": gone.planned,
+                "forget_unsent": unsent,
+            }
             lines = [text(call.language, "memory.forget_done")]
             lines += [
                 text(call.language, "memory.forget_file", path=path, count=entries)
@@ -207,18 +216,7 @@ class MemoryCommands:
             ]
             lines.append(_in_index(call, cleared))
             lines.append(text(call.language, "memory.forget_transcripts", count=said))
-            if beside := len(held) - said:
-                lines.append(text(call.language, "memory.forget_beside", count=beside))
-            if whole:
-                lines.append(text(call.language, "memory.forget_artifacts", count=whole))
-            if done.versions:
-                lines.append(text(call.language, "memory.forget_versions", count=done.versions))
-            if prompts:
-                lines.append(text(call.language, "memory.forget_prompts", count=len(prompts)))
-            if gone.titles:
-                lines.append(text(call.language, "memory.forget_titles", count=gone.titles))
-            if unsent:
-                lines.append(text(call.language, "memory.forget_unsent", count=unsent))
+            lines += _counted(call, counts)
             # A file may be called by the words.
             kept = [line for line in lines if fulltext.folded(words) not in fulltext.folded(line)]
             return Answer("\n".join(lines), noted="\n".join(kept) or "…")
@@ -278,8 +276,12 @@ def _in_index(call: Call, cleared: Cleared) -> str:
 
 def _in_transcripts(call: Call, held: Sequence[forgetting.Mention]) -> list[str]:
     said = sum(mention.says for mention in held)
-    counts = {"memory.in_transcripts": said, "memory.beside": len(held) - said}
-    return [text(call.language, key, count=count) for key, count in counts.items() if count]
+    return _counted(call, {"in_transcripts": said, "beside": len(held) - said})
+
+
+def _counted(call: Call, counts: Mapping[str, int]) -> list[str]:
+    """A line for each of what there is any."""
+    return [text(call.language, f"memory.{key}", count=n) for key, n in counts.items() if n]
 
 
 def _spot(spot: Spot) -> str:

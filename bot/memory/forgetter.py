@@ -26,7 +26,8 @@ class Preview:
     def is_empty(self) -> bool:
         """True when nothing holds the words."""
         held = self.held
-        return not (self.spots or held.mentions or held.results or held.titles or self.versions)
+        elsewhere = held.results or held.titles or held.planned or self.versions
+        return not (self.spots or held.mentions or elsewhere)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,16 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from bot.identity.view import MemoryView
-from bot.sessions import artifacts, browsing, entries, journal_records, search, snapshots, uploads
+from bot.sessions import (
+    artifacts,
+    browsing,
+    entries,
+    journal_records,
+    repeats,
+    search,
+    snapshots,
+    uploads,
+)
 from bot.sessions.snapshots import Name
 from bot.storage import Database, Transaction, fulltext, insist
 from bot.tool_results import LABELS
@@ -67,17 +76,19 @@ class Held:
     prompts: tuple[Name, ...]
     results: tuple[str, ...]
     titles: tuple[str, ...]  # the conversations that are named with them
+    planned: int  # reminders and tasks
     seen: frozenset[Name | str]  # every prompt and result
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What held the words: entries, sessions that began with them, long results, and names."""
+    """What held the words: entries, sessions that began with them, and how many others."""
 
     mentions: list[Mention]
     prompts: list[str]
     results: int
     titles: int
+    planned: int
 
 
 async def find(database: Database, view: MemoryView, words: str) -> Held:
@@ -102,6 +113,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         prompts=tuple(await sliced(names, LONG_SLICE, snapshots.among)),
         results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
         titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
+        planned=len(await database.read(lambda tx: repeats.holding(tx, keys, words))),
         seen=frozenset((*names, *ids)),
     )
 
@@ -144,6 +156,7 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
         list(dict.fromkeys(session_id for session_id, _ in prompts)),
         len(held.results) + len(results),
         len(titles),
+        repeats.forget(tx, held.keys, words, now),
     )
 
 

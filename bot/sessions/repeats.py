@@ -7,10 +7,10 @@ each comes once, on however many nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -21,7 +21,7 @@ from bot.identity import MessageOrigin
 from bot.sessions import journal_records, recurrence, reminders
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MadeBy, Reminder, ReplyTarget
-from bot.storage import Row, Transaction
+from bot.storage import Row, Transaction, fulltext
 from bot.unicode import well_formed
 
 MAX_REPEATS = 30  # of one person
@@ -35,6 +35,7 @@ _COLUMNS = (
 )
 
 Kind = Literal["text", "task"]
+Planned = Literal["reminders", "repeats"]  # the tables of what comes once, and again and again
 State = Literal["waiting", "paused"]
 RunState = Literal["said", "running", "silent", "failed"]
 Came = Literal["waiting", "sent", "parked", "past", "running", "silent", "failed"]
@@ -309,6 +310,34 @@ def of_key(tx: Transaction, key: str) -> list[Reminder | Repeat]:
     )
     found = [*reminders.of_key(tx, key), *map(_repeat, rows)]
     return sorted(found, key=lambda each: (is_paused(each), each.due_at))
+
+
+def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Planned, int]]:
+    """What was or is to be said in some keys' conversations and holds these words; case is none."""
+    wanted = fulltext.folded(words)
+    found: list[tuple[Planned, int]] = []
+    for table in get_args(Planned):
+        rows = tx.execute(
+            f"SELECT id, text FROM {table} WHERE key IN ({','.join('?' * len(keys))}) "
+            "AND text <> '' ORDER BY id",
+            tuple(keys),
+        )
+        found += [(table, id_) for id_, said in rows if wanted and wanted in fulltext.folded(said)]
+    return found
+
+
+def forget(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
+    """Say nothing of it any more that holds these words, and keep none of them; how many."""
+    held = holding(tx, keys, words)
+    for table, id_ in held:
+        tx.execute(
+            f"UPDATE {table} SET text = '', done_at = coalesce(done_at, ?), "
+            "state = CASE WHEN state IN ('waiting', 'paused') THEN 'cancelled' ELSE state END "
+            "WHERE id = ?",
+            (now, id_),
+        )
+        journal_records.keep(tx, table, id_)
+    return len(held)
 
 
 def of_everybody(tx: Transaction) -> list[Repeat]:

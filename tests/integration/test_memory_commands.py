@@ -447,6 +447,19 @@ async def test_forgetting_leaves_no_file_out_however_many_places_there_are(tmp_p
         assert path.read_text() == "- Likes tea\n"
 
 
+async def test_a_reminder_that_holds_the_words_is_named_and_comes_no_more(tmp_path: Path):
+    async with started(tmp_path) as engine:
+        for words in ("in 2 hours: see the oculist", "in 3 hours: tea"):
+            await engine.ask(f"/remind {words}")
+        assert "1 reminder or task" in await engine.ask("/memory forget oculist")
+        assert "oculist" in await engine.ask("/remind list")  # it was only asked so far
+        assert "reminders and tasks: 1 cleared" in await engine.ask("/memory forget yes")
+        left = await engine.ask("/remind list")
+        assert "tea" in left
+        assert "oculist" not in left
+        assert "Neither your files" in await engine.ask("/memory forget oculist")
+
+
 @pytest.mark.parametrize("place", ["shared", "room"])
 async def test_a_question_is_answered_by_who_asked_it_alone(tmp_path: Path, place: str):
     here: dict[str, Any] = {"chat": "den", "chat_type": "group", "mentions_bot": True}

@@ -20,11 +20,11 @@ from bot.delivery import outbox
 from bot.errors import StorageFull, ToolError
 from bot.gateway.reminders import BATCH
 from bot.identity import MessageOrigin, Policy
-from bot.sessions import recurrence, repeats, store
+from bot.sessions import recurrence, reminders, repeats, store
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.repeats import KEPT_RUNS, MAX_REPEATS, Repeat
-from bot.storage import Database
+from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
 from bot.unit_of_work import UnitOfWork
 from tests.support import NOON, FakeClock, running
@@ -110,6 +110,46 @@ async def test_what_is_over_waits_no_longer(each_database: Database):
         await each_database.write(
             lambda tx: repeats.add(tx, ASKED, "x", series, zone=UTC, now=NOON + 3 * DAY)
         )
+
+
+async def test_what_is_forgotten_comes_no_more_and_keeps_no_words(each_database: Database):
+    elsewhere = replace(ASKED, key="agent:main:memory:dm:eve", person="memory:eve")
+
+    def add(tx: Transaction) -> None:
+        for target in (ASKED, elsewhere):
+            for words in ("Green  TEA", "coffee"):
+                assert repeats.add(tx, target, words, AT_THREE, zone=UTC, now=NOON)
+                assert reminders.add(tx, target, f"{words} once", NOON + HOUR, NOON)
+        (over, *_) = reminders.of_key(tx, PLACE.key)
+        assert reminders.mark(tx, over, "sent", NOON)
+
+    def left(tx: Transaction) -> dict[str, list[str]]:
+        return {
+            key: sorted(each.text for each in repeats.of_key(tx, key))
+            for key in (PLACE.key, elsewhere.key)
+        }
+
+    def said(tx: Transaction) -> list[tuple[str, str]]:
+        of = "SELECT text, state FROM {} WHERE key = ? ORDER BY id"
+        rows = [tx.execute(of.format(name), (PLACE.key,)) for name in ("reminders", "repeats")]
+        return [(str(text), str(state)) for text, state in (*rows[0], *rows[1])]
+
+    await each_database.write(add)
+    keys = (PLACE.key,)
+    assert await each_database.read(lambda tx: repeats.holding(tx, keys, " ")) == []
+    assert len(await each_database.read(lambda tx: repeats.holding(tx, keys, "green tea"))) == 2
+    assert await each_database.write(lambda tx: repeats.forget(tx, keys, "green tea", NOON)) == 2
+    assert await each_database.write(lambda tx: repeats.forget(tx, keys, "green tea", NOON)) == 0
+    assert await each_database.read(left) == {
+        PLACE.key: ["coffee", "coffee once"],
+        elsewhere.key: ["Green  TEA", "Green  TEA once", "coffee", "coffee once"],
+    }
+    assert await each_database.read(said) == [
+        ("", "sent"),
+        ("coffee once", "waiting"),
+        ("", "cancelled"),
+        ("coffee", "waiting"),
+    ]
 
 
 def test_so_many_repeat_for_one_person_and_no_more(desk):

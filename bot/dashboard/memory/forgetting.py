@@ -32,7 +32,7 @@ MOST_QUOTE = 300  # characters of an entry
 # What is told afterwards, in this order: how many of each there were.
 COUNTS = (
     *("entries", "files", "versions", "messages", "beside", "prompts", "results", "chunks"),
-    *("titles", "unsent"),
+    *("titles", "planned", "unsent"),
 )
 
 log = structlog.stdlib.get_logger(__name__)
@@ -79,6 +79,7 @@ class MemoryForgetting:
             "results": len(found.held.results),
             "versions": found.versions,
             "titles": len(found.held.titles),
+            "planned": found.held.planned,
         }
         return _drawn(
             request,
@@ -154,6 +155,7 @@ def _counted(done: Forgotten, unsent: int) -> str:
         "results": gone.results,
         "chunks": cleared.chunks,
         "titles": gone.titles,
+        "planned": gone.planned,
         "unsent": unsent,
     }
     return urlencode({**counts, **({"later": 1} if cleared.is_indexed else {})})
