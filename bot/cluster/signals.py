@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
+import psycopg
 from procrastinate import App, SyncPsycopgConnector, exceptions
 from psycopg.errors import SerializationFailure
 from psycopg.sql import SQL, Composable
@@ -105,6 +106,11 @@ class NodeSignals(Signals):
         except exceptions.AlreadyEnqueued as error:
             # Another node was quicker; done once more, this finds its job.
             raise SerializationFailure("a job was deferred by another node") from error
+        except exceptions.ConnectorException as error:
+            # As any other statement fails, so that the transaction is run again.
+            if isinstance(error.__cause__, psycopg.Error):
+                raise error.__cause__ from None
+            raise
 
     def publish(self, tx: PostgresTransaction, topic: str, name: str, body: str) -> None:
         """Store an event that other nodes hear of."""

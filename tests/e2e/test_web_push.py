@@ -265,6 +265,7 @@ async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(
         await other.goto(f"{program.url}static/favicon.svg")
         # With the conversation closed it is shown as it was sent, and what cannot be read as well.
         await page.goto(f"{program.url}static/app.css")
+        await until("chats().then((pages) => pages.length === 0)")
         await push(json.dumps(NOTE))
         (note,) = await until_titled(NOTE["title"])
         assert note == NOTE | {"tag": "written"}

@@ -40,6 +40,10 @@ class Pair:
         with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(sql).fetchall()  # pyright: ignore[reportArgumentType]
 
+    def do(self, sql: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(sql)  # pyright: ignore[reportArgumentType]
+
 
 @asynccontextmanager
 async def pair(

@@ -15,6 +15,20 @@ from bot.testing import ScriptedModel
 from tests.fakes.pair import Pair, pair
 from tests.support import until
 
+# A sequence keeps its number when what asked for it is rolled back.
+COLLIDES_ONCE = """
+CREATE SEQUENCE tried;
+CREATE FUNCTION collide() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('tried') = 1 THEN
+        RAISE 'another transaction was first' USING ERRCODE = '40001';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER collides BEFORE INSERT ON procrastinate_jobs
+    FOR EACH ROW EXECUTE FUNCTION collide();
+"""
+
 
 @pytest.fixture
 def model() -> ScriptedModel:
@@ -54,6 +68,14 @@ async def test_idle_connections_that_were_ended_are_replaced_before_they_are_use
         await nodes.answered(2)
     assert ended
     assert not [line for line in logs if line["event"] == "turns.interrupted"]
+
+
+async def test_a_job_that_collides_with_another_nodes_work_is_put_in_again(nodes):
+    nodes.do(COLLIDES_ONCE)
+    await nodes.one.say("hello")
+    await nodes.answered(1)
+    assert nodes.look("SELECT last_value FROM tried") == [(2,)]
+    assert nodes.look("SELECT count(*) FROM inbox") == [(1,)]
 
 
 async def test_one_node_sends_for_an_account_whoever_answered(nodes):
