@@ -655,6 +655,30 @@ class StorageConfig(Section):
         return self.dir.expanduser()
 
 
+class BackupConfig(Section):
+    """`[backup]`: everything in one file, elsewhere, by itself."""
+
+    folder: Path | None = Field(
+        default=None,
+        description="Folder on another disk into which backups of everything are written; without "
+        "one none are.",
+    )
+    every_hours: float = Field(
+        default=24.0, gt=0, le=8760, description="Hours from one backup to the next."
+    )
+    test_days: float = Field(
+        default=7.0,
+        ge=0,
+        le=3650,
+        description="Days between restores of the newest backup for a test; 0 makes none.",
+    )
+
+    @property
+    def target(self) -> Path | None:
+        """The folder, with `~` resolved."""
+        return self.folder.expanduser() if self.folder is not None else None
+
+
 class SpeechConfig(Section):
     """`[speech]`: who understands voice messages, and who says the answers to them."""
 
@@ -731,6 +755,7 @@ class Config(Section):
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     dashboard: DashboardConfig = Field(default_factory=DashboardConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
+    backup: BackupConfig = Field(default_factory=BackupConfig)
     speech: SpeechConfig = Field(default_factory=SpeechConfig)
     log: LogConfig = Field(default_factory=LogConfig)
 

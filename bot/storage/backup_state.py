@@ -1,0 +1,126 @@
+"""How the backups of everything are doing: when one was made, tested, and what went wrong.
+
+The schedule (`bot.archive.schedule`) writes it; whoever tells people of backups reads it here:
+`state = await database.read(backup_state.read)`, then `state.troubles(config.backup, now)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, cast
+
+import orjson
+
+from bot.clock import DAY_MS
+from bot.config import BackupConfig
+from bot.storage import Transaction
+from bot.storage.meta import keep, text_of
+
+KEY = "backups"
+CLAIM_MS = 5 * 60_000  # for which work counts as being done after its last sign of life
+RETRY_MS = 10 * 60_000  # after one that failed
+LATE = 2.0  # times the time between two, after which somebody should look
+_HOUR_MS = 3_600_000
+
+What = Literal["made", "tested"]
+Trouble = Literal["never_made", "failing", "late", "never_tested", "test_failed"]
+"""What is wrong with the backups of everything.
+
+"never_made" and "never_tested": it has not happened yet. "failing": the last try made none.
+"late": the newest one is much older than it should be. "test_failed": it cannot be restored.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How something went that is done again and again.
+
+    Attributes:
+        at: when it last succeeded, in ms since the epoch; 0 for never.
+        archive: the name of that file.
+        size: of that file, in bytes.
+        failed_at: the last try, if it failed; else 0.
+        failing_since: the first try that failed since one succeeded; else 0.
+        failure: why, in a sentence; it names files, but nothing that people said.
+        claimed_at: the last sign of life of whoever is at it now; else 0.
+    """
+
+    at: int = 0
+    archive: str = ""
+    size: int = 0
+    failed_at: int = 0
+    failing_since: int = 0
+    failure: str = ""
+    claimed_at: int = 0
+
+    def is_due(self, now: int, every_ms: float) -> bool:
+        """True when it is to be done, and nobody is at it; also when a clock was set back."""
+        if self.claimed_at and 0 <= now - self.claimed_at < CLAIM_MS:
+            return False
+        if self.failed_at and 0 <= now - self.failed_at < RETRY_MS:
+            return False
+        return not 0 < self.at <= now < self.at + every_ms
+
+    def succeeded(self, archive: str, size: int, now: int) -> Record:
+        """It went well."""
+        return Record(now, archive, size)
+
+    def failed(self, why: str, now: int) -> Record:
+        """It did not."""
+        since = self.failing_since or now
+        return replace(self, failed_at=now, failing_since=since, failure=why, claimed_at=0)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupState:
+    """The state of backups; `bot` tells this bot's files from others in the same folder."""
+
+    bot: str = ""
+    made: Record = Record()
+    tested: Record = Record()
+
+    def age_ms(self, now: int) -> int | None:
+        """How old the newest backup is; None where there is none."""
+        return max(0, now - self.made.at) if self.made.at else None
+
+    def troubles(self, config: BackupConfig, now: int) -> tuple[Trouble, ...]:
+        """What is wrong, the most urgent first; nothing where no backups are asked for."""
+        if config.folder is None:
+            return ()
+        found: list[Trouble] = []
+        if self.made.failed_at:
+            found.append("failing")
+        if not self.made.at:
+            found.append("never_made")
+        elif now - self.made.at > LATE * config.every_hours * _HOUR_MS:
+            found.append("late")
+        if self.tested.failed_at:
+            found.append("test_failed")
+        elif config.test_days and self.made.at and not self.tested.at:
+            found.append("never_tested")
+        return tuple(found)
+
+    def with_record(self, what: What, record: Record) -> BackupState:
+        """With another record of one of both."""
+        return replace(self, made=record) if what == "made" else replace(self, tested=record)
+
+
+def every_ms(config: BackupConfig, what: What) -> float:
+    """How long it is from one to the next, in ms; 0 where it is never done."""
+    if config.folder is None:
+        return 0
+    return config.every_hours * _HOUR_MS if what == "made" else config.test_days * DAY_MS
+
+
+def read(tx: Transaction) -> BackupState:
+    """The state as it is stored."""
+    text = text_of(tx, KEY)
+    if text is None:
+        return BackupState()
+    said = cast("dict[str, Any]", orjson.loads(text))
+    return BackupState(said["bot"], Record(**said["made"]), Record(**said["tested"]))
+
+
+def write(tx: Transaction, state: BackupState, now: int) -> None:
+    """Store the state."""
+    keep(tx, KEY, orjson.dumps(asdict(state)).decode(), now)
