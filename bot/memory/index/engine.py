@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
+from bot.memory import chunking
 from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, Identity, identity
 from bot.memory.note_store import NoteStore, Seen
@@ -98,6 +99,10 @@ class Generation:
     embedder: Identity
     dims: int
     epoch: int = 0
+
+    def is_made_by(self, embedder: Identity) -> bool:
+        """True when its rows are what an embedder and today's chunks would give."""
+        return (self.embedder, self.chunker) == (embedder, chunking.VERSION)
 
 
 class StoreWriting(Protocol):

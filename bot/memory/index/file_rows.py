@@ -114,8 +114,11 @@ class FileRows:  # they share what is known of the file
         """The live rows, or None when there are none or others have to be made."""
         opened = self._opened_file()
         live = opened.live()
-        made = (identity(self._embedder), chunking.VERSION)
-        if live is None or live.id == self._outdated or (live.embedder, live.chunker) != made:
+        if (
+            live is None
+            or live.id == self._outdated
+            or not live.is_made_by(identity(self._embedder))
+        ):
             return None
         self._outdated = 0
         return self._store(opened, live)
@@ -161,16 +164,9 @@ class FileRows:  # they share what is known of the file
         if opened is None:
             return None
         live, made = opened.live(), identity(self._embedder)
-        is_fit = live is not None and live.id != self._outdated
-        if (
-            live is not None
-            and is_fit
-            and (live.embedder, live.chunker)
-            == (
-                made,
-                chunking.VERSION,
-            )
-        ):
+        is_usable = live is not None and live.id != self._outdated
+        usable = live if is_usable else None
+        if usable is not None and usable.is_made_by(made):
             return None
         filling = opened.filling(chunking.VERSION, made, self._outdated)
         done = FileStore(opened, filling).counts().files if filling is not None else 0
@@ -179,7 +175,7 @@ class FileRows:  # they share what is known of the file
             done,
             max(done, before.files if before is not None else 0),
             beside=live is not None,
-            by_meaning=live is not None and is_fit and live.embedder == made,
+            by_meaning=usable is not None and usable.embedder == made,
         )
 
     def reader(self) -> FileReader:

@@ -87,12 +87,11 @@ class SharedRows:
             IndexElsewhere: others have to be made, and by another node.
         """
         live = self._database.read_now(live_generation)
-        made = (identity(self._embedder), chunking.VERSION)
         is_fitting = (
             live is not None
             and live.id != self._outdated
             and not self.broken
-            and (live.embedder, live.chunker) == made
+            and live.is_made_by(identity(self._embedder))
         )
         if live is not None and is_fitting:
             return self._store(live)
@@ -154,16 +153,9 @@ class SharedRows:
     def building(self) -> Building | None:
         """See `Rows.building`."""
         live, made = self._database.read_now(live_generation), identity(self._embedder)
-        is_fit = live is not None and live.id != self._outdated and not self.broken
-        if (
-            live is not None
-            and is_fit
-            and (live.embedder, live.chunker)
-            == (
-                made,
-                chunking.VERSION,
-            )
-        ):
+        is_usable = live is not None and live.id != self._outdated and not self.broken
+        usable = live if is_usable else None
+        if usable is not None and usable.is_made_by(made):
             return None
         found = self._database.read_now(lambda tx: _filling(tx, made, self._outdated))
         done = self._store_of(found).counts().files if found is not None else 0
@@ -172,7 +164,7 @@ class SharedRows:
             done,
             max(done, before),
             beside=live is not None,
-            by_meaning=live is not None and is_fit and live.embedder == made,
+            by_meaning=usable is not None and usable.embedder == made,
         )
 
     def reader(self) -> RowReader:
