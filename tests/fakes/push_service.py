@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bot.net.addresses import Guard
 from bot.push.pusher import Endpoints
+from tests.fakes.sites import serving
 from tests.support import until
 
 
@@ -135,16 +136,8 @@ class PushService:
     async def served(self) -> AsyncIterator[PushService]:
         app = web.Application()
         app.router.add_route("*", "/{rest:.*}", self._take)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
-        try:
+        async with serving(app) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _take(self, request: web.Request) -> web.Response:
         assert request.method == "POST"
@@ -179,15 +172,8 @@ class Registrar:
         app.add_routes(
             [web.post("/checkin", self._check_in), web.post("/register", self._register)]
         )
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
-        try:
+        async with serving(app) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _check_in(self, request: web.Request) -> web.Response:
         """All is well (1), and the browser has a number (7) and a secret (8)."""
