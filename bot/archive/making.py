@@ -107,6 +107,18 @@ def check_target(target: Path, workspace: Path) -> None:
         raise ArchiveError(f"{target} is in the workspace, which is backed up: choose elsewhere.")
 
 
+def size_of(content: Content) -> int:
+    """About how many bytes go into a backup; notes may change meanwhile.
+
+    Raises:
+        ArchiveError: a folder cannot be looked into.
+    """
+    with _transaction(content.database) as tx:
+        said = int(tx.execute("SELECT coalesce(sum(mirror_bytes), 0) FROM sessions")[0][0])
+    notes = (path.lstat() for path in _files(content.workspace, content.folder) if path.exists())
+    return content.database.stat().st_size + said + sum(each.st_size for each in notes)
+
+
 def pack(
     content: Content,
     target: Path,

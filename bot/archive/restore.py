@@ -130,16 +130,25 @@ def unpack(
 ) -> Manifest:
     """Check a whole backup and write its files to where `place` says; for a thread.
 
+    `advance` hears how many bytes more of the archive were read.
+
     Raises:
         ArchiveRefused: it cannot be restored.
         ArchiveError: it cannot be read, or the disk does not take it.
     """
+    read = 0
     try:
         with (
             archive.open("rb") as file,
             seal.opened(file, archive.name, passphrase) as source,
         ):
-            return container.unpack(source, archive.name, place, advance)
+
+            def step(_size: int) -> None:
+                nonlocal read
+                read, before = file.tell(), read
+                advance(read - before)
+
+            return container.unpack(source, archive.name, place, step)
     except OSError as exc:
         raise ArchiveError(
             f"{archive} cannot be restored: {exc.strerror}. Nothing was changed."

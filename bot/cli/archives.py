@@ -13,6 +13,7 @@ from bot import settings
 from bot.archive import container, making
 from bot.archive import restore as restoring
 from bot.cli.common import load, local_time
+from bot.cli.progress import BYTES, Progress, progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
@@ -23,13 +24,14 @@ from bot.storage.sqlite import mapped
 _LONGEST = 4_096  # characters of a passphrase
 
 
-def make(target: Path, config: Path | None, words: Path | None, *, ask: bool) -> None:
+def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, quiet: bool) -> None:
     """Write everything there is now into one file."""
     loaded = load(config, quiet=True)
     passphrase = _read(words) if words is not None else _asked_twice() if ask else None
     target = target.expanduser()
     making.check_target(target, loaded.config.workspace)
-    made = _made(loaded.config, target, passphrase, settings.show(loaded))
+    with progress("Backing up", unit=BYTES, quiet=quiet) as bar:
+        made = _made(loaded.config, target, passphrase, settings.show(loaded), bar)
     typer.echo(
         f"{made.path}: {made.size:,} bytes, {len(made.manifest.members)} files, "
         f"{made.manifest.rows['sessions']} conversations."
@@ -41,7 +43,13 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool) ->
 
 
 def choose(
-    archive: Path | None, config: Path | None, words: Path | None, *, check: bool, finish: bool
+    archive: Path | None,
+    config: Path | None,
+    words: Path | None,
+    *,
+    check: bool,
+    finish: bool,
+    quiet: bool,
 ) -> None:
     """Restore a backup, or only look at it, or complete what was begun."""
     if archive is None or finish:
@@ -49,23 +57,25 @@ def choose(
             raise ArchiveError("Name the backup to restore, or only --finish.")
         _finish(config)
     elif check:
-        _check(archive, config, words)
+        _check(archive, config, words, quiet=quiet)
     else:
-        _restore(archive, config, words)
+        _restore(archive, config, words, quiet=quiet)
 
 
-def _restore(archive: Path, config: Path | None, words: Path | None) -> None:
+def _restore(archive: Path, config: Path | None, words: Path | None, *, quiet: bool) -> None:
     """Put what a backup holds in the place of what is there."""
     loaded = load(config, quiet=True)
-    done = asyncio.run(
-        restoring.restore(
-            archive.expanduser(),
-            loaded.config.storage.folder,
-            loaded.config.workspace,
-            _passphrase(archive, words),
-            clock=system_clock,
+    with progress("Restoring", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
+        done = asyncio.run(
+            restoring.restore(
+                archive.expanduser(),
+                loaded.config.storage.folder,
+                loaded.config.workspace,
+                _passphrase(archive, words),
+                clock=system_clock,
+                advance=bar.advance,
+            )
         )
-    )
     rows, made_at = done.manifest.rows, local_time(done.manifest.head.made_at)
     typer.echo(
         f"Everything is as it was on {made_at}: {rows['sessions']} conversations, "
@@ -82,12 +92,16 @@ def _restore(archive: Path, config: Path | None, words: Path | None) -> None:
         )
 
 
-def _check(archive: Path, config: Path | None, words: Path | None) -> None:
+def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: bool) -> None:
     """Restore a backup into a folder that is thrown away."""
     folder = load(config, quiet=True).config.storage.folder
     archive = archive.expanduser()
-    with making.stage(folder) as place:
-        manifest = restoring.rehearse(archive, place, _passphrase(archive, words))
+    with (
+        making.stage(folder) as place,
+        progress("Checking", total=_size(archive), unit=BYTES, quiet=quiet) as bar,
+    ):
+        asked = _passphrase(archive, words)
+        manifest = restoring.rehearse(archive, place, asked, bar.advance)
     typer.echo(
         f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
         f"{manifest.rows['sessions']} conversations, {len(manifest.members)} files, all as they "
@@ -103,7 +117,9 @@ def _finish(config: Path | None) -> None:
     typer.echo(f"The restore is complete.{kept}")
 
 
-def _made(config: Config, target: Path, passphrase: str | None, shown: str) -> making.Made:
+def _made(
+    config: Config, target: Path, passphrase: str | None, shown: str, bar: Progress
+) -> making.Made:
     folder = config.storage.folder
     database = folder / DATABASE_NAME
     must_not_be_restoring(folder)
@@ -117,7 +133,16 @@ def _made(config: Config, target: Path, passphrase: str | None, shown: str) -> m
         except apsw.Error as exc:
             raise mapped(exc) from exc
         content = making.Content(copy, config.workspace, folder, shown)
-        return making.pack(content, target, head, passphrase)
+        bar.at(0, making.size_of(content))
+        return making.pack(content, target, head, passphrase, advance=bar.advance)
+
+
+def _size(archive: Path) -> int | None:
+    """How large a backup is; None for what cannot be read, which is told by whoever reads it."""
+    try:
+        return archive.expanduser().stat().st_size
+    except OSError:
+        return None
 
 
 def _passphrase(archive: Path, words: Path | None) -> Callable[[], str]:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from bot import __version__
+from bot.cli.progress import QuietOption
 from bot.errors import ConfidantError
 from bot.money import KEPT_DAYS, Heading
 
@@ -105,7 +106,9 @@ def move(
         str,
         typer.Option("--to", help="postgresql://… or a folder; empty, or one this was begun with."),
     ],
+    *,
     config: ConfigOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Move conversations and notes into a PostgreSQL, or into a folder, and compare them.
 
@@ -113,7 +116,7 @@ def move(
     """
     from bot.cli import move
 
-    move.move(to, config)
+    move.move(to, config, quiet=quiet)
 
 
 PassphraseFile = Annotated[
@@ -129,11 +132,12 @@ def backup(
     config: ConfigOption = None,
     passphrase_file: PassphraseFile = None,
     ask: Annotated[bool, typer.Option("--ask", help="Ask for a passphrase to seal it.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write conversations, notes and all else into one file; the bot may run meanwhile."""
     from bot.cli import archives
 
-    archives.make(file, config, passphrase_file, ask=ask)
+    archives.make(file, config, passphrase_file, ask=ask, quiet=quiet)
 
 
 @cli.command()
@@ -148,6 +152,7 @@ def restore(
     finish: Annotated[
         bool, typer.Option("--finish", help="Complete a restore that was interrupted.")
     ] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Put what a backup holds in the place of what is there, which is kept aside.
 
@@ -155,7 +160,7 @@ def restore(
     """
     from bot.cli import archives
 
-    archives.choose(file, config, passphrase_file, check=check, finish=finish)
+    archives.choose(file, config, passphrase_file, check=check, finish=finish, quiet=quiet)
 
 
 @cli.command()
@@ -291,11 +296,11 @@ def search(
 
 
 @of_memory.command()
-def index(config: ConfigOption = None) -> None:
+def index(*, config: ConfigOption = None, quiet: QuietOption = False) -> None:
     """Bring the index in step with the files now."""
     from bot.cli import memory
 
-    memory.index(config)
+    memory.index(config, quiet=quiet)
 
 
 @of_memory.command()

@@ -10,6 +10,7 @@ from typing import TypeVar
 import typer
 
 from bot.cli.common import load, local_time, opened_database, with_database
+from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config
@@ -17,6 +18,7 @@ from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy
 from bot.memory import layout, markdown
 from bot.memory.forgetter import Forgetter, Forgotten
+from bot.memory.index import MemoryIndex
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.search import Hit
 from bot.sessions import forgetting
@@ -25,6 +27,8 @@ from bot.storage import Transaction
 from bot.storage.files import DataDirLock
 
 T = TypeVar("T")
+
+LOOK_SECONDS = 0.2  # between two looks how far an index is
 
 
 def status(config: Path | None) -> None:
@@ -57,15 +61,14 @@ def search(query: str, limit: int | None, config: Path | None) -> None:
     typer.echo(f"searched by {found.mode}" + "".join(f"; {why}" for why in found.degraded))
 
 
-def index(config: Path | None) -> None:
+def index(config: Path | None, *, quiet: bool) -> None:
     """Bring the index in step with the files now."""
 
     async def work(memory: Memory) -> tuple[int, int]:
-        await memory.index.sync("command line")
         found = await memory.index.status()
         return found.files, found.chunks
 
-    files, chunks = _with_memory(load(config, quiet=True), work)
+    files, chunks = _with_memory(load(config, quiet=True), work, quiet=quiet)
     typer.echo(f"The index holds {chunks} passages of {files} files.")
 
 
@@ -176,21 +179,23 @@ def _where(hit: Hit) -> str:
     return f"said {local_time(hit.at)}"
 
 
-def _with_memory(loaded: Loaded, work: Callable[[Memory], Awaitable[T]]) -> T:
-    """Use the memory of a configuration without watching it.
+def _with_memory(
+    loaded: Loaded, work: Callable[[Memory], Awaitable[T]], *, quiet: bool = False
+) -> T:
+    """Use the memory of a configuration without watching it, once its index is up to date.
 
     Raises:
         ConfidantError: the index cannot be used.
     """
-    quiet = loaded.config.memory.model_copy(update={"watch": False})
-    config = loaded.config.model_copy(update={"memory": quiet})
+    settings = loaded.config.memory.model_copy(update={"watch": False})
+    config = loaded.config.model_copy(update={"memory": settings})
 
     async def once() -> T:
         async with visiting(config) as shared:
             memory = Memory.of(config, system_clock, None, shared)
             await memory.open()
             try:
-                await memory.index.sync("command line")
+                await _sync(memory.index, quiet=quiet)
                 return await work(memory)
             finally:
                 await memory.close()
@@ -199,3 +204,14 @@ def _with_memory(loaded: Loaded, work: Callable[[Memory], Awaitable[T]]) -> T:
         return asyncio.run(once())
     except OSError as exc:
         raise ConfidantError(f"The memory cannot be used: {exc.strerror}.") from exc
+
+
+async def _sync(index: MemoryIndex, *, quiet: bool) -> None:
+    """Bring the index up to the notes, and show how far it is."""
+    syncing = asyncio.create_task(index.sync("command line"))
+    total = 0
+    with progress("Indexing notes", unit="notes", quiet=quiet) as bar:
+        while not (await asyncio.wait({syncing}, timeout=LOOK_SECONDS))[0]:
+            total = max(total, index.left)
+            if total:
+                bar.at(total - index.left, total)

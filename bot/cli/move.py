@@ -15,32 +15,40 @@ import typer
 
 from bot.channel import reveal
 from bot.cli.common import load
+from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfigError
 from bot.move import places
-from bot.move.moving import Move, Moved, Told
+from bot.move.moving import Advance, Move, Moved, Told
 from bot.move.places import Place
 
 _SCHEMES = ("postgresql://", "postgres://")
 
 
-def move(to: str, config: Path | None) -> None:
+def move(to: str, config: Path | None, *, quiet: bool) -> None:
     """Move everything into a PostgreSQL or a folder, or go on with that, and compare it."""
     loaded = load(config, quiet=True)
     if "://" in to and not to.startswith(_SCHEMES):
         raise ConfigError("--to takes postgresql://… or a folder.")
-    tell = for_people if sys.stdout.isatty() else _for_machines
-    moved, name = asyncio.run(_move(loaded.config, to, tell))
+    words = for_people if sys.stdout.isatty() else _for_machines
+    with progress("Moving", unit="steps", quiet=quiet) as bar:
+
+        def tell(told: Told) -> None:
+            bar.say(words(told))
+
+        moved, name = asyncio.run(_move(loaded.config, to, tell, bar.at))
     for line in outcome(moved, name, loaded.config, to):
-        typer.echo(line, err=tell is _for_machines)
+        typer.echo(line, err=words is _for_machines)
 
 
-async def _move(config: Config, to: str, tell: Callable[[Told], None]) -> tuple[Moved, str]:
+async def _move(
+    config: Config, to: str, tell: Callable[[Told], None], advance: Advance
+) -> tuple[Moved, str]:
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(_source(config))
         target = await stack.enter_async_context(_target(config, to))
-        moved = await Move(source, target, system_clock, tell).run()
+        moved = await Move(source, target, system_clock, tell, advance).run()
         return moved, target.name
 
 
@@ -58,16 +66,15 @@ def _target(config: Config, to: str) -> AbstractAsyncContextManager[Place]:
     return places.new_folder(Path(to).expanduser())
 
 
-def for_people(told: Told) -> None:
+def for_people(told: Told) -> str:
     """One line for each table."""
     if told.state == "again":
-        typer.echo(f"{told.what:<14} changed since the last try; it is moved anew")
-    else:
-        typer.echo(f"{told.what:<14} {told.rows:>9}  moved and equal  {told.digest[:12]}")
+        return f"{told.what:<14} changed since the last try; it is moved anew"
+    return f"{told.what:<14} {told.rows:>9}  moved and equal  {told.digest[:12]}"
 
 
-def _for_machines(told: Told) -> None:
-    typer.echo(orjson.dumps(asdict(told)).decode())
+def _for_machines(told: Told) -> str:
+    return orjson.dumps(asdict(told)).decode()
 
 
 def outcome(moved: Moved, name: str, config: Config, to: str) -> list[str]:

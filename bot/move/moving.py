@@ -27,6 +27,7 @@ from bot.storage.meta import MOVE, MOVED, MOVED_FROM
 
 ROWS = 200  # that go over at a time
 INDEX, NOTES = "words", "notes"  # what is moved beside the tables
+_PASSES = 3  # each row is copied, and read on both sides to be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class Told:
     rows: int
     digest: str = ""
     state: Literal["moved", "again"] = "moved"
+
+
+Advance = Callable[[int, int], None]
+"""Hears how many steps are done, and of how many: rows and notes, copied and compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +61,22 @@ class _Progress:
 
 
 class Move:
-    """One move; `tell` hears of each table when it is done."""
+    """One move; `tell` hears of each table when it is done, `advance` of the steps between."""
 
     def __init__(
-        self, source: Place, target: Place, clock: Clock, tell: Callable[[Told], None]
+        self,
+        source: Place,
+        target: Place,
+        clock: Clock,
+        tell: Callable[[Told], None],
+        advance: Advance = lambda _done, _total: None,
     ) -> None:
         self._source = source
         self._target = target
         self._clock = clock
         self._tell = tell
+        self._advance = advance
+        self._done = self._total = 0  # steps
 
     async def run(self) -> Moved:
         """Move everything, or go on with that.
@@ -79,8 +91,14 @@ class Move:
         others = await self._source.notes.others()
         if await self._begin():
             return Moved(was_done=True, others=others)
+        rows = await self._source.database.read(_counts)
+        self._total = sum(_PASSES * count for count in rows.values())
+        self._total += len(await self._paths())
         for table in tables.known():
+            before = self._done
             await self._bring(table)
+            # What an earlier try had moved was not counted, and what is moved anew counted twice.
+            self._done = before + _PASSES * rows[table.name]
         await self._index()
         await self._bring_notes()
         await self._target.database.write(self._finish)
@@ -119,6 +137,10 @@ class Move:
         await target.write(lambda tx: self._keep(tx, MOVED_FROM, self._source.identity))
         return False
 
+    def _step(self, steps: int) -> None:
+        self._done = min(self._done + steps, self._total)
+        self._advance(self._done, self._total)
+
     def _finish(self, tx: Transaction) -> None:
         """All is there and compared: let programs run on it."""
         for table in tables.known():
@@ -144,8 +166,8 @@ class Move:
         for is_last in (False, True):
             await self._begin_table(table)
             await self._copy(table)
-            there = await _digest(self._source, table)
-            here = await _digest(self._target, table)
+            there = await self._digest(self._source, table)
+            here = await self._digest(self._target, table)
             if there == here:
                 self._tell(Told(table.name, here.rows, str(here)))
                 return
@@ -172,6 +194,7 @@ class Move:
             await self._target.database.write(
                 partial(self._put, table=table, rows=rows, progress=progress)
             )
+            self._step(len(rows))
 
     def _put(
         self, tx: Transaction, *, table: Table, rows: Sequence[Row], progress: _Progress
@@ -179,6 +202,16 @@ class Move:
         if rows:
             table.put(tx, rows)
         self._note_progress(tx, table.name, progress)
+
+    async def _digest(self, place: Place, table: Table) -> Digest:
+        digest, after = Digest(), None
+        while True:
+            rows = await place.database.read(partial(table.page, after=after, limit=ROWS))
+            digest = digest.of(rows)
+            self._step(len(rows))
+            if len(rows) < ROWS:
+                return digest
+            after = table.key_of(rows[-1])
 
     def _forget(self, table: Table, tx: Transaction) -> None:
         """Begin a table anew."""
@@ -284,6 +317,7 @@ class Move:
             if (await self._target.notes.read(path)).data != note.data:
                 raise _differs(f"the note {path}")
             digest = digest.of([(path, note.data)])
+            self._step(1)
         self._tell(Told(NOTES, digest.rows, str(digest)))
 
     async def _paths(self) -> Sequence[str]:
@@ -296,14 +330,12 @@ class Move:
 _CAME_FROM = f"{MOVE}source"
 
 
-async def _digest(place: Place, table: Table) -> Digest:
-    digest, after = Digest(), None
-    while True:
-        rows = await place.database.read(partial(table.page, after=after, limit=ROWS))
-        digest = digest.of(rows)
-        if len(rows) < ROWS:
-            return digest
-        after = table.key_of(rows[-1])
+def _counts(tx: Transaction) -> dict[str, int]:
+    """How many rows each table has."""
+    return {
+        table.name: int(tx.execute(f"SELECT count(*) FROM {table.name}")[0][0])
+        for table in tables.known()
+    }
 
 
 def _origin(tx: Transaction) -> str | None:

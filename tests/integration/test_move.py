@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -571,11 +571,37 @@ def test_a_password_is_not_shown(url):
     assert "secret" not in shown
 
 
-def test_people_get_a_line_for_each_table(capsys):
+async def test_a_move_says_how_far_it_is_and_one_that_goes_on_never_goes_back(folder, tmp_path):
+    async def steps(target: Path, writes: int) -> list[tuple[int, int]]:
+        heard: list[tuple[int, int]] = []
+
+        def hear(done: int, total: int) -> None:
+            heard.append((done, total))
+
+        async with between(old(folder), places.new_folder(target)) as (one, other):
+            dying = replace(other, database=Mortal(other.database, writes, after=True))
+            with suppress(Killed):
+                await Move(one, dying, FakeClock(), lambda _: None, hear).run()
+        return heard
+
+    whole = await steps(tmp_path / "at once", 10**6)
+    steps_of_all = whole[-1][1]
+    assert whole[-1] == (steps_of_all, steps_of_all)
+    begun = await steps(tmp_path / "in two", 12)
+    assert 0 < begun[-1][0] < steps_of_all
+    gone_on = await steps(tmp_path / "in two", 10**6)
+    assert gone_on[-1] == (steps_of_all, steps_of_all)
+    for heard in (whole, begun, gone_on):
+        assert heard == sorted(heard)
+        assert {total for _, total in heard} == {steps_of_all}
+
+
+def test_people_get_a_line_for_each_table():
     from bot.cli import move
 
-    move.for_people(Told("entries", 12, "ab" * 16))
-    move.for_people(Told("entries", 12, state="again"))
-    lines = capsys.readouterr().out.splitlines()
+    lines = [
+        move.for_people(Told("entries", 12, "ab" * 16)),
+        move.for_people(Told("entries", 12, state="again")),
+    ]
     assert [line.split()[0] for line in lines] == ["entries", "entries"]
     assert "12  moved and equal  abababababab" in lines[0]

@@ -196,6 +196,11 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         return None if self._watching else self._edits
 
     @property
+    def left(self) -> int:
+        """How many notes a sync that runs has found and not stored yet."""
+        return self._writer.left
+
+    @property
     def generation(self) -> str:
         """Another one after each rebuild, which may not have found every document again."""
         return self._writer.rows.generation

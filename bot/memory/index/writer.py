@@ -65,6 +65,11 @@ class Writer:
         """Whether the file is damaged or gone, or a rebuild is due, and no sync sees to it."""
         return not self._syncs and self.rows.need_attention()
 
+    @property
+    def left(self) -> int:
+        """Notes that a sync has found and not stored yet."""
+        return self._builder.left
+
     async def open(self) -> None:
         """Open the index file; what cannot be opened is made anew by the next sync."""
 

@@ -1,0 +1,158 @@
+"""Progress of what takes long: a bar on a terminal, lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+
+from bot.cli.progress import BYTES, progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Screen(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Broken(Screen):
+    def write(self, s: str, /) -> int:
+        raise BrokenPipeError
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def painted(screen: io.StringIO) -> list[str]:
+    return screen.getvalue().split("\r\x1b[K")[1:]
+
+
+def test_a_bar_is_painted_over_itself_and_taken_away(clock: Clock):
+    screen = Screen()
+    with progress("Restoring", total=200, unit="files", stream=screen, clock=clock) as bar:
+        assert screen.getvalue() == ""  # a question may be asked before
+        bar.advance(50)
+        clock.now += 1
+        bar.at(100)
+    first, second, end = painted(screen)
+    assert first == f"Restoring  {'█' * 7}{'░' * 23}  25 %  50 of 200 files"
+    assert second == f"Restoring  {'█' * 15}{'░' * 15}  50 %  100 of 200 files"
+    assert end == ""
+    assert "\n" not in screen.getvalue()
+
+
+def test_a_bar_says_how_long_the_rest_may_take_and_is_painted_now_and_then(clock: Clock):
+    screen = Screen()
+    with progress("Backing up", total=4_000_000, unit=BYTES, stream=screen, clock=clock) as bar:
+        for _ in range(1_000):
+            clock.now += 0.03
+            bar.advance(1_000)
+    shown = painted(screen)
+    assert 200 < len(shown) < 300
+    assert shown[-2].endswith("24 %  997.0 kB of 4.0 MB  1:30 min left")
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(80, 10), (38, 0)])
+def test_what_is_painted_fits_one_line(clock: Clock, monkeypatch, columns: int, bar: int):
+    monkeypatch.setattr("bot.cli.progress._columns", lambda _: columns)
+    screen = Screen()
+    with progress("Indexing notes", total=3, unit="notes", stream=screen, clock=clock) as shown:
+        shown.advance()
+    assert all(len(line) < columns for line in painted(screen))
+    assert screen.getvalue().count("█") == bar
+    assert "33 %" in screen.getvalue()
+
+
+def test_where_there_is_no_terminal_a_line_comes_every_ten_seconds(clock: Clock):
+    out = io.StringIO()
+    with progress("Moving", total=100, unit="steps", stream=out, clock=clock) as bar:
+        for _ in range(25):
+            clock.now += 1
+            bar.advance()
+    assert out.getvalue().splitlines() == [
+        "Moving: 10 %, 10 of 100 steps, 1:30 min left",
+        "Moving: 20 %, 20 of 100 steps, 1:20 min left",
+    ]
+
+
+def test_a_dumb_terminal_gets_lines_too(clock: Clock, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    screen = Screen()
+    with progress("Moving", stream=screen, clock=clock) as bar:
+        clock.now += 60
+        bar.advance(7)
+    assert screen.getvalue() == "Moving: 7\n"
+
+
+def test_quiet_shows_nothing(clock: Clock):
+    screen = Screen()
+    with progress("Moving", total=9, quiet=True, stream=screen, clock=clock) as bar:
+        clock.now += 60
+        bar.advance(7)
+    assert screen.getvalue() == ""
+
+
+def test_lines_of_a_command_stand_above_the_bar(clock: Clock, capsys):
+    screen = Screen()
+    with progress("Moving", total=9, stream=screen, clock=clock) as bar:
+        bar.advance()
+        bar.say("people 3 moved")
+        assert painted(screen)[-1] == ""
+        bar.advance()
+        assert painted(screen)[-1].startswith("Moving")
+    assert capsys.readouterr().out == "people 3 moved\n"
+
+
+def test_more_than_all_is_all_and_nothing_of_nothing_is_no_fault(clock: Clock):
+    screen = Screen()
+    with progress("Backing up", total=10, stream=screen, clock=clock) as bar:
+        bar.advance(11)
+    assert "100 %  10 of 10" in screen.getvalue()
+    with progress("Backing up", total=0, unit=BYTES, stream=screen, clock=clock) as bar:
+        bar.advance(0)
+    assert "Backing up  0 bytes" in screen.getvalue()
+
+
+def test_nothing_is_lost_when_many_threads_say_it(clock: Clock):
+    screen = Screen()
+    with progress("Packing", total=4_000, stream=screen, clock=clock) as bar:
+        threads = [
+            threading.Thread(target=lambda: [bar.advance() for _ in range(1_000)]) for _ in range(4)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        clock.now += 1
+        bar.advance(0)
+    assert "4,000 of 4,000" in painted(screen)[-2]
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_work(clock: Clock):
+    with progress("Packing", total=4, stream=Broken(), clock=clock) as bar:
+        bar.advance(4)
+
+
+def test_a_terminal_without_unicode_gets_plain_signs(clock: Clock):
+    screen = Screen()
+    screen.encoding = "ascii"  # pyright: ignore[reportAttributeAccessIssue]
+    with progress("Packing", total=2, stream=screen, clock=clock) as bar:
+        bar.advance()
+    assert f"{'#' * 15}{'.' * 15}" in screen.getvalue()
