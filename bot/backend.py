@@ -72,14 +72,14 @@ async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> B
 async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
     folder = config.storage.folder
     stack.enter_context(DataDirLock(folder))
+    path = folder / DATABASE_NAME
     database = await open_database(folder, clock)
     stack.push_async_callback(database.close)
-    await id_migration.lengthen(database, config.workspace, config.session)
+    await id_migration.lengthen(database, config.workspace, config.session, path)
     mirror = Mirror(database, folder / TRANSCRIPTS)
     await mirror.start()
     stack.push_async_callback(mirror.stop)
     coordination = Alone(database)
-    path = folder / DATABASE_NAME
     return Backend(
         database,
         coordination,

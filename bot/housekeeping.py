@@ -83,6 +83,7 @@ async def keep_backups(config: StorageConfig, path: Path, database: Database, cl
             await asyncio.sleep(min(max(wait, 0), config.backup_hours * 3600))
         try:
             await _prune(database, clock)
+            await asyncio.to_thread(backup.drop_old, path, clock())
             if config.backup_hours > 0:
                 await asyncio.to_thread(backup.make, path, config.backups_kept, clock())
             else:
@@ -195,5 +196,7 @@ async def _left_over(database: Database, since: int) -> list[Check]:
 
 
 def _made_in(folder: Path) -> list[Path]:
-    parts = (folder / name for name in (backup.FOLDER, TRANSCRIPTS, INDEX_FOLDER))
+    parts = (
+        folder / name for name in (backup.FOLDER, backup.BEFORE_UPGRADE, TRANSCRIPTS, INDEX_FOLDER)
+    )
     return [*folder.glob("confidant.*"), *(path for path in parts if path.exists())]

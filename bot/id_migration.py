@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -29,7 +30,7 @@ from bot.memory import folders
 from bot.memory.layout import PEOPLE, ROOMS
 from bot.sessions import journal_records, rooms, store
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, backup, schema
 
 _IN_KEY = re.compile(rf"~([0-9a-f]{{{routing.SHORT_DIGEST}}})(?![0-9a-f])")
 _IN_FOLDER = re.compile(rf"-[0-9a-f]{{{SHORT_DIGEST}}}$")
@@ -41,20 +42,21 @@ Ids = Mapping[str, frozenset[tuple[str, str]]]
 log = structlog.get_logger(__name__)
 
 
-async def lengthen(database: Database, workspace: Path, config: SessionConfig) -> None:
-    """Move everything that is kept under short digests.
+async def lengthen(database: Database, workspace: Path, config: SessionConfig, path: Path) -> None:
+    """Move everything that is kept under short digests, after a copy beside `path`, its file.
 
     Raises:
-        StorageError: the database did not take it; nothing was changed.
+        StorageError: it cannot be copied, or the database did not take it; nothing was changed.
     """
     keys = await database.read(_short_keys)
     if keys:
+        await asyncio.to_thread(backup.keep, path, schema.VERSION)
         moved, left = await database.write(lambda tx: _move_keys(tx, keys, config))
         log.warning("digests.keys", moved=moved, left=left)
     short = await asyncio.to_thread(short_folders, workspace)
     if short:
         owners = await database.read(lambda tx: _folders_of(tx, config))
-        await asyncio.to_thread(_move_folders, workspace, short, owners)
+        await asyncio.to_thread(_move_folders, workspace, short, owners, backup.notes_of(path))
 
 
 def short_folders(workspace: Path) -> list[str]:
@@ -246,7 +248,9 @@ def _folders_of(tx: Transaction, config: SessionConfig) -> dict[str, set[str]]:
     return found
 
 
-def _move_folders(workspace: Path, short: list[str], owners: Mapping[str, set[str]]) -> None:
+def _move_folders(
+    workspace: Path, short: list[str], owners: Mapping[str, set[str]], copies: Path
+) -> None:
     done: dict[str, int] = defaultdict(int)
     for folder in short:
         to = owners.get(folder, set())
@@ -254,8 +258,19 @@ def _move_folders(workspace: Path, short: list[str], owners: Mapping[str, set[st
             done["shared" if to else "unknown"] += 1
             continue
         try:
+            _copy(workspace / folder, copies / folder)
             done[folders.move(workspace, folder, next(iter(to)))] += 1
-        except OSError as error:  # the notes are where they were
+        except (OSError, shutil.Error) as error:  # the notes are where they were
             log.warning("digests.folder_failed", error=type(error).__name__)
             done["failed"] += 1
     log.warning("digests.folders", **done)
+
+
+def _copy(folder: Path, copy: Path) -> None:
+    """Keep notes as they are; what an earlier try has copied stays."""
+    if not copy.exists():
+        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = copy.with_name(f"{copy.name}.tmp")
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copytree(folder, beside, symlinks=True)
+        beside.rename(copy)

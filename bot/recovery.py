@@ -112,6 +112,7 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
     used = ""
     by_hand = not backup.is_new(path)
     try:
+        await asyncio.to_thread(_check_journal, path)
         await asyncio.to_thread(backup.check, path)
         if backup.is_new(path) and (folder / TRANSCRIPTS).is_dir():
             backup.mark_read_back(path, due=True)
@@ -148,14 +149,25 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
             backup.mark_read_back(path, due=False)
     except OSError as exc:
         await database.close()
-        raise StorageError(
-            f"The journal {journal.file_of(path)} cannot be used: {exc.strerror}. It says what was "
-            "forgotten, so nothing is begun without it. Mend that, or move it away."
-        ) from exc
+        raise _unusable(path, exc) from exc
     except BaseException:
         await database.close()
         raise
     return database
+
+
+def _check_journal(path: Path) -> None:
+    try:
+        journal.must_be_known(journal.file_of(path))
+    except OSError as exc:
+        raise _unusable(path, exc) from exc
+
+
+def _unusable(path: Path, exc: OSError) -> StorageError:
+    return StorageError(
+        f"The journal {journal.file_of(path)} cannot be used: {exc.strerror}. It says what was "
+        "forgotten, so nothing is begun without it. Mend that, or move it away."
+    )
 
 
 # --- reading back --------------------------------------------------------------------------------

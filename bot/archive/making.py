@@ -30,7 +30,7 @@ from bot.move import tables
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import store
 from bot.storage import backup, files, journal
-from bot.storage.sqlite import SqliteTransaction, mapped
+from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 STAGE = "archive.partial"  # below the folder of the database's own copies
 PARTIAL = ".partial"  # what a backup's name ends in until it is whole

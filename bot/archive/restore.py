@@ -33,7 +33,8 @@ from bot.recovery import TRANSCRIPTS, Restored, note
 from bot.sessions import approvals, journal_records, page_logins
 from bot.storage import Transaction, backup, files, journal, schema
 from bot.storage.files import DATABASE_NAME, RESTORE_BEGUN, RESTORING, DataDirLock
-from bot.storage.sqlite import SqliteDatabase, SqliteTransaction
+from bot.storage.sqlite import SqliteDatabase
+from bot.storage.sqlite_sql import SqliteTransaction
 
 ASIDE = "before-restore-"  # what the folder of what was there begins with
 SETTINGS = "restored-settings.toml"  # what the backup says of the configuration, to be compared
@@ -422,7 +423,7 @@ async def _settle(place: _Place, forgotten: Forgotten, name: str, now: int) -> i
 
     What was asked, who was let in and what notes said before may be over since, too.
     """
-    database = await SqliteDatabase.open(place.database)
+    database = await SqliteDatabase.open(place.database, keeps=False)  # the backup is the copy
     try:
         known = await database.read(journal.digests)
         new = [line for line in forgotten.lines if hash(line) not in known]

@@ -18,8 +18,8 @@ from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
 from bot.storage import backup
-from bot.storage.files import DATABASE_NAME, must_not_be_restoring
-from bot.storage.sqlite import mapped
+from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_restoring
+from bot.storage.sqlite_sql import mapped
 
 _LONGEST = 4_096  # characters of a passphrase
 
@@ -56,6 +56,8 @@ def choose(
         if archive is not None or not finish or check:
             raise ArchiveError("Name the backup to restore, or only --finish.")
         _finish(config)
+    elif _is_copy(archive):
+        _put_back(archive.expanduser(), config, check=check)
     elif check:
         _check(archive, config, words, quiet=quiet)
     else:
@@ -90,6 +92,29 @@ def _restore(archive: Path, config: Path | None, words: Path | None, *, quiet: b
             f"{done.kept} notes are as they are now: of whoever had something forgotten since "
             "then, older notes are not put back."
         )
+
+
+def _is_copy(archive: Path) -> bool:
+    """True for a copy of the database, such as an upgrade leaves behind."""
+    try:
+        return backup.is_database(archive.expanduser())
+    except OSError:  # said better where it is unpacked
+        return False
+
+
+def _put_back(copy: Path, config: Path | None, *, check: bool) -> None:
+    """Put a copy of the database in its place, or only look at it."""
+    folder = load(config, quiet=True).config.storage.folder
+    if check:
+        version = backup.usable_version(copy)
+        typer.echo(f"{copy} is whole and has tables of version {version}. Nothing was changed.")
+        return
+    with DataDirLock(folder):
+        must_not_be_restoring(folder)
+        aside = backup.put_back(folder / DATABASE_NAME, copy, system_clock())
+    typer.echo(f"The database is {copy} now. What was said since then is read back at the start.")
+    if aside is not None:
+        typer.echo(f"What was there is kept in {aside}.")
 
 
 def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: bool) -> None:

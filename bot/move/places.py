@@ -26,7 +26,8 @@ from bot.sessions import store
 from bot.storage import Database, Transaction, journal, months, schema
 from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
 from bot.storage.months import Stored
-from bot.storage.sqlite import SqliteDatabase, SqliteTransaction, mapped
+from bot.storage.sqlite import SqliteDatabase
+from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import orjson
 
 from bot.storage import Row, Transaction, schema
 from bot.storage.meta import MOVE
-from bot.storage.sqlite import SqliteTransaction
+from bot.storage.sqlite_sql import SqliteTransaction
 
 # The versions of the tables are their own, and the journal is a folder's: it is written anew.
 LEFT_OUT = frozenset({"schema_versions", "journal"})

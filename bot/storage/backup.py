@@ -3,6 +3,9 @@
 A backup counts only after it was opened and checked. A damaged database is never deleted: it is
 set aside, and what the transcript files hold beyond the backup is read back from them. Until that
 is done a mark beside the database says so, so that a crash or a full disk on the way loses nothing.
+
+Before a newer version of the program changes the tables it keeps a copy, one of each version, which
+`put_back` takes up again.
 """
 
 from __future__ import annotations
@@ -17,13 +20,19 @@ from pathlib import Path
 import apsw
 import structlog
 
-from bot.errors import StorageCorrupt, StorageError
-from bot.storage import files
-from bot.storage.sqlite import SqliteTransaction, mapped
+from bot import __version__
+from bot.clock import DAY_MS
+from bot.errors import StorageCorrupt, StorageError, StorageFull
+from bot.storage import files, schema
+from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 FOLDER = "backups"
+BEFORE_UPGRADE = "before-upgrade"
+KEPT_VERSIONS = 3  # of the tables, each with its latest copy
+KEPT_DAYS = 30  # what people forget since then is still in a copy
 READ_BACK_MARK = "read-back.pending"
 PAGES_PER_STEP = 1_000  # copied at a time, so that the writer is never held up for long
+_MAGIC = b"SQLite format 3\0"
 CHECK_BELOW = 64_000_000  # bytes; a larger database is checked by its backups, not at each start
 
 log = structlog.get_logger(__name__)
@@ -36,23 +45,82 @@ def make(database: Path, kept: int, now: int) -> Path:
         StorageError: it could not be written; earlier backups are untouched.
         StorageCorrupt: the copy is damaged, so the database is.
     """
-    folder = database.parent / FOLDER
-    final = folder / _name(database, now)
-    beside = final.with_suffix(".tmp")
+    final = database.parent / FOLDER / _name(database, now)
     with _told("The backup could not be written"):
-        folder.mkdir(exist_ok=True, mode=0o700)
-        _remove_unfinished(database)
-        try:
-            copy(database, beside)
-            if not is_sound(beside):
-                raise StorageCorrupt
-            beside.replace(final)
-        finally:
-            _remove_unfinished(database)
+        _copied(database, final)
         for old in newest_first(database, now)[kept:]:
             old.unlink(missing_ok=True)
         log.info("storage.backup", size=final.stat().st_size)
     return final
+
+
+def keep(database: Path, version: int) -> Path:
+    """Copy a database whose tables are of a version before they are changed; the copy.
+
+    It takes the place of an earlier one of that version; of the oldest versions none is kept.
+
+    Raises:
+        StorageError: it could not be written; earlier copies are untouched.
+        StorageCorrupt: the copy is damaged, so the database is.
+    """
+    final = database.parent / BEFORE_UPGRADE / f"{database.stem}-version-{version}.db"
+    with _told("The copy that is made before an upgrade could not be written"):
+        try:
+            _copied(database, final)
+        except apsw.FullError as exc:
+            raise StorageFull(
+                f"There is no room in {final.parent} for the copy that is made before an upgrade "
+                f"({database.stat().st_size:,} bytes). Nothing was changed: make room and start "
+                "again, or start the version before."
+            ) from exc
+        for old in before_upgrades(database)[KEPT_VERSIONS:]:
+            old.unlink(missing_ok=True)
+        log.info("storage.copied_before_upgrade", version=version, size=final.stat().st_size)
+    return final
+
+
+def before_upgrades(database: Path) -> list[Path]:
+    """The copies from before upgrades, those of the newest version first."""
+    found = (database.parent / BEFORE_UPGRADE).glob(f"{database.stem}-version-*.db")
+    return sorted((each for each in found if number_of(each)), key=number_of, reverse=True)
+
+
+def number_of(copy: Path) -> int:
+    """The version of the tables in a copy from before an upgrade, by its name; 0 for none."""
+    number = copy.stem.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdecimal() else 0
+
+
+def notes_of(database: Path) -> Path:
+    """Where notes are copied to before an upgrade moves them."""
+    return database.parent / BEFORE_UPGRADE / "notes"
+
+
+def drop_old(database: Path, now: int) -> None:
+    """Remove copies from before upgrades that were made long ago.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    for each in (*before_upgrades(database), notes_of(database)):
+        if each.exists() and each.stat().st_mtime * 1000 < now - KEPT_DAYS * DAY_MS:
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+            log.info("storage.copy_dropped", name=each.name)
+
+
+def _copied(database: Path, final: Path) -> None:
+    """Copy a live database to a file, which gets its name once the copy is verified."""
+    folder, beside = final.parent, final.with_suffix(".tmp")
+    folder.mkdir(exist_ok=True, mode=0o700)
+    _remove_unfinished(database, folder)
+    try:
+        copy(database, beside)
+        if not is_sound(beside):
+            raise StorageCorrupt
+        beside.replace(final)
+        files.sync_folder(folder)
+    finally:
+        _remove_unfinished(database, folder)
 
 
 def copy(database: Path, target: Path) -> None:
@@ -158,7 +226,7 @@ def restore(database: Path, now: int) -> Path:
         StorageError: the disk does not take it; the damaged database is still there.
     """
     for backup in newest_first(database, now):
-        if is_sound(backup):
+        if is_sound(backup) and tables_of(backup)[0] <= schema.VERSION:
             break
     else:
         raise StorageCorrupt(
@@ -167,18 +235,91 @@ def restore(database: Path, now: int) -> Path:
             f"transcripts in {database.parent / 'sessions'} are kept and are read back then, and "
             "what people had forgotten stays hidden."
         )
+    _take_up(database, backup, f"damaged-{_moment(now)}")
+    log.error("storage.restored", backup=backup.name)
+    return backup
+
+
+def put_back(database: Path, copy: Path, now: int) -> Path | None:
+    """Put a copy in the place of a database, which is set aside: where it is, if there was one.
+
+    What was said since then is read back at the next start.
+
+    Raises:
+        StorageError: it is no copy that this program can use, or the disk does not take it;
+            nothing was changed.
+    """
+    version = usable_version(copy)
+    aside = _take_up(database, copy, f"before-restore-{_moment(now)}")
+    log.info("storage.put_back", version=version)
+    return aside
+
+
+def usable_version(copy: Path) -> int:
+    """The version of the tables in a copy that can take the database's place.
+
+    Raises:
+        StorageError: it cannot, or that cannot be told now.
+    """
+    version, program = tables_of(copy) if is_sound(copy) else (0, "")
+    if not version:
+        raise StorageError(f"{copy} is no whole database of Confidant's. Nothing was changed.")
+    if version > schema.VERSION:
+        raise StorageError(
+            f"{copy} has tables of version {version}, made by a newer Confidant ({program}); this "
+            f"is {__version__} and knows version {schema.VERSION}. Nothing was changed."
+        )
+    return version
+
+
+def is_database(path: Path) -> bool:
+    """True for a file that begins as SQLite's do.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def tables_of(path: Path) -> tuple[int, str]:
+    """The version of the tables in a sound database that nobody uses, and the program's.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            return version_of(SqliteTransaction(connection))
+        finally:
+            connection.close()
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
+
+
+def version_of(tx: SqliteTransaction) -> tuple[int, str]:
+    """The version of the tables, 0 while there are none, and the program's that made them."""
+    if not tx.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_versions'"):
+        return 0, ""
+    rows = tx.execute("SELECT * FROM schema_versions ORDER BY version DESC LIMIT 1")
+    return (int(rows[0][0]), str((*rows[0], "")[2])) if rows else (0, "")
+
+
+def _take_up(database: Path, copy: Path, word: str) -> Path | None:
+    """Put a copy in the place of a database, which gets a name with `word` in it: where it is."""
     beside = database.with_suffix(".restoring")
     mark_read_back(database, due=True)
     with _told("The backup could not be restored"):
-        _duplicate(backup, beside)  # before anything is moved, so that a full disk changes nothing
-        suffix = _free_suffix(database, now)
+        _duplicate(copy, beside)  # before anything is moved, so that a full disk changes nothing
+        suffix = _free_suffix(database, word)
         for part in ("", "-wal", "-shm"):
-            damaged = database.with_name(database.name + part)
-            if damaged.exists():
-                damaged.rename(damaged.with_name(damaged.name + suffix))
+            replaced = database.with_name(database.name + part)
+            if replaced.exists():
+                replaced.rename(replaced.with_name(replaced.name + suffix))
         beside.replace(database)
-    log.error("storage.restored", backup=backup.name)
-    return backup
+    aside = database.with_name(database.name + suffix)
+    return aside if aside.exists() else None
 
 
 @contextmanager
@@ -204,9 +345,9 @@ def _moment(now: int) -> str:
     return f"{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}"
 
 
-def _free_suffix(database: Path, now: int) -> str:
-    """What a damaged database is called from now on; an earlier one is never overwritten."""
-    base = suffix = f".damaged-{_moment(now)}"
+def _free_suffix(database: Path, word: str) -> str:
+    """What a replaced database is called from now on; an earlier one is never overwritten."""
+    base = suffix = f".{word}"
     number = 1
     while database.with_name(database.name + suffix).exists():
         number += 1
@@ -225,7 +366,7 @@ def _duplicate(source: Path, target: Path) -> None:
         raise
 
 
-def _remove_unfinished(database: Path) -> None:
+def _remove_unfinished(database: Path, folder: Path) -> None:
     """Copies that a crash or a full disk left unfinished, with SQLite's files beside them."""
-    for left in (database.parent / FOLDER).glob(f"{database.stem}-*.tmp*"):
+    for left in folder.glob(f"{database.stem}-*.tmp*"):
         left.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,13 +18,18 @@ from typing import BinaryIO
 
 import structlog
 
+from bot import __version__
+from bot.errors import StorageError
 from bot.storage import Transaction, files
 
 SUFFIX = ".journal.jsonl"
-HEADER = b'{"type":"journal","version":1}\n'
+FORMAT = 1
+HEADER = b'{"type":"journal","version":%d}\n' % FORMAT
 LINES_AT_ONCE = 1_000
 MAX_LINE = 1_000_000  # bytes; a longer line is none of ours
 MAX_BYTES = 512_000_000  # of a file; what is beyond is kept, but not read back
+
+_HEADER = re.compile(rb'\{"type":"journal","version":(\d{1,9})[,}]')
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +77,26 @@ def follow(tx: Transaction, path: Path) -> None:
                 log.warning("journal.other_than_expected", size=size)
             return
         _extend(tx, file, size)
+
+
+def must_be_known(path: Path) -> None:
+    """Make sure that no newer version of the program wrote the file; one that is torn passes.
+
+    Raises:
+        StorageError: one did; nothing is begun with half of what was forgotten.
+        OSError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            found = _HEADER.match(file.readline(MAX_LINE))
+    except FileNotFoundError:
+        return
+    if found and int(found[1]) > FORMAT:
+        raise StorageError(
+            f"The journal {path} has format {int(found[1])}, made by a newer Confidant; this is "
+            f"{__version__} and knows format {FORMAT}. Nothing was changed: start the newer one "
+            "again, or go back to a backup from before the upgrade."
+        )
 
 
 def is_whole(tx: Transaction, path: Path) -> bool:

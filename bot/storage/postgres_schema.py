@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from psycopg import errors as pg
 
-from bot import errors
+from bot import __version__, errors
 from bot.storage import memory_tables, months, schema
 from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
 
@@ -34,6 +34,9 @@ _VERSIONS = (
         id TEXT COLLATE "C" PRIMARY KEY, batch BIGINT NOT NULL,
         at TIMESTAMPTZ NOT NULL DEFAULT now()) WITH (fillfactor = 20)""",
 )
+# Who made each; the first programs did not say.
+_PROGRAM = """ALTER TABLE schema_versions
+    ADD COLUMN IF NOT EXISTS program TEXT COLLATE "C" NOT NULL DEFAULT ''"""
 _FULLTEXT = (
     """CREATE TABLE entries_text(
         entry BIGINT NOT NULL, part BIGINT NOT NULL, words tsvector NOT NULL,
@@ -63,10 +66,24 @@ def migrate(tx: PostgresTransaction) -> None:
             _make(tx, statement)
     current = version(tx)
     once(tx, "fulltext", _FULLTEXT)
-    rows = tx.execute("SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
-    compatible_from = int(rows[0][0])
     if current >= months.SINCE:
         _by_month(tx)
+    if current < schema.VERSION:
+        _step(tx, current)
+    for name, statements in _PARTS.items():
+        once(tx, name, statements)
+    tx.execute("SAVEPOINT vector")
+    try:
+        extension(tx, "vector")
+    except errors.StorageError as exc:  # memory is searched without it too, in a slower way
+        tx.execute("ROLLBACK TO SAVEPOINT vector")
+        log.warning("storage.no_pgvector", why=str(exc))
+
+
+def _step(tx: PostgresTransaction, current: int) -> None:
+    rows = tx.execute("SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
+    compatible_from = int(rows[0][0])
+    _make(tx, _PROGRAM)
     for number in range(current + 1, schema.VERSION + 1):
         step = schema.MIGRATIONS[number - 1]
         for statement in step:
@@ -76,18 +93,10 @@ def migrate(tx: PostgresTransaction) -> None:
         if not schema.is_additive(step):
             compatible_from = number
         tx.execute(
-            "INSERT INTO schema_versions(version, applied_at, compatible_from) "
-            "VALUES (?, CAST(now() AS TEXT), ?)",
-            (number, compatible_from),
+            "INSERT INTO schema_versions(version, applied_at, compatible_from, program) "
+            "VALUES (?, CAST(now() AS TEXT), ?, ?)",
+            (number, compatible_from, __version__),
         )
-    for name, statements in _PARTS.items():
-        once(tx, name, statements)
-    tx.execute("SAVEPOINT vector")
-    try:
-        extension(tx, "vector")
-    except errors.StorageError as exc:  # memory is searched without it too, in a slower way
-        tx.execute("ROLLBACK TO SAVEPOINT vector")
-        log.warning("storage.no_pgvector", why=str(exc))
 
 
 def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
@@ -268,14 +277,16 @@ def version(tx: PostgresTransaction) -> int:
     Raises:
         StorageError: a newer version of the program made them, and this one cannot use them.
     """
-    rows = tx.execute(
-        "SELECT version, compatible_from FROM schema_versions ORDER BY version DESC LIMIT 1"
+    rows = tx.execute(  # the first programs noted no name
+        "SELECT version, compatible_from, coalesce(to_jsonb(found) ->> 'program', '') "
+        "FROM schema_versions AS found ORDER BY version DESC LIMIT 1"
     )
-    current, compatible_from = rows[0] if rows else (0, 0)
+    current, compatible_from, program = rows[0] if rows else (0, 0, "")
     if compatible_from > schema.VERSION:
         raise errors.StorageError(
-            f"The database has version {current}, made by a newer Confidant; this one knows "
-            f"version {schema.VERSION}. Nothing was changed: start the newer one again."
+            f"The database has tables of version {current}, made by a newer Confidant ({program}); "
+            f"this is {__version__} and knows version {schema.VERSION}. Nothing was changed: start "
+            "the newer one again, or restore the server's backup from before the upgrade."
         )
     if current > schema.VERSION:
         log.info("storage.schema_newer", version=current, known=schema.VERSION)

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 import structlog
 
 from bot import errors
-from bot.storage import Row, Transaction, Value, files, fulltext, journal, schema
+from bot.storage import Transaction, files, journal, sqlite_schema
+from bot.storage.sqlite_sql import SqliteTransaction, mapped
 from bot.storage.writing import Outcome, Work, Writer, attempt
 
 T = TypeVar("T")
@@ -33,83 +34,8 @@ _PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA trusted_schema = OFF",
 )
-# 'text' is not stored again: the entries hold it, the index only points at them.
-_FULLTEXT = f"""CREATE VIRTUAL TABLE IF NOT EXISTS entries_text USING fts5(
-    text, content = '', contentless_delete = 1,
-    tokenize = '{fulltext.TOKENIZER[0]} {" ".join(fulltext.TOKENIZER[1])}')"""
 
 log = structlog.get_logger(__name__)
-
-# After one of these SQLite may have rolled back the whole transaction, so the group fails as one.
-_FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
-
-
-class SqliteTransaction:
-    """`bot.storage.Transaction` over one connection."""
-
-    __slots__ = ("connection", "has_noted")
-    failures = _FATAL
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self.connection = connection
-        self.has_noted = False
-
-    def mapped(self, error: Exception) -> Exception:
-        """Our error for one of SQLite's; any other as it is."""
-        return mapped(error) if isinstance(error, apsw.Error) else error
-
-    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """Run one statement and return all its rows; apsw raises what goes wrong."""
-        cursor: Any = self.connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
-        return cursor.fetchall()
-
-    def index_text(self, entry: int, text: str) -> None:
-        """Make an entry findable by its words."""
-        self.execute(
-            "INSERT INTO entries_text(rowid, text) VALUES (?, ?)", (entry, fulltext.spaced(text))
-        )
-
-    def forget_text(self, entry: int) -> None:
-        """Take an entry out of the full-text index."""
-        self.execute("DELETE FROM entries_text WHERE rowid = ?", (entry,))
-
-    def search_text(
-        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
-    ) -> list[Row]:
-        """Entries that match, best first: (entry, score)."""
-        match = fulltext.match_query(query)
-        if not match or not (keys or people):
-            return []
-        rows = self.execute(
-            f"""SELECT entries_text.rowid, bm25(entries_text) FROM entries_text
-                JOIN entries ON entries.seq = entries_text.rowid
-                JOIN sessions ON sessions.id = entries.session_id
-                WHERE entries_text MATCH ? AND (sessions.key IN ({_marks(keys)})
-                    OR (sessions.chat_type = 'direct' AND sessions.person IN ({_marks(people)})))
-                ORDER BY bm25(entries_text), entries_text.rowid DESC LIMIT ?""",
-            (match, *keys, *people, limit),
-        )
-        return [(entry, fulltext.score(bm25)) for entry, bm25 in rows]
-
-    def note(self, line: str) -> None:
-        """Add a line to the journal."""
-        journal.add(self, line)
-        self.has_noted = True
-
-    @property
-    def node(self) -> str:
-        """There is but one."""
-        return ""
-
-    def wake(self, key: str) -> None:
-        """The caller does that."""
-
-    def publish(self, topic: str, name: str = "", body: str = "") -> None:
-        """Nobody else is there to hear it."""
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ",".join("?" * len(values))
 
 
 class SqliteDatabase:
@@ -126,8 +52,8 @@ class SqliteDatabase:
         self._connections = [connection]  # with those of the readers
 
     @classmethod
-    async def open(cls, path: Path) -> SqliteDatabase:
-        """Open the file, creating or migrating it.
+    async def open(cls, path: Path, *, keeps: bool = True) -> SqliteDatabase:
+        """Open the file, creating or migrating it; with `keeps` after a copy of it.
 
         Raises:
             StorageCorrupt: it is not a usable database.
@@ -135,7 +61,7 @@ class SqliteDatabase:
                 or it cannot be opened.
         """
         files.must_not_be_restoring(path.parent)
-        connection = await asyncio.to_thread(_connect_and_migrate, path)
+        connection = await asyncio.to_thread(_connect_and_migrate, path, keeps=keeps)
         return cls(path, connection)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
@@ -225,28 +151,13 @@ def _data_version(tx: Transaction) -> int:
     return int(tx.execute("PRAGMA data_version")[0][0])
 
 
-def mapped(exc: apsw.Error) -> errors.StorageError:
-    """Our error for one of SQLite's."""
-    if isinstance(exc, apsw.FullError):
-        return errors.StorageFull()
-    if isinstance(exc, apsw.CorruptError | apsw.NotADBError):
-        return errors.StorageCorrupt()
-    if isinstance(exc, apsw.IOError):
-        return errors.StorageError("The disk failed while the database was reading or writing.")
-    if isinstance(exc, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
-        return errors.StorageError("The database file cannot be written: check its permissions.")
-    if isinstance(exc, apsw.BusyError | apsw.LockedError):
-        return errors.StorageError("Another process kept the database locked for too long.")
-    return errors.StorageError(f"The database refused: {type(exc).__name__}.")
-
-
 def _connect(path: Path, flags: int) -> SqliteTransaction:
     connection = apsw.Connection(str(path), flags=flags, statementcachesize=200)
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
     return SqliteTransaction(connection)
 
 
-def _connect_and_migrate(path: Path) -> apsw.Connection:
+def _connect_and_migrate(path: Path, *, keeps: bool = True) -> apsw.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(OSError):  # SQLite says better what is wrong
@@ -255,7 +166,7 @@ def _connect_and_migrate(path: Path) -> apsw.Connection:
         try:
             for pragma in _PRAGMAS:
                 writer.execute(pragma)
-            _migrate(writer)
+            sqlite_schema.migrate(writer, path, keeps=keeps)
         except BaseException:
             writer.connection.close()
             raise
@@ -264,27 +175,3 @@ def _connect_and_migrate(path: Path) -> apsw.Connection:
     except OSError as exc:
         raise errors.StorageError(f"cannot use {path.parent}: {exc.strerror}") from exc
     return writer.connection
-
-
-def _migrate(tx: SqliteTransaction) -> None:
-    """Bring the tables to the current version, in one transaction.
-
-    Raises:
-        StorageError: a newer version of the program made this file.
-    """
-    with tx.connection:
-        tx.execute(
-            "CREATE TABLE IF NOT EXISTS schema_versions("
-            "version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL)"
-        )
-        current = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0] or 0)
-        if current > schema.VERSION:
-            raise errors.StorageError(
-                f"The database has version {current}, made by a newer Confidant; this one knows "
-                f"version {schema.VERSION}. Nothing was changed: start the newer one again."
-            )
-        for version in range(current + 1, schema.VERSION + 1):
-            for statement in schema.MIGRATIONS[version - 1]:
-                tx.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
-            tx.execute("INSERT INTO schema_versions VALUES (?, datetime('now'))", (version,))
-        tx.execute(_FULLTEXT)

@@ -107,6 +107,31 @@ async def test_everybody_finds_their_conversation_and_notes_again(old: Path):
     assert (den / "memory" / "2026-11-20.md").exists()
 
 
+async def test_what_is_moved_was_copied_before(old: Path):
+    short = {name for name in id_migration.short_folders(old / "workspace") if SHARED not in name}
+    notes = {
+        path.relative_to(old / "workspace"): path.read_text()
+        for name in short
+        for path in (old / "workspace" / name).rglob("*.md")
+    }
+    keys = short_keys(old)
+    assert notes
+    assert keys
+    async with starting(old) as engine:
+        await settled(engine)
+    copies = old / "before-upgrade"
+    found = {
+        path.relative_to(copies / "notes"): path.read_text()
+        for path in (copies / "notes").rglob("*.md")
+    }
+    assert found == notes
+    names = [path.name for path in copies.glob("*.db")]
+    (first, last) = sorted(names, key=lambda name: int(name.rpartition("-")[2][:-3]))
+    for name in (first, last):
+        (copies / name).replace(old / "confidant.db")
+        assert short_keys(old) == keys
+
+
 async def test_the_files_of_transcripts_follow_and_nothing_is_set_aside(old: Path):
     async with starting(old) as engine:
         await settled(engine)

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from bot import __version__
 from bot.cluster import takeover
 from bot.errors import StorageError
 from bot.sessions import store
@@ -119,9 +120,22 @@ async def test_a_newer_version_that_does_more_is_refused_in_one_line(postgres_ur
         add(patch, "ALTER TABLE sessions DROP COLUMN locale")
         add(patch, "ALTER TABLE sessions ADD COLUMN much_more TEXT")
         await opened(postgres_url, lambda _tx: None)
-    with pytest.raises(StorageError, match=r"^The database has version \d+, made by a newer") as e:
+    newer = rf"version {schema.VERSION + 3}, made by a newer Confidant \({__version__}\)"
+    with pytest.raises(StorageError, match=newer) as e:
         await opened(postgres_url)
+    assert f"this is {__version__} and knows version {schema.VERSION}" in str(e.value)
+    assert "the server's backup from before the upgrade" in str(e.value)
     assert "\n" not in str(e.value)
+
+
+async def test_tables_of_the_first_programs_learn_who_changes_them(postgres_url, monkeypatch):
+    await opened(postgres_url)
+    run(postgres_url, "ALTER TABLE schema_versions DROP COLUMN program")
+    assert await opened(postgres_url) == 2
+    add(monkeypatch, "ALTER TABLE sessions ADD COLUMN more TEXT NOT NULL DEFAULT ''")
+    assert await opened(postgres_url) == 3
+    programs = run(postgres_url, "SELECT program FROM schema_versions ORDER BY version")
+    assert programs == [*[("",)] * (schema.VERSION - 1), (__version__,)]
 
 
 async def test_a_step_that_fails_leaves_everything_as_it_was(postgres_url, monkeypatch):

@@ -35,7 +35,8 @@ from bot.sessions.entries import Entry
 from bot.sessions.mirror import Mirror
 from bot.storage import Transaction, fulltext
 from bot.storage.postgres_sql import PostgresTransaction, Signals
-from bot.storage.sqlite import SqliteDatabase, SqliteTransaction
+from bot.storage.sqlite import SqliteDatabase
+from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import postgres
 from tests.proofs.rounds import rounds

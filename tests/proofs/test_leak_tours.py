@@ -133,7 +133,7 @@ def links_are_followed(patch: pytest.MonkeyPatch) -> None:
 
 
 def transcripts_are_searched_as_a_whole(patch: pytest.MonkeyPatch) -> None:
-    from bot.storage.sqlite import SqliteTransaction
+    from bot.storage.sqlite_sql import SqliteTransaction
 
     search = SqliteTransaction.search_text
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bot.storage import fulltext
-from bot.storage.sqlite import _FULLTEXT
+from bot.storage.sqlite_schema import FULLTEXT
 
 QUERIES = st.text(max_size=60) | st.lists(
     st.sampled_from(
@@ -23,7 +23,7 @@ QUERIES = st.text(max_size=60) | st.lists(
 @pytest.fixture(scope="module")
 def index():
     connection = apsw.Connection(":memory:")
-    connection.execute(_FULLTEXT)
+    connection.execute(FULLTEXT)
     yield connection
     connection.close()
 

@@ -497,7 +497,7 @@ async def test_a_database_from_before_the_journal_begins_one_with_what_it_has(
 ):
     with monkeypatch.context() as older:
         older.setattr(Transaction, "note", lambda *_: None)
-        older.setattr("bot.storage.sqlite.SqliteTransaction.note", lambda *_: None)
+        older.setattr("bot.storage.sqlite_sql.SqliteTransaction.note", lambda *_: None)
         database, lines = await filled(tmp_path)
     assert not lines
     wanted = await database.read(state)

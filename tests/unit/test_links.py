@@ -14,7 +14,8 @@ from bot.config import Config
 from bot.identity import Books, ConversationResolver, Link, Policy, routing
 from bot.sessions import links
 from bot.sessions.links import VALID_MS, Offer
-from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
+from bot.storage.sqlite import _connect_and_migrate
+from bot.storage.sqlite_sql import SqliteTransaction
 
 NOW = 1_795_262_400_000
 ADA, THERE, EVE = ("telegram", "42"), ("discord", "77"), ("nct", "eve")

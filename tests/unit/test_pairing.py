@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bot import codes
 from bot.channel import Inbound
 from bot.sessions import pairing
-from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
+from bot.storage.sqlite import _connect_and_migrate
+from bot.storage.sqlite_sql import SqliteTransaction
 from tests.support import NOON, changed_anywhere
 
 MINUTE = 60_000

@@ -20,7 +20,8 @@ from bot.gateway.admission import (
 from bot.identity import Books
 from bot.identity.message import MAX_SEARCHED, addressed, named
 from bot.sessions import rooms
-from bot.storage.sqlite import SqliteTransaction, _connect_and_migrate
+from bot.storage.sqlite import _connect_and_migrate
+from bot.storage.sqlite_sql import SqliteTransaction
 
 SAID = Inbound("telegram", "default", "den", "group", "42", "1", "hello all", 0, sender_name="Ada")
 PLAIN = ChannelConfig()

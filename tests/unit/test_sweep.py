@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,8 +22,8 @@ from bot.identity import ConversationResolver, Policy
 from bot.sessions import inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Counted, Session
-from bot.storage import sqlite
-from bot.storage.sqlite import SqliteTransaction
+from bot.storage import sqlite_schema
+from bot.storage.sqlite_sql import SqliteTransaction
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
 from bot.upkeep.resets import Sweeper
@@ -42,7 +43,7 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
         self.tx = SqliteTransaction(self.connection)
-        sqlite._migrate(self.tx)
+        sqlite_schema.migrate(self.tx, Path())
         self.reads = 0
         self.full = False
 

@@ -1,0 +1,82 @@
+"""The tables of a file: made, migrated after a copy of what there was, refused where newer."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+
+from bot import __version__, errors
+from bot.storage import backup, fulltext, schema
+from bot.storage.sqlite_sql import SqliteTransaction
+
+_VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions(
+    version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL, program TEXT NOT NULL DEFAULT '')"""
+# Those of the first programs lack it.
+_PROGRAM = "ALTER TABLE schema_versions ADD COLUMN program TEXT NOT NULL DEFAULT ''"
+# 'text' is not stored again: the entries hold it, the index only points at them.
+FULLTEXT = f"""CREATE VIRTUAL TABLE IF NOT EXISTS entries_text USING fts5(
+    text, content = '', contentless_delete = 1,
+    tokenize = '{fulltext.TOKENIZER[0]} {" ".join(fulltext.TOKENIZER[1])}')"""
+
+
+def migrate(tx: SqliteTransaction, database: Path, *, keeps: bool = True) -> None:
+    """Bring the tables to the current version, in one transaction; with `keeps` after a copy.
+
+    Raises:
+        StorageError: a newer version of the program made this file, or it cannot be copied;
+            nothing was changed.
+    """
+    if _known(tx, database) == schema.VERSION:
+        return
+    tx.execute("BEGIN IMMEDIATE")  # so that the copy has all that was ever written before
+    try:
+        current = _known(tx, database)
+        if keeps and current not in {0, schema.VERSION}:
+            backup.keep(database, current)
+        _step(tx, current)
+        tx.execute("COMMIT")
+    except BaseException:
+        with suppress(apsw.Error):
+            if tx.connection.in_transaction:
+                tx.execute("ROLLBACK")
+        raise
+
+
+def _step(tx: SqliteTransaction, current: int) -> None:
+    tx.execute(_VERSIONS)
+    if not tx.execute("SELECT 1 FROM pragma_table_info('schema_versions') WHERE name = 'program'"):
+        tx.execute(_PROGRAM)
+    for version in range(current + 1, schema.VERSION + 1):
+        for statement in schema.MIGRATIONS[version - 1]:
+            tx.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
+        tx.execute(
+            "INSERT INTO schema_versions(version, applied_at, program) "
+            "VALUES (?, datetime('now'), ?)",
+            (version, __version__),
+        )
+    tx.execute(FULLTEXT)
+
+
+def _known(tx: SqliteTransaction, database: Path) -> int:
+    """The version of the tables; 0 while there are none.
+
+    Raises:
+        StorageError: it is newer than this program.
+    """
+    current, program = backup.version_of(tx)
+    if current <= schema.VERSION:
+        return current
+    copies = backup.before_upgrades(database)
+    fitting = next((each for each in copies if backup.number_of(each) <= schema.VERSION), None)
+    raise errors.StorageError(
+        f"{database.parent} has tables of version {current}, made by a newer Confidant"
+        f"{f' ({program})' if program else ''}; this is {__version__} and knows version "
+        f"{schema.VERSION}. Nothing was changed: start the newer one again, or go back to "
+        + (
+            f"the copy from before the upgrade with `confidant restore {fitting}`."
+            if fitting
+            else "a backup from before the upgrade; there is no copy of then any more."
+        )
+    )

@@ -1,0 +1,97 @@
+"""SQL on SQLite: one connection's transaction, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from bot import errors
+from bot.storage import Row, Value, fulltext, journal
+
+# After one of these SQLite may have rolled back the whole transaction, so the group fails as one.
+_FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
+
+
+class SqliteTransaction:
+    """`bot.storage.Transaction` over one connection."""
+
+    __slots__ = ("connection", "has_noted")
+    failures = _FATAL
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+        self.has_noted = False
+
+    def mapped(self, error: Exception) -> Exception:
+        """Our error for one of SQLite's; any other as it is."""
+        return mapped(error) if isinstance(error, apsw.Error) else error
+
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """Run one statement and return all its rows; apsw raises what goes wrong."""
+        cursor: Any = self.connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
+        return cursor.fetchall()
+
+    def index_text(self, entry: int, text: str) -> None:
+        """Make an entry findable by its words."""
+        self.execute(
+            "INSERT INTO entries_text(rowid, text) VALUES (?, ?)", (entry, fulltext.spaced(text))
+        )
+
+    def forget_text(self, entry: int) -> None:
+        """Take an entry out of the full-text index."""
+        self.execute("DELETE FROM entries_text WHERE rowid = ?", (entry,))
+
+    def search_text(
+        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
+    ) -> list[Row]:
+        """Entries that match, best first: (entry, score)."""
+        match = fulltext.match_query(query)
+        if not match or not (keys or people):
+            return []
+        rows = self.execute(
+            f"""SELECT entries_text.rowid, bm25(entries_text) FROM entries_text
+                JOIN entries ON entries.seq = entries_text.rowid
+                JOIN sessions ON sessions.id = entries.session_id
+                WHERE entries_text MATCH ? AND (sessions.key IN ({_marks(keys)})
+                    OR (sessions.chat_type = 'direct' AND sessions.person IN ({_marks(people)})))
+                ORDER BY bm25(entries_text), entries_text.rowid DESC LIMIT ?""",
+            (match, *keys, *people, limit),
+        )
+        return [(entry, fulltext.score(bm25)) for entry, bm25 in rows]
+
+    def note(self, line: str) -> None:
+        """Add a line to the journal."""
+        journal.add(self, line)
+        self.has_noted = True
+
+    @property
+    def node(self) -> str:
+        """There is but one."""
+        return ""
+
+    def wake(self, key: str) -> None:
+        """The caller does that."""
+
+    def publish(self, topic: str, name: str = "", body: str = "") -> None:
+        """Nobody else is there to hear it."""
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))
+
+
+def mapped(exc: apsw.Error) -> errors.StorageError:
+    """Our error for one of SQLite's."""
+    if isinstance(exc, apsw.FullError):
+        return errors.StorageFull()
+    if isinstance(exc, apsw.CorruptError | apsw.NotADBError):
+        return errors.StorageCorrupt()
+    if isinstance(exc, apsw.IOError):
+        return errors.StorageError("The disk failed while the database was reading or writing.")
+    if isinstance(exc, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
+        return errors.StorageError("The database file cannot be written: check its permissions.")
+    if isinstance(exc, apsw.BusyError | apsw.LockedError):
+        return errors.StorageError("Another process kept the database locked for too long.")
+    return errors.StorageError(f"The database refused: {type(exc).__name__}.")

@@ -1,0 +1,79 @@
+"""A newer version on an older folder, and the way back to the older one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bot.cli.main import cli
+from bot.errors import StorageBusy, StorageError
+from bot.storage import backup, schema
+from bot.storage.files import DATABASE_NAME
+from tests.support import running
+
+pytestmark = pytest.mark.usefixtures("logs_stay")
+
+
+@contextmanager
+def the_next_version() -> Iterator[None]:
+    """This program, with a step more than it has."""
+    with pytest.MonkeyPatch.context() as patch:
+        step = ("ALTER TABLE sessions ADD COLUMN more TEXT NOT NULL DEFAULT ''",)
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, step))
+        patch.setattr(schema, "VERSION", schema.VERSION + 1)
+        yield
+
+
+def invoke(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(cli, list(words), env={"CONFIDANT_STORAGE__DIR": str(folder)})
+
+
+async def test_back_from_an_upgrade_nothing_is_lost_that_was_said_after_it(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("said before")
+        await engine.ask("/remind in 3 hours water the plants")
+        await engine.ask("zqsecret")
+    with the_next_version():
+        async with running(tmp_path) as engine:
+            await engine.ask("said after", message_id="a1")
+            await engine.ask("/remind in 4 hours feed the cat", message_id="a2")
+            await engine.ask("/memory forget zqsecret", message_id="a3")
+            await engine.ask("/memory forget yes", message_id="a4")
+    with pytest.raises(StorageError, match="go back to the copy") as refused:
+        async with running(tmp_path):
+            pass
+    named = re.search(r"`confidant (restore) (.+)`", str(refused.value))
+    assert named
+    done = invoke(tmp_path, *named.groups())
+    assert done.exit_code == 0, done.exception
+    assert "What was said since then is read back at the start" in done.output
+    async with running(tmp_path) as engine:
+        told = await engine.ask("/reminders", message_id="b1")
+        assert "water the plants" in told
+        assert "feed the cat" in told
+        await engine.ask("and now?", message_id="b2")
+        shown = [message.text for message in engine.model.requests[-1].messages]
+        assert "said before" in shown[0]
+        assert any("said after" in text for text in shown)
+        assert not any("zqsecret" in text for text in shown)
+    (aside,) = [path for path in tmp_path.iterdir() if "before-restore" in path.name]
+    assert backup.tables_of(aside)[0] == schema.VERSION + 1
+
+
+async def test_a_copy_is_looked_at_and_not_put_back_while_the_bot_runs(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("hello")
+    with the_next_version():
+        async with running(tmp_path):
+            (copy,) = backup.before_upgrades(tmp_path / DATABASE_NAME)
+            refused = invoke(tmp_path, "restore", str(copy))
+            assert isinstance(refused.exception, StorageBusy)
+    before = (tmp_path / DATABASE_NAME).read_bytes()
+    looked = invoke(tmp_path, "restore", "--check", str(copy))
+    assert f"has tables of version {schema.VERSION}. Nothing was changed." in looked.output
+    assert (tmp_path / DATABASE_NAME).read_bytes() == before
