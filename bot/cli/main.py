@@ -163,6 +163,24 @@ def restore(
     archives.choose(file, config, passphrase_file, check=check, finish=finish, quiet=quiet)
 
 
+PersonArgument = Annotated[
+    str,
+    typer.Argument(metavar="PERSON", help='Such as telegram:42, a linked name, or "owner".'),
+]
+
+
+@cli.command("export")
+def export_person(
+    person: PersonArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The zip file to write.")],
+    config: ConfigOption = None,
+) -> None:
+    """Write everything of one person into one file; the bot may run meanwhile. They are told."""
+    from bot.cli import person as of_person
+
+    of_person.export(person, file, config)
+
+
 @cli.command()
 def usage(
     *,

@@ -1,0 +1,132 @@
+"""Everything of one person in one file, and nothing of anybody else's; made while the bot runs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import zipfile
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bot.channel import Inbound
+from bot.cli.main import cli
+from bot.identity.view import folder_name
+from tests.support import Engine, running
+
+pytestmark = pytest.mark.usefixtures("logs_stay")
+
+OPEN_ROOMS = {"memory": {"group_policy": "open", "groups": {"*": {"allow_from": ["*"]}}}}
+ADA, BO = "zqada", "zqbo"  # what only one of them ever said
+
+
+def invoke(folder: Path, *words: str, typed: str = "") -> Result:
+    where = {
+        "CONFIDANT_STORAGE__DIR": str(folder),
+        "CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "none",
+        "CONFIDANT_MEMORY__WATCH": "false",
+    }
+    return CliRunner().invoke(cli, list(words), env=where, input=typed)
+
+
+def in_room(engine: Engine, text: str, sender: str, name: str) -> Inbound:
+    said = engine.message(f"@Confidant {text}", sender=sender)
+    return replace(said, chat="den", chat_type="group", sender_name=name, mentions_bot=True)
+
+
+async def talk(engine: Engine) -> None:
+    """Ada and Bo each talk alone, and both in a room."""
+    for sender, word in (("ada", ADA), ("bo", BO)):
+        await engine.ask(f"my word is {word}", sender=sender)
+        await engine.ask(f"/remind in 3 hours {word} the plants", sender=sender)
+        space = engine.folder / "workspace" / "people" / folder_name(f"memory:{sender}")
+        (space / "memory").mkdir(parents=True, exist_ok=True)
+        (space / "MEMORY.md").write_text(f"- likes {word}\n")
+        (space / "memory" / "旅行.md").write_text(f"- {word} by train\n")
+    for sender, word in (("ada", ADA), ("bo", BO)):
+        before = len(engine.sent_to("den"))
+        await engine.channel.push(in_room(engine, f"in the room {word}", sender, sender.title()))
+        await engine.channel.wait_until(lambda _, n=before: len(engine.sent_to("den")) > n)
+
+
+def content(archive: Path) -> dict[str, str]:
+    with zipfile.ZipFile(archive) as file:
+        return {name: file.read(name).decode() for name in file.namelist()}
+
+
+async def test_everything_of_one_and_nothing_of_another_while_the_bot_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.coordination.LOOK_SECONDS", 0.01)
+    target = tmp_path / "ada.zip"
+    async with running(tmp_path / "home", channels=OPEN_ROOMS) as engine:
+        await talk(engine)
+        before = len(engine.sent_to("ada"))
+        done = await asyncio.to_thread(invoke, engine.folder, "export", "memory:ada", str(target))
+        assert done.exit_code == 0, done.exception
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) > before)
+        assert "everything I keep of you" in engine.sent_to("ada")[before]
+        assert not [text for text in engine.sent_to("bo") if "everything I keep" in text]
+    assert target.stat().st_mode & 0o777 == 0o600
+    held = content(target)
+    assert not [name for name, text in held.items() if BO in text]
+    holding = sorted(name.partition("/")[0] for name, text in held.items() if ADA in text)
+    # Each conversation and room as Markdown and JSONL, two notes, a reminder.
+    assert holding == ["conversations", "conversations", "data", "notes", "notes", "rooms", "rooms"]
+    assert held["notes/memory/旅行.md"] == f"- {ADA} by train\n"
+    assert json.loads(held["data/reminders.json"])[0]["text"] == f"{ADA} the plants"
+    assert "Of memory:ada" in held["README.md"]
+    (path,) = [
+        each
+        for each in (tmp_path / "home" / "sessions").glob("*.jsonl")
+        if f"my word is {ADA}" in each.read_text()
+    ]
+    assert path.read_text().startswith(held[f"conversations/{day_of(path)}-{path.name}"])
+
+
+def day_of(transcript: Path) -> str:
+    at = json.loads(transcript.read_text().splitlines()[0])["started_at"]
+    return f"{datetime.fromtimestamp(at / 1000).astimezone():%Y-%m-%d}"
+
+
+async def greet(home: Path) -> None:
+    async with running(home) as engine:
+        await engine.ask("hello")
+
+
+def test_what_cannot_be_exported_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    asyncio.run(greet(home))
+    there = tmp_path / "there.zip"
+    there.write_text("mine")
+    for words, said in (
+        (("nobody", str(tmp_path / "x.zip")), "Nobody is called 'nobody'"),
+        (("memory:stranger", str(tmp_path / "x.zip")), "Nothing is kept of memory:stranger"),
+        (("memory:ada", str(there)), "is there already. Nothing was changed"),
+        (("memory:ada", str(tmp_path / "no" / "x.zip")), "There is no folder"),
+    ):
+        result = invoke(home, "export", *words)
+        assert said in str(result.exception), result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "there.zip"]
+    assert there.read_text() == "mine"
+
+
+def test_a_full_disk_leaves_no_export_and_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    asyncio.run(greet(home))
+    with monkeypatch.context() as patch:
+        patch.setattr("bot.person.export.os.fsync", full)
+        result = invoke(home, "export", "memory:ada", str(tmp_path / "x.zip"))
+    assert "the disk is full. Nothing was changed." in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert invoke(home, "export", "memory:ada", str(tmp_path / "x.zip")).exit_code == 0
+
+
+def full(_file: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
