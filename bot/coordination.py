@@ -24,8 +24,9 @@ MOST_MENTIONED = 7_900  # bytes of an event that is stored nowhere; NOTIFY carri
 
 # books: who is linked, paired, or moved; outbox: there is something to send for an account;
 # stop: a turn is to end; show: what a channel shows on every node; notes: Markdown was written;
-# account: something for the node that has an account; settings: options were changed for all.
-Topic = Literal["books", "outbox", "stop", "show", "notes", "account", "settings"]
+# account: something for the node that has an account; settings: options were changed for all;
+# forgotten: somebody had words forgotten.
+Topic = Literal["books", "outbox", "stop", "show", "notes", "account", "settings", "forgotten"]
 
 log = structlog.get_logger(__name__)
 
@@ -201,9 +202,9 @@ class Alone:
             try:
                 changed = await self._database.changed_outside() or changed
                 if changed:
-                    # It may have been anything: let in, joined, or put something there to be sent.
+                    # It may have been anything: let in, joined, forgotten, or to be sent.
                     for topic, hear in self._hear:
-                        if topic in {"books", "outbox"}:
+                        if topic in {"books", "outbox", "forgotten"}:
                             await hear(Event(topic))
                     changed = False
             except StorageClosed:

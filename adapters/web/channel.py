@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, cast
@@ -126,6 +126,21 @@ class Web(TakesMarkdown):
         if said:  # else it is our own
             await self._pages_of(said.get("person", PAGE_OWNER)).heard(said)
 
+    async def forgotten(self, is_about: Callable[[Address], bool]) -> None:
+        """Take what was forgotten from every open page; see `ShowsHistory.forgotten`."""
+        for person, pages in tuple(self._people.items()):
+            engine, address = self._engine, address_of(person)
+            if engine is None or not pages.sockets or not is_about(address):
+                continue
+            try:
+                items = await engine.history(address, HISTORY_ITEMS)
+                known = await self._files.known(person)
+            except StorageError:
+                log.warning("web.history.failed")
+                pages.close()
+            else:
+                await pages.forgotten(items, known)
+
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of what came with a message; see `Files.fetch`."""
         return await self._files.fetch(address, media, most)
@@ -193,6 +208,9 @@ class Web(TakesMarkdown):
             socket.close(WSCloseCode.POLICY_VIOLATION)
         else:
             socket.greet(hello)
+            if hello.format == "none":
+                socket.open([])
+                return True
             try:
                 items = await engine.history(address_of(socket.person), HISTORY_ITEMS)
                 known = await self._files.known(socket.person)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bot.channel import Attachment, Piece
@@ -69,6 +69,11 @@ class Shelf:
         self._chars += size(extras)
         while len(self._kept) > KEPT or self._chars > KEPT_CHARS:
             self._chars -= size(self._kept.popitem(last=False)[1])
+
+    def drop(self, message_ids: Iterable[str]) -> None:
+        """Remember no more what came with some messages."""
+        for message_id in message_ids:
+            self._chars -= size(self._kept.pop(message_id, NOTHING))
 
     def of(self, message_id: str) -> Fields:
         """What came with a message, as far as it is remembered."""

@@ -234,6 +234,27 @@ class PersonPages:
             lambda as_html: _draft_frame(draft_id, text, html, as_html=as_html), draft=draft_id
         )
 
+    # --- what was forgotten -----------------------------------------------------------------------
+
+    async def forgotten(self, items: Sequence[HistoryItem], known: Mapping[str, Media]) -> None:
+        """Show on this node's pages no word of what is not there any more."""
+        self._drafts.clear()  # what goes on of these comes again
+        self._thoughts.clear()
+        self._steps.clear()
+        self._doing.clear()
+        self._shelf.drop(item.id for item in items if not item.text)
+        for socket in tuple(self.sockets):
+            if socket.format == "none":
+                socket.put(protocol.encode("forgotten"))
+            elif socket.greeted and socket.format == "html":  # what is printed stays
+                frame = await self._frame("forgotten", socket, items, HISTORY_CHARS, known=known)
+                socket.put(frame)
+
+    def close(self) -> None:
+        """Have every page come back, to what it may show."""
+        for socket in tuple(self.sockets):
+            socket.abort()
+
     # --- a page that was opened -------------------------------------------------------------------
 
     async def first_frames(
@@ -314,7 +335,7 @@ class PersonPages:
             socket.put(made[socket.format], draft=draft)
 
     def _greeted(self) -> list[Socket]:
-        return [socket for socket in self.sockets if socket.greeted]
+        return [socket for socket in self.sockets if socket.greeted and socket.format != "none"]
 
     def _wants_html(self) -> bool:
         return any(socket.format == "html" for socket in self._greeted())

@@ -4,7 +4,7 @@ From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send
 `locale`, and `files` by the ids they were brought under), `models`, which asks for the frame of
 that name, `seen` (`id`): somebody can see a message, and `older` (`before`, as the last `history`
 or `older` had it), which asks for what stands before that. To the page: `commands`, `history`,
-`ack`, `message`, `draft`, `typing`, `activity`, `models`, `older`, `error`. The page keeps a
+`ack`, `message`, `draft`, `typing`, `activity`, `models`, `older`, `forgotten`, `error`. It keeps a
 message until its `ack`, and sends it again under the same id after a reconnect. A press on a button
 below the message X is a `send` with the id `press-X`, so that one message takes one press, whatever
 the number of pages and tries; what X says was not answered is asked again as `again-X`.
@@ -26,7 +26,7 @@ LONGEST_ID = 200  # characters of the id of a message of the bot
 MAX_FILES = 10  # of one message
 MAX_FRAME = 8 * MAX_TEXT  # bytes; JSON may escape one byte as six
 
-Format = Literal["html", "text"]
+Format = Literal["html", "text", "none"]
 
 _PLACE = re.compile(r"[!-~]{1,200}")
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -47,6 +47,8 @@ class BadFrame(Exception):
 @dataclass(frozen=True, slots=True)
 class Hello:
     """The first frame of a connection; `format` is what the client shows replies as.
+
+    A client that shows none of them (`none`) is told of what was forgotten, and of nothing else.
 
     `zone` is the IANA name of the time zone the client is in, or empty.
     """
@@ -96,7 +98,9 @@ def parse_hello(raw: str) -> Hello:
         raise BadFrame("version")
     zone = frame.get("zone")
     known = zone if isinstance(zone, str) and _ZONE.fullmatch(zone) else ""
-    return Hello(_locale(frame), "text" if frame.get("format") == "text" else "html", known)
+    wanted = frame.get("format")
+    shown: Format = wanted if wanted in ("text", "none") else "html"
+    return Hello(_locale(frame), shown, known)
 
 
 def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -360,6 +360,15 @@ class Broadcasts(Protocol):
 
     async def heard(self, body: str) -> None:
         """Show what a node said to all of them; `body` is the channel's own. Never raises."""
+        ...
+
+
+@runtime_checkable
+class ShowsHistory(Protocol):
+    """A channel that shows what was said before (`Engine.history`), such as a page."""
+
+    async def forgotten(self, is_about: Callable[[Address], bool]) -> None:
+        """Some of it was forgotten: show it anew where `is_about` an address. Never raises."""
         ...
 
 

@@ -43,6 +43,7 @@ from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Gateway
+from bot.gateway.hiding import Hiding
 from bot.gateway.lanes import Lanes, tell_waiting
 from bot.gateway.listener import Listener
 from bot.gateway.media import MediaReader
@@ -97,6 +98,7 @@ class EngineParts:
     notices: NoticeSweep
     context: ContextCommands
     allowance: Allowance
+    forgetter: Forgetter
 
 
 async def engine_of(
@@ -174,12 +176,13 @@ async def engine_of(
     )
     choices = ModelChoices(ground.models, resolver, database, config.agent.choices)
     lookup = Lookup(memory, database, config.memory.max_results)
+    forgetter = await _forgetter(ground)
     known = handlers(
         conversation=ConversationCommands(stops, ground.models, choices),
         context=context,
         usage=UsageCommands(database, resolver, allowance),
         info=info,
-        memory=MemoryCommands(memory, database, lookup, Forgetter(memory, database)),
+        memory=MemoryCommands(memory, database, lookup, forgetter),
         remind=RemindCommands(reminders, channels),
         rooms=RoomCommands(channels),
         link=LinkCommands(),
@@ -293,8 +296,15 @@ async def engine_of(
         lanes.configure,
     )
     return EngineParts(
-        gateway, lanes, committer, reminders, tasks, sweeper, notices, context, allowance
+        gateway, lanes, committer, reminders, tasks, sweeper, notices, context, allowance, forgetter
     )
+
+
+async def _forgetter(ground: Ground) -> Forgetter:
+    coordination = ground.backend.coordination
+    hiding = Hiding(ground.database, ground.resolver, ground.channels, coordination)
+    await hiding.begin()
+    return Forgetter(ground.memory, ground.database, hiding.look)
 
 
 def _web_tools(ground: Ground, reader: FileReader) -> Iterable[Tool]:

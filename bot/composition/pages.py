@@ -32,7 +32,6 @@ from bot.dashboard.settings.start import StartPages
 from bot.dashboard.usage import UsagePages
 from bot.dashboard.visits import Visits
 from bot.identity.zone import local_zone
-from bot.memory.forgetter import Forgetter
 from bot.memory.growth import MemoryGrowth
 from bot.memory.lookup import Lookup
 from bot.push.pusher import Endpoints, Pusher
@@ -104,7 +103,7 @@ def server_of(
             MemorySearching(visits, lookup),
             MemoryEditor(visits, memory, database, clock),
             MemoryEditor(visits, memory, database, clock, of_all=True),
-            MemoryForgetting(visits, Forgetter(memory, database), engine.committer, clock),
+            MemoryForgetting(visits, engine.forgetter, engine.committer, clock),
             usage,
             overview,
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -52,9 +52,16 @@ Complete = Callable[[Transaction], Forgotten]
 class Forgetter:
     """The one way to forget: the chat, the page and the command line go by it."""
 
-    def __init__(self, memory: Memory, database: Database) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        database: Database,
+        forgot: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`forgot` is called when words were forgotten; other nodes hear of it by themselves."""
         self._memory = memory
         self._database = database
+        self._forgot = forgot
 
     async def preview(self, view: MemoryView, words: str) -> Preview:
         """What forgetting these words would remove.
@@ -95,3 +102,5 @@ class Forgetter:
                 return Forgotten(cleared, gone, kept, stale, keys)
 
             yield complete
+        if self._forgot is not None:
+            await self._forgot()

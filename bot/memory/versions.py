@@ -143,6 +143,7 @@ def forget(tx: Transaction, space: str, words: str) -> int:
         "ON CONFLICT(space) DO UPDATE SET number = forgotten_spaces.number + 1",
         (space,),
     )
+    tx.publish("forgotten")
     held = holding(tx, space, words)
     for version in held:
         ((text,),) = tx.execute("SELECT text FROM note_versions WHERE id = ?", (version,))

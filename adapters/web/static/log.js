@@ -2,7 +2,7 @@
 
 import { actions, copyText, linkSources, tryAgain } from "./actions.js";
 import { Doing, folded } from "./doing.js";
-import { choices, files, pressedOn, settle, unsettle } from "./extras.js";
+import { choices, files, pressedOn, pressId, settle, unsettle } from "./extras.js";
 import { sent } from "./files.js";
 import { language, t } from "./strings.js";
 
@@ -33,6 +33,7 @@ export class Log extends EventTarget {
   #byId = new Map();
   #extras = new Map(); // what came with a line: a bot that was restarted no longer knows
   #said = new Map(); // what the person said, by id
+  #texts = new Map(); // what lines say, by id
   #retry = null; // offers to ask again what was not answered
   #drafts = new Map();
   #lastDay = "";
@@ -80,6 +81,7 @@ export class Log extends EventTarget {
     this.#lines.replaceChildren();
     this.#byId.clear();
     this.#said.clear();
+    this.#texts.clear();
     this.#lastDay = "";
     this.clearDrafts();
     const known = this.#extras;
@@ -116,12 +118,49 @@ export class Log extends EventTarget {
     const gone = new Set(lines.slice(0, kept));
     for (const [id, line] of this.#byId) {
       if (!gone.has(line)) continue;
-      this.#byId.delete(id);
-      this.#said.delete(id);
+      this.#dropLine(id);
     }
     for (const line of gone) line.remove();
     this.toEnd();
     return lines[kept].dataset.place;
+  }
+
+  /** Some of what was said is forgotten: `items` are what there is, and no line keeps more. */
+  forget(items) {
+    const now = new Map(items.map((item) => [item.id, item]));
+    const last = items.map(({ id }) => this.#byId.get(id)).filter(Boolean).at(-1);
+    for (const more of this.#extras.values()) delete more.steps;
+    for (const [id, line] of [...this.#byId]) {
+      const item = now.get(id);
+      if (item) {
+        line.querySelector(".doing")?.remove();
+        if (item.text !== this.#texts.get(id)) this.#redraw(line, item);
+      } else if (last && follows(last, line)) {
+        this.#dropLine(id); // what stands before all that is listed comes again
+        line.remove();
+      }
+    }
+    for (const rule of this.#lines.querySelectorAll(":scope > .rule")) {
+      if (!rule.nextElementSibling?.matches("article, .divider")) rule.remove();
+    }
+    this.clearDrafts();
+    this.clearActivities();
+  }
+
+  #redraw(line, item) {
+    const controls = (within) => [...within.querySelectorAll("button, a, summary")];
+    const focused = controls(line).indexOf(document.activeElement);
+    if (!item.text) this.#extras.delete(item.id);
+    const drawn = this.#draw(item);
+    line.replaceWith(drawn);
+    if (focused >= 0) (controls(drawn)[focused] ?? document.getElementById("message")).focus();
+    const pressed = this.#said.get(pressId(item.id));
+    const group = this.#choicesOf(item.id);
+    if (pressed && group) settle(group, pressed.text);
+  }
+
+  #dropLine(id) {
+    for (const kept of [this.#byId, this.#said, this.#texts]) kept.delete(id);
   }
 
   /** Shows that another conversation begins with a line. */
@@ -262,37 +301,44 @@ export class Log extends EventTarget {
     if (item.role === "divider") {
       this.#lines.append(rule("divider", item.text || t("another")));
     } else {
-      const line = article(item.role);
-      const body = line.querySelector(".body");
-      if (item.role === "bot") {
-        body.innerHTML = item.html; // made safe by the server
-        decorate(body);
-        this.#addExtras(item, body);
-        if (isNews && item.failed) this.#offer(item, body);
-      } else {
-        body.textContent = item.text;
-        if (item.files?.length) {
-          body.hidden = !item.text;
-          body.after(sent(item.files));
-        }
-      }
-      const hasFiles = item.role === "user" && item.files?.length > 0;
-      if (!item.text && !hasFiles) body.textContent = t("forgotten");
-      const tell = (name, detail) => this.dispatchEvent(new CustomEvent(name, { detail }));
-      line.querySelector(".meta").append(actions(item, tell));
-      const time = line.querySelector("time");
-      const at = new Date(item.at);
-      time.dateTime = at.toISOString();
-      time.textContent = clock.format(at);
-      time.title = exact.format(at);
-      if (item.place) line.dataset.place = item.place;
-      this.#byId.set(item.id, line);
-      if (item.role === "user") this.#said.set(item.id, item);
+      const line = this.#draw(item);
+      if (isNews && item.failed) this.#offer(item, line.querySelector(".body"));
       this.#lines.append(line);
       const group = this.#choicesOf(pressedOn(item.id));
       if (group) settle(group, item.text);
     }
     this.updateEmpty();
+  }
+
+  /** The line of what was said. */
+  #draw(item) {
+    const line = article(item.role);
+    const body = line.querySelector(".body");
+    if (item.role === "bot") {
+      body.innerHTML = item.html; // made safe by the server
+      decorate(body);
+      this.#addExtras(item, body);
+    } else {
+      body.textContent = item.text;
+      if (item.files?.length) {
+        body.hidden = !item.text;
+        body.after(sent(item.files));
+      }
+    }
+    const hasFiles = item.role === "user" && item.files?.length > 0;
+    if (!item.text && !hasFiles) body.textContent = t("forgotten");
+    const tell = (name, detail) => this.dispatchEvent(new CustomEvent(name, { detail }));
+    line.querySelector(".meta").append(actions(item, tell));
+    const time = line.querySelector("time");
+    const at = new Date(item.at);
+    time.dateTime = at.toISOString();
+    time.textContent = clock.format(at);
+    time.title = exact.format(at);
+    if (item.place) line.dataset.place = item.place;
+    this.#byId.set(item.id, line);
+    this.#texts.set(item.id, item.text);
+    if (item.role === "user") this.#said.set(item.id, item);
+    return line;
   }
 
   #addExtras({ id, text, buttons, attachments, steps }, body) {
@@ -365,6 +411,11 @@ export class Log extends EventTarget {
   updateEmpty() {
     this.#empty.hidden = this.#lines.childElementCount + this.#drafts.size > 0;
   }
+}
+
+/** True when the one stands behind the other. */
+function follows(one, other) {
+  return Boolean(other.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING);
 }
 
 function article(role, extra = "") {

@@ -55,6 +55,11 @@ const frames = {
     askForModels();
   },
 
+  forgotten({ items, before }) {
+    log.forget(items);
+    older.begin(before);
+  },
+
   message(item) {
     log.replace(item.replaces);
     if (item.role === "bot") {
