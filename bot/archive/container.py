@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from bot import __version__
+from bot.archive.work import Advance, unheard
 from bot.errors import ArchiveRefused
 from bot.storage import files, schema
 
@@ -39,12 +40,10 @@ _MAX_MEMBERS = 5_000_000
 _MAX_DEPTH = 64
 _MAX_NAME = 255  # bytes of one component
 _MAX_PATH = 4_000  # bytes
-_MAX_SAID = 1_000_000_000  # bytes of the manifest
+_MAX_SAID = 100_000  # bytes of the head; of the manifest, beside what it says of each file
+_MAX_MOMENT = 8_000_000_000_000  # ms since the epoch: the year 2223
 _MAX_BETWEEN = 1_000_000  # bytes between two members: a longer header is none of ours
 _LEVEL = 6
-
-Advance = Callable[[int], None]
-"""Hears how many bytes more were packed or unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Writer:
 
     target: IO[bytes]
     head: Head
-    advance: Advance = lambda _size: None
+    advance: Advance = unheard
     _members: dict[str, Member] = field(default_factory=dict[str, Member])
 
     def __post_init__(self) -> None:
@@ -151,7 +150,7 @@ def unpack(
     source: IO[bytes],
     name: str,
     place: Callable[[str], Path],
-    advance: Advance = lambda _size: None,
+    advance: Advance = unheard,
 ) -> Manifest:
     """Write the files of an archive to where `place` says, and make sure that all is as it was.
 
@@ -180,6 +179,7 @@ _UNREADABLE = (
     ValueError,
     TypeError,
     KeyError,
+    OverflowError,
     RecursionError,
 )
 
@@ -211,7 +211,7 @@ class _Reading:
             if len(self.members) >= _MAX_MEMBERS:
                 raise altered(self.name, "it holds too many files")
             self.members[info.name] = self._extract(info)
-        said = self._said(info)
+        said = self._said(info, sum(300 + 6 * len(name) for name in self.members))
         if self._next() is not None or not self._is_over():
             raise altered(self.name, "there is something behind its end")
         return self._compared(head, said)
@@ -242,12 +242,13 @@ class _Reading:
             raise newer(self.name, said)
         if said["schema"] > schema.VERSION:
             raise newer(self.name, said)
-        if not isinstance(said.get("made_at"), int):
+        made_at = said.get("made_at")
+        if not isinstance(made_at, int) or not 0 <= made_at <= _MAX_MOMENT:
             raise damaged(self.name)
-        return Head(said["made_at"], str(said.get("origin")), said["schema"], str(said["program"]))
+        return Head(made_at, str(said.get("origin")), said["schema"], str(said["program"]))
 
-    def _said(self, info: tarfile.TarInfo) -> dict[str, Any]:
-        if info.size > _MAX_SAID:
+    def _said(self, info: tarfile.TarInfo, beside: int = 0) -> dict[str, Any]:
+        if info.size > _MAX_SAID + beside:
             raise damaged(self.name)
         found = io.BytesIO()
         self._copy(info, found)
@@ -348,10 +349,11 @@ def altered(name: str, how: str) -> ArchiveRefused:
 
 def newer(name: str, said: Mapping[str, Any]) -> ArchiveRefused:
     """A later version of the program made it."""
+    program, tables = _short(said.get("program")), _short(said.get("schema"))
     return ArchiveRefused(
-        f"{name} was made by a newer Confidant ({said.get('program')}, tables of version "
-        f"{said.get('schema')}); this is {__version__} and knows version {schema.VERSION}. Nothing "
-        "was changed: restore it with the newer one."
+        f"{name} was made by a newer Confidant ({program}, tables of version {tables}); this is "
+        f"{__version__} and knows version {schema.VERSION}. Nothing was changed: restore it with "
+        "the newer one."
     )
 
 
@@ -377,6 +379,11 @@ def _may_be(name: str) -> bool:
 def _said(what: object) -> bytes:
     # Names of files may be no text; this JSON has them all the same.
     return f"{json.dumps(what, indent=1)}\n".encode()
+
+
+def _short(said: object) -> str:
+    """What a stranger's file says, for a line on a terminal."""
+    return "".join(sign for sign in str(said)[:20] if sign.isalnum() or sign in ".-+")
 
 
 def _table(said: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -14,9 +14,8 @@ import os
 import shutil
 import stat
 import tempfile
-import threading
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,12 +23,17 @@ from typing import IO
 import apsw
 
 from bot.archive import container, seal
-from bot.archive.container import Advance, Head, Manifest, Writer
+from bot.archive.container import Head, Manifest, Writer
+from bot.archive.work import Advance, in_thread, unheard
+from bot.channel import reveal
+from bot.clock import Clock
+from bot.config import Config
 from bot.errors import ArchiveError
 from bot.move import tables
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import store
 from bot.storage import backup, files, journal
+from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 STAGE = "archive.partial"  # below the folder of the database's own copies
@@ -60,10 +64,6 @@ class Made:
     size: int
     manifest: Manifest
     left: int
-
-
-class Stopped(ArchiveError):
-    """The backup was not made: the program ended meanwhile."""
 
 
 @contextmanager
@@ -119,28 +119,80 @@ def size_of(content: Content) -> int:
     return content.database.stat().st_size + said + sum(each.st_size for each in notes)
 
 
+async def make(
+    config: Config,
+    target: Path,
+    passphrase: str | None,
+    settings: str,
+    *,
+    clock: Clock,
+    begin: Callable[[int], object] = unheard,
+    advance: Advance = unheard,
+) -> Made:
+    """Write a backup of everything there is now; programs may run meanwhile.
+
+    `begin` hears about how many bytes there are, once that is known, and `advance` of each.
+
+    Raises:
+        ArchiveError: it could not be made; nothing is left of it.
+        StorageError: the database cannot be read.
+        ConfigError: it is a server's, and the extra for it is not installed.
+    """
+    folder, url = config.storage.folder, reveal(config.storage.url)
+    check_target(target, config.workspace)
+    with stage(folder) as place:
+        if url:
+            from bot.archive import server  # noqa: PLC0415 - its packages are an extra
+
+            head = Head(clock(), "server")
+            await server.copied(url, config.storage.cluster, place, clock)
+            content = Content(place / DATABASE_NAME, place / container.WORKSPACE, None, settings)
+        else:
+            head = Head(clock(), "folder")
+            copy = place / DATABASE_NAME
+            await in_thread(lambda step: _copy(folder, copy, step))
+            content = Content(copy, config.workspace, folder, settings)
+        begin(await in_thread(lambda _step: size_of(content)))
+        return await in_thread(
+            lambda step: pack(content, target, head, passphrase, advance=step), advance
+        )
+
+
+def _copy(folder: Path, target: Path, advance: Advance) -> None:
+    """Copy the database of a storage folder.
+
+    Raises:
+        ArchiveError: there is none, or the copy cannot be written.
+        StorageError: it cannot be read.
+    """
+    database = folder / DATABASE_NAME
+    files.must_not_be_restoring(folder)
+    if not database.exists():
+        raise ArchiveError(f"There is no database in {folder}: nothing can be backed up.")
+    try:
+        backup.copy(database, target, advance)
+    except apsw.FullError as exc:
+        raise _not_made(target.parent, "the disk is full") from exc
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
+    except OSError as exc:
+        raise _not_made(target.parent, str(exc.strerror)) from exc
+
+
 def pack(
     content: Content,
     target: Path,
     head: Head,
     passphrase: str | None,
     *,
-    advance: Advance = lambda _size: None,
-    stopped: threading.Event | None = None,
+    advance: Advance = unheard,
 ) -> Made:
     """Write a backup; for a thread.
 
     Raises:
         ArchiveError: it could not be written; nothing is left of it.
-        Stopped: `stopped` was set.
     """
     beside = target.with_name(f".{target.name}{PARTIAL}")
-
-    def step(size: int) -> None:
-        if stopped is not None and stopped.is_set():
-            raise Stopped
-        advance(size)
-
     try:
         beside.unlink(missing_ok=True)
         with open(beside, "xb", opener=files.opener) as file:
@@ -148,7 +200,7 @@ def pack(
                 into: IO[bytes] = file
                 if passphrase is not None:
                     into = stack.enter_context(seal.sealing(file, passphrase))
-                writer = Writer(into, head, step)
+                writer = Writer(into, head, advance)
                 left = _fill(writer, content)
                 manifest = writer.finish(_rows(content.database))
             file.flush()
@@ -157,15 +209,22 @@ def pack(
         beside.replace(target)
         files.sync_folder(target.parent)
     except OSError as exc:
-        why = "the disk is full" if exc.errno == errno.ENOSPC else exc.strerror
-        raise ArchiveError(
-            f"The backup {target} was not made: {why}. What was there before is as it was."
-        ) from exc
+        why = "the disk is full" if exc.errno == errno.ENOSPC else str(exc.strerror)
+        raise _not_made(target, why) from exc
+    except apsw.FullError as exc:
+        raise _not_made(target, "the disk is full") from exc
     except apsw.Error as exc:
         raise mapped(exc) from exc
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
     return Made(target, size, manifest, left)
+
+
+def _not_made(where: Path, why: str) -> ArchiveError:
+    return ArchiveError(
+        f"The backup was not made: {where}: {why}. What was there before is as it was."
+    )
 
 
 def _fill(writer: Writer, content: Content) -> int:
@@ -189,22 +248,26 @@ def _fill(writer: Writer, content: Content) -> int:
             name = f"{container.TRANSCRIPTS}/{session_id}.jsonl"
             writer.add(name, io.BytesIO(data), int(changed_at) * 1_000_000)
     left = 0
+    beside = content.database.parent
     if content.folder is not None:
         for path in sorted(content.folder.glob(f"{container.JOURNAL}.kept-*")):
-            left += not _add(writer, path, path.name)
+            left += not _add(writer, path, path.name, beside)
         for path in sorted((content.folder / TRANSCRIPTS).glob("*.jsonl.kept-*")):
-            left += not _add(writer, path, f"{container.TRANSCRIPTS}/{path.name}")
+            left += not _add(writer, path, f"{container.TRANSCRIPTS}/{path.name}", beside)
     for path in _files(content.workspace, content.folder):
         name = path.relative_to(content.workspace).as_posix()
-        left += not _add(writer, path, f"{container.WORKSPACE}/{name}")
+        left += not _add(writer, path, f"{container.WORKSPACE}/{name}", beside)
     if content.settings:
         settings = io.BytesIO(content.settings.encode())
         writer.add(container.SETTINGS, settings, made_at)
     return left
 
 
-def _add(writer: Writer, path: Path, name: str) -> bool:
-    """Add a file as it is now; False for what is none, or has gone."""
+def _add(writer: Writer, path: Path, name: str, beside: Path) -> bool:
+    """Add a file as it is now; False for what is none, or has gone.
+
+    What does not fit into memory is put into `beside` for a while.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
@@ -219,7 +282,7 @@ def _add(writer: Writer, path: Path, name: str) -> bool:
         if not stat.S_ISREG(status.st_mode):
             return False
         # It may be changed while it is read, so it is read once.
-        with tempfile.SpooledTemporaryFile(_SPOOLED) as copy:
+        with tempfile.SpooledTemporaryFile(_SPOOLED, dir=str(beside)) as copy:
             shutil.copyfileobj(source, copy, container.CHUNK)
             copy.seek(0)
             writer.add(name, copy, status.st_mtime_ns)

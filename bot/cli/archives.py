@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import apsw
 import typer
 
 from bot import settings
-from bot.archive import container, making
+from bot.archive import making, rehearsal, swap
 from bot.archive import restore as restoring
 from bot.cli.common import load, local_time
-from bot.cli.progress import BYTES, Progress, progress
+from bot.cli.progress import BYTES, progress
 from bot.clock import system_clock
-from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
 from bot.storage import backup
 from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_restoring
-from bot.storage.sqlite_sql import mapped
 
 _LONGEST = 4_096  # characters of a passphrase
 
@@ -28,10 +26,17 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, qu
     """Write everything there is now into one file."""
     loaded = load(config, quiet=True)
     passphrase = _read(words) if words is not None else _asked_twice() if ask else None
-    target = target.expanduser()
-    making.check_target(target, loaded.config.workspace)
+    shown, target = settings.show(loaded), target.expanduser()
     with progress("Backing up", unit=BYTES, quiet=quiet) as bar:
-        made = _made(loaded.config, target, passphrase, settings.show(loaded), bar)
+        begin = partial(bar.at, 0)
+        made = asyncio.run(
+            making.make(
+                *(loaded.config, target, passphrase, shown),
+                clock=system_clock,
+                begin=begin,
+                advance=bar.advance,
+            )
+        )
     typer.echo(
         f"{made.path}: {made.size:,} bytes, {len(made.manifest.members)} files, "
         f"{made.manifest.rows['sessions']} conversations."
@@ -121,12 +126,9 @@ def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: boo
     """Restore a backup into a folder that is thrown away."""
     folder = load(config, quiet=True).config.storage.folder
     archive = archive.expanduser()
-    with (
-        making.stage(folder) as place,
-        progress("Checking", total=_size(archive), unit=BYTES, quiet=quiet) as bar,
-    ):
+    with progress("Checking", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
         asked = _passphrase(archive, words)
-        manifest = restoring.rehearse(archive, place, asked, bar.advance)
+        manifest = asyncio.run(rehearsal.rehearse(archive, folder, asked, bar.advance))
     typer.echo(
         f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
         f"{manifest.rows['sessions']} conversations, {len(manifest.members)} files, all as they "
@@ -137,29 +139,9 @@ def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: boo
 def _finish(config: Path | None) -> None:
     """Complete a restore that was interrupted."""
     folder = load(config, quiet=True).config.storage.folder
-    aside = restoring.finish(folder)
+    aside = swap.finish(folder)
     kept = f" What was there is kept in {aside}." if aside is not None else ""
     typer.echo(f"The restore is complete.{kept}")
-
-
-def _made(
-    config: Config, target: Path, passphrase: str | None, shown: str, bar: Progress
-) -> making.Made:
-    folder = config.storage.folder
-    database = folder / DATABASE_NAME
-    must_not_be_restoring(folder)
-    if not database.exists():
-        raise ArchiveError(f"There is no database in {folder}: nothing can be backed up.")
-    with making.stage(folder) as place:
-        copy = place / DATABASE_NAME
-        try:
-            head = container.Head(system_clock(), "folder")
-            backup.copy(database, copy)
-        except apsw.Error as exc:
-            raise mapped(exc) from exc
-        content = making.Content(copy, config.workspace, folder, shown)
-        bar.at(0, making.size_of(content))
-        return making.pack(content, target, head, passphrase, advance=bar.advance)
 
 
 def _size(archive: Path) -> int | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,8 +123,12 @@ def _copied(database: Path, final: Path) -> None:
         _remove_unfinished(database, folder)
 
 
-def copy(database: Path, target: Path) -> None:
+def copy(
+    database: Path, target: Path, advance: Callable[[int], object] = lambda _size: None
+) -> None:
     """Copy a live database as it is at this moment, whatever is written to it meanwhile.
+
+    `advance` hears how many bytes more were copied; what it raises ends the copying.
 
     Raises:
         apsw.Error: it cannot be read, or the copy not be written.
@@ -137,8 +141,10 @@ def copy(database: Path, target: Path) -> None:
         # Within a transaction the pages are those of its beginning, so copying never begins anew.
         SqliteTransaction(reader).execute("BEGIN; SELECT 1 FROM sqlite_schema")
         with writer.backup("main", reader, "main") as copying:
+            size = int(SqliteTransaction(reader).execute("PRAGMA page_size")[0][0])
             while not copying.done:
                 copying.step(PAGES_PER_STEP)
+                advance(PAGES_PER_STEP * size)
     finally:
         writer.close()
         reader.close()

@@ -348,6 +348,14 @@ def with_database(archive: Path, statement: str, **changes: int) -> bytes:
     return packed([*list(members.values())[:-1], last])
 
 
+def with_said(archive: Path, name: str, **changes: Any) -> bytes:
+    """An archive whose manifest says something else of a file."""
+    *members, (last, said) = read(archive)
+    manifest = json.loads(said)
+    manifest["members"][name] |= changes
+    return packed([*members, (last, json.dumps(manifest).encode())])
+
+
 def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
@@ -413,6 +421,25 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda a: packed([*read(a)[:1], (named("manifest.json"), b'{"members":{},"rows":{}}')]),
         "damaged",
     ),
+    "a moment out of time": (
+        lambda a: with_said(a, "workspace/MEMORY.md", changed_at=10**30),
+        "damaged",
+    ),
+    "made in no year": (lambda a: with_head(a, made_at=10**20), "damaged"),
+    "an author who writes on the terminal": (
+        lambda a: with_head(a, format=2, program="\x1b[2J\n9.1"),
+        r"newer Confidant \(2J9\.1,",
+    ),
+    "tables without columns": (
+        lambda a: with_database(a, "ALTER TABLE zones RENAME COLUMN zone TO place"),
+        "not what it was",
+    ),
+    "a manifest of everything": (
+        lambda a: packed(
+            [*read(a)[:-1], (named("manifest.json"), b'{"members":{},"rows":{}}' + b" " * 10**6)]
+        ),
+        "damaged",
+    ),
     "a manifest of nothing": (
         lambda a: packed([*read(a)[:1], (named("manifest.json"), b"[" * 100000)]),
         "damaged",
@@ -432,6 +459,19 @@ def test_what_is_not_whole_is_refused_in_one_line(folder, archive, tmp_path):
         assert "Nothing was changed" in line
         assert "\n" not in line
         assert digests(folder) == before, how
+
+
+async def test_a_name_in_an_archive_is_never_a_statement(archive, tmp_path):
+    made, bad = tmp_path / "made.db", tmp_path / "bad.backup"
+    name = f"""entries; ATTACH '{made}' AS x; CREATE TABLE x.y(z)"""
+    bad.write_bytes(with_database(archive, f'CREATE TABLE "{name}"(x)', **{name: 0}))
+    await restore.restore(bad, tmp_path / "new", tmp_path / "notes", str, clock=FakeClock())
+    assert not made.exists()
+
+
+def test_a_folder_within_its_workspace_is_not_restored_in_its_place(folder, archive):
+    where = {"CONFIDANT_MEMORY__WORKSPACE": str(folder.parent)}
+    assert "workspace of its own" in refused(folder, "restore", str(archive), **where)
 
 
 def test_where_nothing_was_nothing_is_left(archive, tmp_path):
