@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import structlog
 
-from bot import housekeeping, recovery
+from bot import housekeeping, recovery, settings
 from bot.agent.limits import LimitsResolver
 from bot.agent.models import Model
 from bot.agent.models.registry import Models, configured, renewed
@@ -307,11 +307,27 @@ class App:
         self._scheduler.every("parked", PARKED_SECONDS, again, first=SWEEP_SECONDS)
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
+        if self._config.now.backup.folder is not None:
+            self._keep_backups(ground)
         self._spawn(self._scheduler.start())
         self._spawn(self.tool_plugins.load())
         if self.tool_servers:
             self._spawn(self.tool_servers.keep())
         self._spawn(self._finish_loading(ground.models))
+
+    def _keep_backups(self, ground: Ground) -> None:
+        from bot.archive import schedule  # noqa: PLC0415 - few starts need what it imports
+
+        loaded = self._parts.loaded
+        backups = schedule.Backups(
+            self._config.now,
+            ground.database,
+            ground.clock,
+            self.metrics,
+            lambda: settings.show(loaded) if loaded is not None else "",
+        )
+        first, pause = schedule.FIRST_SECONDS, schedule.LOOK_SECONDS
+        self._scheduler.every("backups", pause, backups.look, first=first)
 
     async def _finish_loading(self, models: Models) -> None:
         try:

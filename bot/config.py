@@ -666,6 +666,20 @@ class BackupConfig(Section):
     every_hours: float = Field(
         default=24.0, gt=0, le=8760, description="Hours from one backup to the next."
     )
+    kept: int = Field(default=7, ge=1, le=1000, description="How many of the newest are kept.")
+    kept_weeks: int = Field(
+        default=4,
+        ge=0,
+        le=1000,
+        description="Weeks of which the newest backup is kept besides.",
+    )
+    passphrase: SecretStr | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="What backups are sealed with; better set as CONFIDANT_BACKUP__PASSPHRASE, and "
+        "kept where the disk is not.",
+    )
     test_days: float = Field(
         default=7.0,
         ge=0,

@@ -70,6 +70,11 @@ class Metrics:
         self.job_errors = counter(
             "confidant_job_errors", "Scheduled jobs that ended in an error, by job.", ("job",)
         )
+        self.backups = counter(
+            "confidant_backups",
+            'Backups of everything that were "made" and "tested", by how that ended.',
+            ("what", "result"),
+        )
         self.running = gauge("confidant_turns_running", "Turns running now.")
         self.loop_lag = gauge(
             "confidant_event_loop_lag_seconds", "How late the event loop was at its last check."

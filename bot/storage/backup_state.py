@@ -11,14 +11,13 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from bot.clock import DAY_MS
 from bot.config import BackupConfig
 from bot.storage import Transaction
 from bot.storage.meta import keep, text_of
 
 KEY = "backups"
 CLAIM_MS = 5 * 60_000  # for which work counts as being done after its last sign of life
-RETRY_MS = 10 * 60_000  # after one that failed
+RETRY_MS = {"made": 10 * 60_000, "tested": 6 * 3_600_000}  # after one that failed
 LATE = 2.0  # times the time between two, after which somebody should look
 _HOUR_MS = 3_600_000
 
@@ -53,11 +52,11 @@ class Record:
     failure: str = ""
     claimed_at: int = 0
 
-    def is_due(self, now: int, every_ms: float) -> bool:
+    def is_due(self, now: int, every_ms: float, retry_ms: float) -> bool:
         """True when it is to be done, and nobody is at it; also when a clock was set back."""
         if self.claimed_at and 0 <= now - self.claimed_at < CLAIM_MS:
             return False
-        if self.failed_at and 0 <= now - self.failed_at < RETRY_MS:
+        if self.failed_at and 0 <= now - self.failed_at < retry_ms:
             return False
         return not 0 < self.at <= now < self.at + every_ms
 
@@ -100,16 +99,20 @@ class BackupState:
             found.append("never_tested")
         return tuple(found)
 
+    def record(self, what: What) -> Record:
+        """One of both."""
+        return self.made if what == "made" else self.tested
+
+    def is_due(self, what: What, config: BackupConfig, now: int) -> bool:
+        """True when it is to be done, and nobody is at it."""
+        every = _HOUR_MS * (config.every_hours if what == "made" else config.test_days * 24)
+        if config.folder is None or not every or (what == "tested" and not self.made.at):
+            return False
+        return self.record(what).is_due(now, every, RETRY_MS[what])
+
     def with_record(self, what: What, record: Record) -> BackupState:
         """With another record of one of both."""
         return replace(self, made=record) if what == "made" else replace(self, tested=record)
-
-
-def every_ms(config: BackupConfig, what: What) -> float:
-    """How long it is from one to the next, in ms; 0 where it is never done."""
-    if config.folder is None:
-        return 0
-    return config.every_hours * _HOUR_MS if what == "made" else config.test_days * DAY_MS
 
 
 def read(tx: Transaction) -> BackupState:

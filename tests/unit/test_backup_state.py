@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bot.clock import DAY_MS
 from bot.config import BackupConfig
 from bot.storage import backup_state, schema
-from bot.storage.backup_state import CLAIM_MS, RETRY_MS, BackupState, Record, Trouble
+from bot.storage.backup_state import CLAIM_MS, BackupState, Record, Trouble
 from bot.storage.sqlite import SqliteTransaction
 from tests.support import NOON
 
@@ -50,10 +50,23 @@ def test_what_is_wrong_is_told_from_the_record(
 
 def test_where_no_folder_is_named_nothing_is_missing():
     assert BackupState().troubles(BackupConfig(), NOON) == ()
-    assert backup_state.every_ms(BackupConfig(), "made") == 0
+    assert not BackupState().is_due("made", BackupConfig(), NOON)
     assert BackupState().troubles(BackupConfig(folder=Path("/mnt")), NOON) == ("never_made",)
-    assert backup_state.every_ms(CONFIG, "made") == 6 * HOUR
-    assert backup_state.every_ms(CONFIG, "tested") == 7 * DAY_MS
+    assert BackupState().is_due("made", BackupConfig(folder=Path("/mnt")), NOON)
+
+
+def test_what_is_due_is_told_from_the_record():
+    state = BackupState("x", GOOD)
+    assert not state.is_due("made", CONFIG, NOON + 6 * HOUR - 1)
+    assert state.is_due("made", CONFIG, NOON + 6 * HOUR)
+    assert state.is_due("tested", CONFIG, NOON)
+    assert not state.is_due("tested", CONFIG.model_copy(update={"test_days": 0}), NOON)
+    assert not BackupState("x").is_due("tested", CONFIG, NOON)
+    tested = state.with_record("tested", GOOD)
+    assert not tested.is_due("tested", CONFIG, NOON + 7 * DAY_MS - 1)
+    assert tested.is_due("tested", CONFIG, NOON + 7 * DAY_MS)
+    failed = BackupState("x", GOOD, GOOD.failed("torn", NOON))
+    assert not failed.is_due("tested", CONFIG, NOON + 5 * HOUR)
 
 
 def test_a_failure_keeps_what_succeeded_and_since_when_it_fails():
@@ -69,11 +82,11 @@ def test_it_is_always_due_again(at: int, failed: int, claimed: int, now: int, ev
     record = Record(at, failed_at=failed, claimed_at=claimed)
     period = every * HOUR
     # However the clock was set, it never takes longer than all that it waits for.
-    assert record.is_due(now + period + max(at, failed, claimed) + CLAIM_MS + RETRY_MS, period)
+    assert record.is_due(now + period + max(at, failed, claimed) + CLAIM_MS + HOUR, period, HOUR)
     if 0 < at <= now < at + period:
-        assert not record.is_due(now, period)
+        assert not record.is_due(now, period, HOUR)
     if claimed and 0 <= now - claimed < CLAIM_MS:
-        assert not record.is_due(now, period)
+        assert not record.is_due(now, period, HOUR)
 
 
 def test_it_is_stored_as_it_is():
