@@ -12,11 +12,15 @@ import apsw
 
 @dataclass
 class Disk:
-    """What SQLite writes to; once `full`, every write to a file below `folder` fails."""
+    """What SQLite writes to; once `full`, every write to a file below `folder` fails.
+
+    It becomes full by itself after so many writes as `fills_after` says.
+    """
 
     folder: Path
     full: bool = False
     refused: int = 0
+    fills_after: int | None = None
     opened: list[str] = field(default_factory=list)
 
 
@@ -34,6 +38,9 @@ def faulty_disk(folder: Path) -> Iterator[Disk]:
             disk.opened.append(path)
 
         def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
+            if self._here and disk.fills_after is not None:
+                disk.full = disk.full or disk.fills_after == 0
+                disk.fills_after -= not disk.full
             if disk.full and self._here:
                 disk.refused += 1
                 raise apsw.FullError("no space left on device")

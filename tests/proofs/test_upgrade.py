@@ -1,0 +1,145 @@
+"""Upgrades that are killed, and those whose disk fills up: the old or the new, never half.
+
+The folders are those of every earlier version, as their programs left them.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from bot.errors import StorageError
+from bot.storage import backup, schema
+from tests.fakes.earlier import VERSIONS, Earlier, earlier
+from tests.faults import faulty_disk
+from tests.proofs.rounds import rounds
+from tests.support import running
+
+SEED = 20_261_123
+EARLIER = [version for version in VERSIONS if version < schema.VERSION]
+KILLS = 50
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@dataclass
+class Upgrading:
+    """The process that opens folders and dies."""
+
+    process: subprocess.Popen[str]
+
+    def run(self, folder: Path, point: int = 0) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{folder} {point}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture(scope="module")
+def upgrading() -> Iterator[Upgrading]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.proofs.upgrading"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield Upgrading(process)
+    finally:
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
+
+
+async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(upgrading, tmp_path):
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    seen = {"old": 0, "new": 0}
+    for number in range(rounds(KILLS, few=8)):
+        old = earlier(chance.choice(EARLIER), tmp_path / f"{number}")
+        whole = earlier(old.version, tmp_path / f"{number}-whole")
+        points = int(upgrading.run(whole.folder))
+        kept = content(old.database)
+        for _ in range(chance.randint(1, 3)):  # also one that met a kill before
+            assert upgrading.run(old.folder, chance.randint(1, points)) in {"killed", *NUMBERS}
+            seen["old" if is_old(old, kept) else "new"] += 1
+        await goes_on(old, kept)
+    assert min(seen.values()) > 0
+
+
+async def test_an_upgrade_whose_disk_fills_up_leaves_the_old_or_the_new(tmp_path):
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    refused = 0
+    for number in range(rounds(KILLS, few=8)):
+        old = earlier(chance.choice(EARLIER), tmp_path / f"{number}")
+        kept = content(old.database)
+        with faulty_disk(old.folder) as disk:
+            disk.fills_after = chance.randint(0, 250)
+            try:
+                async with running(old.folder):
+                    pass
+            except StorageError as error:
+                refused += 1
+                assert "\n" not in str(error)  # noqa: PT017 - it may also have been in time
+            disk.full, disk.fills_after = False, None
+        is_old(old, kept)
+        await goes_on(old, kept)
+    assert refused
+
+
+NUMBERS = frozenset(map(str, range(5_000)))
+
+
+def content(database: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """What was said, and what else is in the tables that every version has."""
+    connection = apsw.Connection(str(database))
+    try:
+        return {
+            "entries": list(connection.execute("SELECT id, line FROM entries ORDER BY seq")),
+            "waiting": list(connection.execute("SELECT id FROM inbox WHERE state = 'waiting'")),
+            "sessions": list(connection.execute("SELECT id, person FROM sessions ORDER BY id")),
+        }
+    finally:
+        connection.close()
+
+
+def is_old(old: Earlier, kept: dict[str, list[tuple[Any, ...]]]) -> bool:
+    """Whether the tables are all of the old version; else they are all of the new one."""
+    version = backup.tables_of(old.database)[0]
+    assert version in {old.version, schema.VERSION}
+    assert content(old.database)["entries"][: len(kept["entries"])] == kept["entries"]
+    copies = {backup.number_of(path): path for path in backup.before_upgrades(old.database)}
+    assert version == old.version or old.version in copies
+    for number, copy in copies.items():
+        assert backup.is_sound(copy)
+        assert backup.tables_of(copy)[0] == number
+        assert content(copy)["entries"] == kept["entries"]
+    return version == old.version
+
+
+async def goes_on(old: Earlier, kept: dict[str, list[tuple[Any, ...]]]) -> None:
+    """The next start finds everything, answers what waited once, and leaves nothing half made."""
+    async with running(old.folder) as engine:
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
+        told = await engine.ask("/memory show MEMORY.md", message_id="later")
+        assert "the harbour code is 4711" in told
+    assert engine.sent_to("ada").count("You said: what waits?") == 1
+    found = content(old.database)
+    assert found["entries"][: len(kept["entries"])] == kept["entries"]
+    assert found["sessions"] == kept["sessions"]
+    assert found["waiting"] == []
+    assert backup.tables_of(old.database)[0] == schema.VERSION
+    assert not list((old.folder / backup.BEFORE_UPGRADE).glob("*.tmp*"))
+    (notes,) = (old.folder / "workspace" / "people").iterdir()
+    assert (notes / "memory" / "2026-11-20.md").exists()
