@@ -68,6 +68,10 @@ class ArchiveRefused(ArchiveError):
     """The file cannot be restored. Nothing was changed."""
 
 
+class ImportRefused(ConfidantError):
+    """What another program wrote cannot be imported. Nothing was changed."""
+
+
 class FenceLost(StorageError):
     """Another node has taken this over; nothing was changed."""
 

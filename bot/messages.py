@@ -29,6 +29,7 @@ Whose = Literal[
     "mixed",  # made by the model or the program with somebody else's words in sight
     "before",  # recalled of a conversation that held somebody else's words
     "carried",  # made with only such a recall in sight
+    "imported",  # said to another program, and brought here by its export
     "unknown",  # stored before this was told apart
 ]
 CLEAN: frozenset[Whose] = frozenset({"", "person", "program", "bot", "memory"})

@@ -25,7 +25,7 @@ from bot.memory.files import SpaceFiles
 from bot.memory.notes import day_note
 from bot.memory.search import Searcher
 from bot.messages import Text, Whose, mixture
-from bot.sessions import compactions, search, store
+from bot.sessions import compactions, imported, search, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
 from bot.sessions.search import Passage
@@ -254,14 +254,16 @@ def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
 
 def _of_talk(passage: Passage, words: str, zone: tzinfo) -> _Piece:
     """What was said, with what was said just before and after it."""
+    program = imported.name_of(passage.channel)
     date = datetime.fromtimestamp(passage.match.at / 1000, zone)
     lines = [
-        f"{'person' if entry.role == 'user' else 'you'}: "
+        f"{'person' if entry.role == 'user' else program or 'you'}: "
         + excerpt(" ".join(entry.text.split()), words.split(), LENGTHS[entry is passage.match])
         for entry in passage.said
     ]
     origins = (origins_of(entry.role, entry.content) for entry in passage.said)
-    where = (f"{date:%Y-%m-%d %H:%M}", "said", f"session {passage.session_id}")
+    how = f"said to {program}, not to you" if program else "said"
+    where = (f"{date:%Y-%m-%d %H:%M}", how, f"session {passage.session_id}")
     said = Quote(where, "\n".join(lines), by="said")
     return _Piece(said, passage.match.text, frozenset[Whose]().union(*origins))
 

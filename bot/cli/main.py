@@ -38,6 +38,8 @@ cli.add_typer(of_pairing, name="pairing")
 cli.add_typer(of_sessions, name="sessions")
 cli.add_typer(of_memory, name="memory")
 cli.add_typer(of_config, name="config")
+of_import = _group("Move in: bring what was said to other programs, and their notes.")
+cli.add_typer(of_import, name="import")
 
 ConfigOption = Annotated[
     Path | None,
@@ -289,6 +291,47 @@ def export(
     from bot.cli import sessions
 
     sessions.export(folder, config)
+
+
+ExportFile = Annotated[
+    Path, typer.Argument(metavar="ZIP", help="The file of the data export, as it came.")
+]
+PersonOption = Annotated[
+    str, typer.Option("--as", metavar="PERSON", help="Whose they are: telegram:42, a linked name.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+
+
+@of_import.command("chatgpt")
+def import_chatgpt(
+    file: ExportFile,
+    *,
+    person: PersonOption = "owner",
+    config: ConfigOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bring the conversations of a data export of ChatGPT; what is there already stays."""
+    from bot.cli import importing
+
+    importing.chats("chatgpt", file, person, config, yes=yes, dry_run=dry_run, quiet=quiet)
+
+
+@of_import.command("claude")
+def import_claude(
+    file: ExportFile,
+    *,
+    person: PersonOption = "owner",
+    config: ConfigOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bring the conversations of a data export of Claude; what is there already stays."""
+    from bot.cli import importing
+
+    importing.chats("claude", file, person, config, yes=yes, dry_run=dry_run, quiet=quiet)
 
 
 @of_memory.command()

@@ -26,7 +26,7 @@ from bot.dashboard.forms import sent
 from bot.dashboard.visits import Visits
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.sessions import browsing, entries, store
+from bot.sessions import browsing, entries, imported, store
 from bot.sessions.browsing import Cursor, Found, Lines, Listed
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
@@ -70,9 +70,9 @@ class Visit:
         """A sentence of these pages."""
         return text(self.language, f"conversations.{key}", **values)
 
-    def who(self, *, is_own: bool) -> str:
-        """Who said something: they, or the bot."""
-        return self.say("you") if is_own else self.bot
+    def who(self, channel: str, *, is_own: bool) -> str:
+        """Who said something: they, or whom they talked with."""
+        return self.say("you") if is_own else imported.name_of(channel) or self.bot
 
     def at(self, ms: int) -> datetime:
         """A time on their clock."""
@@ -89,7 +89,9 @@ class Visit:
         return self.say("day", weekday=weekday, date=f"{day:%Y-%m-%d}")
 
     def place(self, channel: str) -> str:
-        """Where a conversation is, in words."""
+        """Where a conversation is, or was, in words."""
+        if name := imported.name_of(channel):
+            return self.say("imported", name=name)
         return self.say("page") if channel == "web" else channel.replace("_", " ").capitalize()
 
     def title(self, named: str, opening: str) -> str:
@@ -229,7 +231,7 @@ class ConversationPages:
                 day=visit.day(session.started_at),
                 count=session.entry_count,
             ),
-            days=await asyncio.to_thread(_drawn, visit, lines),
+            days=await asyncio.to_thread(_drawn, visit, session.channel, lines),
             older=min(numbers) if lines.older and numbers else 0,
             newer=max(numbers) if lines.newer and numbers else 0,
             at=number if way == "at" else 0,
@@ -266,7 +268,7 @@ class ConversationPages:
             for entry in browsing.in_order(said):
                 before, at = day, visit.at(entry.said_or_at)
                 day = f"\n## {at:%Y-%m-%d}\n"
-                who = visit.who(is_own=entry.role == "user")
+                who = visit.who(session.channel, is_own=entry.role == "user")
                 words = f"\n**{who}**, {at:%H:%M}\n\n{entry.shown}\n"
                 words = words if day == before else f"{day}{words}"
                 await response.write(words.encode())
@@ -324,27 +326,35 @@ def _result(visit: Visit, query: str, found: Found) -> Mapping[str, Any]:
         "number": entries.number_of(entry.id),
         "when": f"{visit.day(entry.at)} {visit.at(entry.at):%H:%M}",
         "place": visit.place(found.channel),
-        "who": visit.who(is_own=entry.role == "user"),
+        "who": visit.who(found.channel, is_own=entry.role == "user"),
         "parts": list(marked(excerpt(" ".join(entry.text.split()), terms, EXCERPT), terms)),
     }
 
 
-def _drawn(visit: Visit, lines: Lines) -> Sequence[Mapping[str, Any]]:
+def _drawn(visit: Visit, channel: str, lines: Lines) -> Sequence[Mapping[str, Any]]:
     """The lines by day; it takes a while, so it runs in a thread."""
     return [
-        {"name": day, "lines": [_line(visit, entry, entry.id in lines.gone) for entry in said]}
+        {
+            "name": day,
+            "lines": [_line(visit, channel, entry, entry.id in lines.gone) for entry in said],
+        }
         for day, said in groupby(
             browsing.in_order(lines.said), key=lambda entry: visit.day(entry.said_or_at)
         )
     ]
 
 
-def _line(visit: Visit, entry: Entry, is_gone: bool) -> Mapping[str, Any]:  # noqa: FBT001
+def _line(
+    visit: Visit,
+    channel: str,
+    entry: Entry,
+    is_gone: bool,  # noqa: FBT001
+) -> Mapping[str, Any]:
     words, mine = entry.shown[: browsing.LONGEST], entry.role == "user"
     return {
         "number": entries.number_of(entry.id),
         "mine": mine,
-        "who": visit.who(is_own=mine),
+        "who": visit.who(channel, is_own=mine),
         "time": f"{visit.at(entry.said_or_at):%H:%M}",
         "moment": visit.at(entry.said_or_at).isoformat(timespec="seconds"),
         "is_gone": is_gone,

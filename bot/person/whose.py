@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from bot.config import Config
 from bot.errors import ConfidantError
 from bot.gateway.admission import read_books
-from bot.identity import Policy, PolicySnapshot, routing
+from bot.identity import Books, Policy, PolicySnapshot, routing
+from bot.identity.routing import Person
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.identity.zone import local_zone
 from bot.sessions import belongings
@@ -38,24 +39,38 @@ def find(tx: Transaction, config: Config, typed: str) -> Whose:
     Raises:
         ConfidantError: nobody can be called like that.
     """
-    snapshot = PolicySnapshot.of(Policy.of(config, local_zone(config)), read_books(tx))
-    links = config.session.identity_links
-    name = typed.strip()
-    if name.lower() in OWNER_NAMES:
-        person = snapshot.person_of(routing.OWNER_SEAT)
-    elif links.get(name):
-        person = snapshot.person_of(_seat(links[name][0]))
-    elif ":" in name and all(_seat(name)):
-        person = snapshot.person_of(_seat(name))
-    else:
-        raise ConfidantError(
-            f"Nobody is called {name!r}. Name an account as `confidant pairing list` shows it "
-            "(such as telegram:42 or web:ada), a name of [session.identity_links], or owner."
-        )
+    snapshot = snapshot_of(tx, config)
+    person = named(snapshot, typed)
     names = dict.fromkeys(
         (person.identity, *person.identities, *snapshot.names_of(person.identity))
     )
     return Whose(person.identity, belongings.of(tx, names), person.is_owner)
+
+
+def snapshot_of(tx: Transaction | None, config: Config) -> PolicySnapshot:
+    """What counts of people now: the configuration, and the books where there is a database."""
+    books = Books() if tx is None else read_books(tx)
+    return PolicySnapshot.of(Policy.of(config, local_zone(config)), books)
+
+
+def named(snapshot: PolicySnapshot, typed: str) -> Person:
+    """Who is meant: the owner, a linked name of the configuration, or "<channel>:<id>".
+
+    Raises:
+        ConfidantError: nobody can be called like that.
+    """
+    links = snapshot.policy.config.session.identity_links
+    name = typed.strip()
+    if name.lower() in OWNER_NAMES:
+        return snapshot.person_of(routing.OWNER_SEAT)
+    if links.get(name):
+        return snapshot.person_of(_seat(links[name][0]))
+    if ":" in name and all(_seat(name)):
+        return snapshot.person_of(_seat(name))
+    raise ConfidantError(
+        f"Nobody is called {name!r}. Name an account as `confidant pairing list` shows it "
+        "(such as telegram:42 or web:ada), a name of [session.identity_links], or owner."
+    )
 
 
 def _seat(name: str) -> tuple[str, str]:

@@ -16,7 +16,10 @@ _NEAR = 12  # entries in which the message before or after is looked for: tools 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that matched. `at` is in milliseconds since the epoch, `content` as in `Entry`."""
+    """A message that matched. `at` is in milliseconds since the epoch, `content` as in `Entry`.
+
+    `channel` is that of its session.
+    """
 
     session_id: str
     entry_id: str
@@ -24,15 +27,20 @@ class Hit:
     text: str
     at: int
     content: tuple[Mapping[str, Any], ...] = ()
+    channel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A message that matched, `at` its place among what was said just before and after it."""
+    """A message that matched, `at` its place among what was said just before and after it.
+
+    `channel` is that of its session.
+    """
 
     session_id: str
     said: tuple[Entry, ...]
     at: int
+    channel: str = ""
 
     @property
     def match(self) -> Entry:
@@ -61,9 +69,14 @@ def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]
     """Messages a view may see that match the words, best first."""
     hits: list[Hit] = []
     for seq, _ in tx.search_text(query, limit, view.keys, view.people):
-        row = tx.execute("SELECT session_id, line FROM entries WHERE seq = ?", (seq,))[0]
-        entry = entries.parse(row[1])
-        hits.append(Hit(row[0], entry.id, entry.role, entry.text, entry.at, entry.content))
+        session_id, line, channel = tx.execute(
+            "SELECT session_id, line, channel FROM entries "
+            "JOIN sessions ON sessions.id = session_id WHERE seq = ?",
+            (seq,),
+        )[0]
+        entry = entries.parse(line)
+        said = (entry.role, entry.text, entry.at, entry.content)
+        hits.append(Hit(session_id, entry.id, *said, channel))
     return hits
 
 
@@ -87,7 +100,7 @@ def passages(
             continue
         said, at = _around(tx, hit)
         shown.update(entry.id for entry in said)
-        found.append(Passage(hit.session_id, tuple(said), at))
+        found.append(Passage(hit.session_id, tuple(said), at, hit.channel))
     return found
 
 

@@ -17,7 +17,8 @@ from bot.sessions import entries, journal_records
 from bot.sessions.reset import Cut
 from bot.storage import Transaction, upsert
 
-StartedBy = Literal["first", "new", "daily", "idle", "task"]
+# "import": it took place elsewhere, with another program, and nothing is ever added to it here.
+StartedBy = Literal["first", "new", "daily", "idle", "task", "import"]
 EndedBy = Literal["", "daily", "idle", "left"]
 
 # What a session's mirror begins with: everything about it that never changes.
@@ -192,7 +193,7 @@ def latest_direct(tx: Transaction, person: str) -> Session | None:
     """The direct conversation in which somebody wrote last, wherever that was."""
     rows = tx.execute(
         f"SELECT {_COLUMNS} FROM sessions WHERE chat_type = 'direct' AND person = ? "
-        "ORDER BY last_user_at DESC, id DESC LIMIT 1",
+        "AND started_by <> 'import' ORDER BY last_user_at DESC, id DESC LIMIT 1",
         (person,),
     )
     return Session(*rows[0]) if rows else None
@@ -247,13 +248,20 @@ def start(
 
 
 def insert(tx: Transaction, session: Session) -> tuple[Session, Appended]:
-    """Store a new session, with its header in the mirror, and point the conversation at it."""
+    """Store a new session, with its header in the mirror, and point the conversation at it.
+
+    One that was imported is over: no next message belongs to it.
+    """
     header = f"{header_of(session)}\n".encode()
     session = replace(session, mirror_bytes=len(header))
+    is_imported = session.started_by == "import"
+    if is_imported:
+        session = replace(session, ended_by="left", ended_at=session.last_user_at)
     values = tuple(getattr(session, name) for name in _NAMES)
     marks = ",".join("?" * len(values))
     tx.execute(f"INSERT INTO sessions({_COLUMNS}) VALUES ({marks})", values)
-    point(tx, session.key, session.id, session.started_at)
+    if not is_imported:
+        point(tx, session.key, session.id, session.started_at)
     return session, Appended(session.id, 0, header)
 
 
@@ -336,8 +344,12 @@ def append(
     news: Sequence[entries.NewEntry],
     now: int,
     counted: Counted | None = None,
+    *,
+    dated: Sequence[int] = (),
 ) -> Appended:
     """Add entries to the end of a transcript, findable by their words, and count them.
+
+    `dated` says when each was said, in ms since the epoch, where that was not `now`.
 
     Raises:
         LookupError: there is no such session.
@@ -350,12 +362,13 @@ def append(
     parent, count, offset = rows[0]
     is_begun = count > 0
     lines: dict[str, str] = {}  # by id
-    for new in news:
+    times = dated or (now,) * len(news)
+    for new, at in zip(news, times, strict=True):
         count += 1
         id_ = entries.entry_id(session_id, count)
-        lines[id_] = entries.line_of(new, id_, parent, now)
+        lines[id_] = entries.line_of(new, id_, parent, at)
         parent = id_
-    lowest = _insert(tx, session_id, news, lines, now)
+    lowest = _insert(tx, session_id, news, lines, times)
     first_seq = 0 if is_begun else lowest
     data = "".join(f"{line}\n" for line in lines.values()).encode()
     spoken = any(new.role == "user" for new in news)
@@ -393,15 +406,15 @@ def _insert(
     session_id: str,
     news: Sequence[entries.NewEntry],
     lines: Mapping[str, str],
-    now: int,
+    times: Sequence[int],
 ) -> int:
     """Store new entries, in order, each with its line; the number of the first, or 0."""
     if not news:
         return 0
     values = [
         value
-        for new, (id_, line) in zip(news, lines.items(), strict=True)
-        for value in (id_, session_id, new.kind, new.role, now, line)
+        for new, at, (id_, line) in zip(news, times, lines.items(), strict=True)
+        for value in (id_, session_id, new.kind, new.role, at, line)
     ]
     marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
     rows = tx.execute(

@@ -22,6 +22,7 @@ from bot.memory.notes import Place
 from bot.memory.search import Hit as Found
 from bot.memory.search import Searcher, how
 from bot.messages import CLEAN
+from bot.sessions import imported
 from bot.sessions.entries import Entry
 from bot.sessions.search import Hit
 from bot.tool_results import Quote, Quoted, excerpt
@@ -136,7 +137,8 @@ def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
         place, text = recalled(hit).place, markdown.readable(hit.snippet)
         return Quote((where(hit), fact or hit.source), text, place.path, place.line)
     said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
-    return Quote((said, "said", f"message {hit.path}"), hit.snippet, by="said")
+    how = "said to another program" if imported.is_of(hit.path) else "said"
+    return Quote((said, how, f"message {hit.path}"), hit.snippet, by="said")
 
 
 async def parted(
@@ -234,8 +236,12 @@ class TranscriptSearch:
 
 def _quote(hit: Hit, query: str, zone: tzinfo) -> Quote:
     date = datetime.fromtimestamp(hit.at / 1000, zone)
-    where = (f"{date:%Y-%m-%d %H:%M}", hit.role, f"session {hit.session_id}")
-    return Quote(where, excerpt(hit.text, _terms(query)), by=hit.role)
+    program = imported.name_of(hit.channel)
+    who = hit.role
+    if program:  # neither the person nor the model said it here
+        who = f"said to {program}, not to you" if hit.role == "user" else f"said by {program}"
+    where = (f"{date:%Y-%m-%d %H:%M}", who, f"session {hit.session_id}")
+    return Quote(where, excerpt(hit.text, _terms(query)), by="said" if program else hit.role)
 
 
 def _terms(query: str) -> list[str]:

@@ -1,0 +1,174 @@
+"""Kill an import at random moments, and fill the disk in the middle: the same import goes on.
+
+Whatever happens, each conversation is there whole or not at all, and at the end all is as an import
+that nothing disturbed leaves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from bot.errors import StorageError
+from bot.importing import exports, storing
+from bot.importing.storing import Count, Owner
+from tests.fakes import exports as made
+from tests.faults import faulty_disk
+from tests.proofs.crash import SEED
+from tests.proofs.rounds import rounds
+from tests.support import FakeClock, make_config
+
+KILLS = 50
+FEW = 4
+TALKS = 400
+MESSAGES = 12
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def talk(number: int) -> dict[str, Any]:
+    texts = [f"talk{number} line{line} " + "water " * 20 for line in range(MESSAGES)]
+    return made.chatgpt(f"c{number}", *texts, began=made.BEGAN + 3600 * number)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.pack(tmp_path_factory.mktemp("export") / "gpt.zip", [*map(talk, range(TALKS))])
+
+
+async def bring(folder: Path, archive: Path) -> Count:
+    config, _ = make_config(folder)
+    export = exports.look(archive, "chatgpt")
+    async with storing.opened(config, FakeClock()) as target:
+        return await storing.bring(
+            target.database, export.talks(), lambda _: Owner("main"), FakeClock()()
+        )
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """What was said, with numbers and all, and every transcript file."""
+    connection = apsw.Connection(str(folder / "confidant.db"))
+    try:
+        assert list(connection.execute("PRAGMA integrity_check")) == [("ok",)]
+        tables = {
+            name: list(connection.execute(f"SELECT * FROM {name} ORDER BY 1"))
+            for name in ("sessions", "entries", "entries_text", "conversations")
+        }
+        tables["titles"] = list(
+            connection.execute("SELECT session_id, title FROM titles ORDER BY 1")
+        )
+        return {
+            **tables,
+            **{path.name: path.read_bytes() for path in (folder / "sessions").iterdir()},
+        }
+    finally:
+        connection.close()
+
+
+def whole(folder: Path) -> int:
+    """How many conversations are there, each with all that was said in it."""
+    if not (folder / "confidant.db").exists():
+        return 0
+    connection = apsw.Connection(str(folder / "confidant.db"))
+    try:
+        if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'entries'")):
+            return 0
+        counts = list(
+            connection.execute(
+                "SELECT count(*) FROM entries GROUP BY session_id HAVING count(*) > 0"
+            )
+        )
+        sessions = next(connection.execute("SELECT count(*) FROM sessions"))[0]
+    finally:
+        connection.close()
+    assert {row[0] for row in counts} <= {MESSAGES}
+    assert sessions == len(counts)
+    return len(counts)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("undisturbed") / "home"
+    asyncio.run(bring(folder, archive))
+    return state(folder)
+
+
+async def killed(folder: Path, archive: Path, delay: float) -> bool:
+    """Run the command, and kill it some time after it began to import; False when it was done."""
+    environment = {
+        **os.environ,
+        "CONFIDANT_STORAGE__DIR": str(folder),
+        "CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "none",
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from bot.cli.main import main; main()"),
+        *("import", "chatgpt", str(archive), "--yes", "--quiet"),
+        env=environment,
+        cwd=folder.parent,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    told = await process.stdout.read(1)  # it is about to ask, and begins
+    assert told
+    try:
+        async with asyncio.timeout(delay):
+            await process.stdout.read()
+    except TimeoutError:
+        process.send_signal(signal.SIGKILL)
+    return await process.wait() == -signal.SIGKILL
+
+
+async def test_an_import_that_is_killed_again_and_again_ends_as_one_that_was_not(
+    archive, undisturbed, tmp_path, capsys
+):
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    kills = beginnings = 0
+    wanted = rounds(KILLS, FEW)
+    while kills < wanted:
+        folder = tmp_path / f"home{beginnings}"
+        beginnings += 1
+        before = 0
+        for _ in range(3):
+            if not await killed(folder, archive, chance.uniform(0.0, 0.6)):
+                break
+            kills += 1
+            there = whole(folder)
+            assert there >= before
+            before = there
+        await bring(folder, archive)
+        assert state(folder) == undisturbed
+    with capsys.disabled():
+        print(f"\nImport: {kills} kills in {beginnings} imports, each completed by another one")
+
+
+async def test_a_disk_that_fills_in_the_middle_keeps_whole_conversations(
+    archive, undisturbed, tmp_path
+):
+    folder = tmp_path / "home"
+    with faulty_disk(folder) as disk:
+        config, _ = make_config(folder)
+        export = exports.look(archive, "chatgpt")
+
+        def filling() -> Any:
+            for number, each in enumerate(export.talks()):
+                disk.full = number > TALKS // 2
+                yield each
+
+        async with storing.opened(config, FakeClock()) as target:
+            with pytest.raises(StorageError):
+                await storing.bring(
+                    target.database, filling(), lambda _: Owner("main"), FakeClock()()
+                )
+            disk.full = False
+        assert 0 < whole(folder) < TALKS
+        await bring(folder, archive)
+    assert state(folder) == undisturbed
