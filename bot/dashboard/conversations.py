@@ -359,7 +359,7 @@ def _line(
         "moment": visit.at(entry.said_or_at).isoformat(timespec="seconds"),
         "is_gone": is_gone,
         "text": words if mine else "",
-        "html": "" if mine else render(words),  # safe, whoever wrote it
+        "html": "" if mine else render(words, rich=True),  # safe, whoever wrote it
         "cut": len(entry.shown) - len(words),
     }
 

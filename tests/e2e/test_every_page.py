@@ -10,7 +10,15 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, StorageState, expect
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    StorageState,
+    expect,
+)
 
 from bot.agent.models import Usage
 from bot.dashboard.pages import WAYS
@@ -44,13 +52,34 @@ SCREENS = [
 ]
 MOST_TABS = 40  # until the keyboard must have reached what a page is about
 
+# What is drawn in conversations and notes as in the chat; all of it is wide.
+RICH = f"""
+- [ ] a box
+- [x] and another
+
+```python
+print({" + ".join(f'"a long line of code {n}"' for n in range(9))})
+```
+
+$$\\sum_{{n=1}}^{{\\infty}} {" + ".join(f"x_{{{n}}}^2" for n in range(30))}$$
+
+|{" a heading |" * 12}
+|{"---|" * 12}
+|{" some words |" * 12}
+"""
+
+# Until the keys have scrolled an element; nothing of the page may evaluate a text.
+SCROLLED = """each => new Promise((done) => {
+  const look = () => (each.scrollLeft > 0 ? done() : requestAnimationFrame(look));
+  look();
+})"""
 HERE = "document.activeElement.closest('main') !== null"
 # What reaches beyond the window, unless something around it scrolls by itself or cuts it off.
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def answer() -> ScriptedModel:
-    said = Message("assistant", (Text(f"# {HOSTILE}\n\n<script>alert(2)</script>"),))
+    said = Message("assistant", (Text(f"# {HOSTILE}\n\n<script>alert(2)</script>\n{RICH}"),))
     return ScriptedModel(script=lambda _: Reply(said, "end", Usage(3_000, 70, 500)))
 
 
@@ -60,7 +89,7 @@ async def program(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Who
     folder = tmp_path_factory.mktemp("pages")
     notes = folder / "workspace" / "memory"
     notes.mkdir(parents=True)
-    (notes / "2026-11-20.md").write_text(f"- {HOSTILE}\n", "utf-8")
+    (notes / "2026-11-20.md").write_text(f"- {HOSTILE}\n- [ ] a task\n\n## Drawn\n{RICH}", "utf-8")
     agent = {"model": "claude-sonnet-5-5", "timezone": "UTC", "name": HOSTILE}
     limits = {"in_all": {"day_usd": 1.0}}
     dashboard = {"port": 0, "token": TOKEN}
@@ -95,22 +124,19 @@ class Visit:
         self.wrong: list[str] = []
         self.size = 0
         self._url = url
-        host = urlsplit(url).netloc
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         page.on("dialog", lambda dialog: self._dialog(dialog.message))
-        page.on(
-            "console",
-            lambda said: self.wrong.append(f"console: {said.text}") if said.type == "error" else 0,
-        )
-        page.on(
-            "request",
-            lambda request: (
-                self.wrong.append(f"asks {request.url}")
-                if urlsplit(request.url).scheme not in {"data", "blob"}
-                and urlsplit(request.url).netloc != host
-                else 0
-            ),
-        )
+        page.on("console", self._console)
+        page.on("request", self._request)
+
+    def _console(self, said: ConsoleMessage) -> None:
+        if said.type == "error":
+            self.wrong.append(f"console: {said.text}")
+
+    def _request(self, request: Request) -> None:
+        asked = urlsplit(request.url)
+        if asked.scheme not in {"data", "blob"} and asked.netloc != urlsplit(self._url).netloc:
+            self.wrong.append(f"asks {request.url}")
 
     def _dialog(self, message: str) -> None:
         self.wrong.append(f"dialog: {message}")
@@ -138,7 +164,7 @@ class Visit:
         source = await asyncio.to_thread(
             (AXE / "node_modules" / "axe-core" / "axe.min.js").read_text, "utf-8"
         )
-        session = await self.page.context.new_cdp_session(self.page)
+        session: Any = await self.page.context.new_cdp_session(self.page)
         run = "axe.run({resultTypes: ['violations']})"
         await session.send("Runtime.evaluate", {"expression": source})
         said: dict[str, Any] = await session.send(
@@ -155,7 +181,7 @@ class Visit:
 
     async def by_keyboard(self) -> list[str]:
         """Whether the first thing is a way past the menu, and Tab alone reaches the content."""
-        page, found = self.page, []
+        page, found = self.page, list[str]()
         has_any = await page.locator("main :is(a, button, input, summary, [tabindex='0'])").count()
         for _ in range(MOST_TABS if has_any else 0):
             if await page.evaluate(HERE):
@@ -334,18 +360,47 @@ async def test_a_note_is_changed_and_the_change_taken_back(
     await context.close()
 
 
+async def test_conversations_and_notes_are_drawn_as_the_chat_is(
+    browser: Browser, program: WholePage, known: StorageState
+) -> None:
+    context = await window(browser, SCREENS[0], known)
+    visit = Visit(await context.new_page(), program.url)
+    page = visit.page
+    await visit.open("/conversations")
+    await page.locator("main li a").first.click()
+    await page.wait_for_selector("article")
+    for path in ("", f"/memory/file?{NOTE}"):
+        if path:
+            await visit.open(path)
+        main = page.locator("main")
+        await expect(main.locator(".code .s").first).to_be_visible()
+        await expect(main.locator("math").first).to_be_visible()
+        await expect(main.get_by_text("☑ and another")).to_be_visible()
+        assert "☐ a box" in await main.inner_text()
+        for wide in (".code pre", ".maths", ".table"):
+            frame = main.locator(wide).first
+            await frame.focus()
+            assert await frame.evaluate("each => each.scrollWidth > each.clientWidth")
+            await page.keyboard.press("ArrowRight")
+            await frame.evaluate(SCROLLED)
+        assert await visit.look() == []
+    assert "☐ a task" in await page.locator("main").inner_text()
+    await context.close()
+
+
 async def test_the_chat_page_is_small(
     browser: Browser, program: WholePage, known: StorageState
 ) -> None:
     context = await window(browser, SCREENS[0], known)
     page = await context.new_page()
-    session = await context.new_cdp_session(page)
+    session: Any = await context.new_cdp_session(page)
     sizes: dict[str, float] = {}
     await session.send("Network.enable")
-    session.on(
-        "Network.loadingFinished",
-        lambda event: sizes.__setitem__(event["requestId"], event["encodedDataLength"]),
-    )
+
+    def loaded(event: dict[str, Any]) -> None:
+        sizes[event["requestId"]] = event["encodedDataLength"]
+
+    session.on("Network.loadingFinished", loaded)
     visit = Visit(page, program.url)
     await visit.open("/")
     await page.wait_for_load_state("networkidle")

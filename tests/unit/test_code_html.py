@@ -15,7 +15,8 @@ from bot.channel.kit import code_html
 from bot.channel.kit.code_html import CLASSES, MOST_BLANK, MOST_CODE, MOST_LINE, coloured
 from bot.channel.kit.markdown_html import MOST_COLOURED, render
 
-LANGUAGES = sorted({names.split()[0] for names in code_html._LEXERS.values()})
+_LEXERS = code_html._LEXERS  # pyright: ignore[reportPrivateUsage]
+LANGUAGES = sorted({names.split()[0] for names in _LEXERS.values()})
 SPAN = re.compile(r'</?span(?: class="(\w+)")?>')
 WORDS = """/* */ " ' ` ${ { } < </ <!-- <script> &amp; # \\ @ -- 0x1F 字 é def f(): =begin <<EOF"""
 PIECES = st.sampled_from([*WORDS.split(" "), "\n", "\t", " ", "\u2028"])
@@ -35,7 +36,7 @@ def test_the_words_of_a_language_have_classes() -> None:
         assert f'<span class="{kind}">{word}</span>' in shown.replace(
             '"green"', "&quot;green&quot;"
         )
-    assert text_of(shown).startswith('<pre><code class="language-python">def tea(n):  # two\n')
+    assert '<code class="language-python">def tea(n):  # two\n' in text_of(shown)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -49,7 +50,10 @@ def test_the_text_stays_the_same_in_every_language(language: str, pieces: list[s
     assert "<" not in SPAN.sub("", shown)
 
 
-@pytest.mark.parametrize("name", sorted(code_html._PLACES))
+_PLACES = code_html._PLACES  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("name", sorted(_PLACES))
 def test_each_name_of_a_language_is_known(name: str) -> None:
     code = 'if x { "a" } # 1\n+ 2\n- 3\n'
     assert text_of(coloured(code, name.upper())) == code
@@ -78,7 +82,7 @@ def test_what_is_too_much_is_plain_and_whole(code: str) -> None:
 def test_only_so_much_of_one_text_is_coloured() -> None:
     code = "x = 1\n" * 800
     shown = render(f"```python\n{code}```\n\n" * 9, rich=True)
-    ends = [part for part in shown.split("</pre>") if part.strip()]
+    ends = shown.split("</pre>")[:-1]
     assert [("<span" in part) for part in ends] == [
         n < MOST_COLOURED // len(code) for n in range(9)
     ]

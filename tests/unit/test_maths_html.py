@@ -75,7 +75,10 @@ def test_each_way_to_write_one_is_drawn(text: str, display: str) -> None:
 )
 def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
     assert sources(text) == []
-    assert drawn(text) == render(text)
+    framed = drawn(text)
+    for added in ('<div class="code">', "</div>", ' tabindex="0"'):
+        framed = framed.replace(added, "")
+    assert framed == render(text)
 
 
 @pytest.mark.parametrize(

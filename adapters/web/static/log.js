@@ -453,24 +453,15 @@ function nameOfDay(day) {
   return (day.getFullYear() === now.getFullYear() ? thisYear : otherYear).format(day);
 }
 
-/** Gives code its copy button, and wide things a frame that scrolls. */
+/** Leads from sources to where they stand, and gives code its copy button. */
 function decorate(body) {
   linkSources(body);
-  for (const item of body.querySelectorAll("li")) {
-    const first = item.querySelector(":scope > p")?.firstChild ?? item.firstChild;
-    const box = first instanceof Text && /^\s*\[([ xX])\] /.exec(first.data);
-    if (!box) continue;
-    first.data = `${box[1] === " " ? "☐" : "☑"} ${first.data.slice(box[0].length)}`;
-    item.classList.add("task");
-  }
-  for (const pre of body.querySelectorAll("pre")) {
-    const code = pre.querySelector("code");
-    const frame = document.createElement("div");
-    frame.className = "code";
+  for (const frame of body.querySelectorAll(".code")) {
+    const pre = frame.querySelector("pre");
     const bar = document.createElement("div");
     bar.className = "code-bar";
     const name = document.createElement("span");
-    name.textContent = code?.className.replace("language-", "") || t("code");
+    name.textContent = pre.querySelector("code")?.className.replace("language-", "") || t("code");
     const copy = document.createElement("button");
     copy.type = "button";
     copy.textContent = t("copy");
@@ -480,21 +471,6 @@ function decorate(body) {
       setTimeout(() => (copy.textContent = t("copy")), 1500);
     });
     bar.append(name, copy);
-    pre.replaceWith(frame);
-    pre.tabIndex = 0; // so the keyboard can scroll it
-    frame.append(bar, pre);
-  }
-  for (const formula of body.querySelectorAll('p > math[display="block"]')) {
-    formula.parentElement.classList.add("maths");
-    formula.parentElement.tabIndex = 0; // so the keyboard can scroll it
-  }
-  for (const table of body.querySelectorAll("table")) {
-    const frame = document.createElement("div");
-    frame.className = "table";
-    frame.tabIndex = 0;
-    frame.setAttribute("role", "region");
-    frame.setAttribute("aria-label", t("table"));
-    table.replaceWith(frame);
-    frame.append(table);
+    pre.before(bar);
   }
 }

@@ -48,6 +48,17 @@ ATTRIBUTES = {
 URL_SCHEMES = frozenset({"http", "https", "mailto"})
 
 _SLOW = ("```", "~~~", "$", "\\(", "\\[")
+# What is framed, and with what: nothing of it is whoever's text, where "<" is written "&lt;".
+_FRAMED = re.compile(
+    r"<li>(?P<inner>\s*<p>)?\[(?P<box>[ xX])\] |</?(?:pre|table)>"
+    r'|<p>(?=\s*<math [^>]*display="block")'
+)
+_FRAMES = {
+    "<pre>": '<div class="code"><pre tabindex="0">',
+    "</pre>": "</pre></div>",
+    "<table>": '<div class="table" tabindex="0"><table>',
+    "</table>": "</table></div>",
+}
 _LANGUAGE = re.compile(r"language-[\w+#.-]{1,32}")
 _ALIGN = re.compile(r"text-align:(left|center|right)")
 # ASCII only: Chinese text runs on right behind an address without a space.
@@ -58,8 +69,9 @@ _TRAILING = "?!.,:;*_~'"
 def render(markdown: str, *, rich: bool = False) -> str:
     """HTML for a Markdown text: a pure function whose output needs no further care.
 
-    The work grows with the length, whatever the text is. `rich` has code in colours and
-    formulas drawn; it may take a moment (`takes_long`).
+    The work grows with the length, whatever the text is. `rich` has code in colours, formulas and
+    boxes of tasks drawn, and what may be too wide in a frame that the keyboard can scroll; it may
+    take a moment (`takes_long`).
     """
     return (_cached if len(markdown) <= CACHED_LENGTH else _render)(markdown, rich)
 
@@ -71,7 +83,15 @@ def takes_long(markdown: str) -> bool:
 
 def _render(markdown: str, rich: bool = False) -> str:  # noqa: FBT001, FBT002 - as it is cached
     parser = _rich_parser if rich else _parser
-    return _cleaner.clean(cast("str", parser.render(seen(markdown))))
+    safe = _cleaner.clean(cast("str", parser.render(seen(markdown))))
+    return _FRAMED.sub(_framed, safe) if rich else safe
+
+
+def _framed(found: re.Match[str]) -> str:
+    """What `_FRAMED` finds: a tag that was made safe, for nothing else is one any more."""
+    if box := found["box"]:
+        return f'<li class="task">{found["inner"] or ""}{"☐" if box == " " else "☑"} '
+    return _FRAMES.get(found[0], '<p class="maths" tabindex="0">')
 
 
 _cached = lru_cache(maxsize=CACHE_SIZE)(_render)

@@ -21,6 +21,7 @@ _MARK = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)?(?:, )?(?:in (?P<path>.+) until (?P<until>\d{4}-\d\d-\d\d))?"
 )
 _LEAD = re.compile(r"^ {0,3}[-*+][ \t]+")
+_BOX = re.compile(r"\A<p>\[([ xX])\] ")  # of an entry that is a task
 _DRAWN_HEADING = re.compile(r"<(/?)h[1-6]>")
 
 
@@ -73,7 +74,8 @@ def blocks(text: str, first: int = 1) -> list[Block]:
         source = _source(raw, is_entry=is_entry)
         body = _dedented(words) if is_entry else "\n".join(words)
         old = is_entry and (bool(source and source.until) or _is_struck(body))
-        drawn.append(Block(*place, _html(body), 0, source, old))
+        html = _BOX.sub(_ticked, _html(body)) if is_entry else _html(body)
+        drawn.append(Block(*place, html, 0, source, old))
     return drawn
 
 
@@ -150,7 +152,11 @@ def _is_struck(body: str) -> bool:
 
 def _html(body: str) -> str:
     """Words of a note; a heading inside is none of the page's."""
-    return _DRAWN_HEADING.sub(r"<\1p>", render(body))
+    return _DRAWN_HEADING.sub(r"<\1p>", render(body, rich=True))
+
+
+def _ticked(box: re.Match[str]) -> str:
+    return f"<p>{'☐' if box[1] == ' ' else '☑'} "
 
 
 def _inline(title: str) -> str:
