@@ -22,7 +22,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 
 .DEFAULT_GOAL := help
 .PHONY: help run install test every proof check lint types fast mutants bench docs pictures stats \
-	lock clean
+	release lock clean
 
 help:
 	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
@@ -35,6 +35,7 @@ help:
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
 	@echo 'make pictures  take the pictures of the docs from the running program'
 	@echo 'make stats    count the lines of code of the engine, the adapters and the tests'
+	@echo 'make release  build wheel and source distribution, try them in a fresh environment'
 	@echo 'make lock     write requirements.lock and requirements-dev.lock anew'
 	@echo 'make clean    remove .venv and caches; your data and .env stay'
 
@@ -83,6 +84,9 @@ pictures: $(TEST_READY)
 
 stats: $(RUN_READY)
 	@$(BIN)/python scripts/stats.py
+
+release: $(TEST_READY)
+	@$(BIN)/python -m scripts.release
 
 lock: $(TEST_READY)
 	$(LOCK) --group build --output-file requirements.lock

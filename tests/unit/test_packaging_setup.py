@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -265,24 +264,6 @@ def test_the_locks_name_no_place_to_download_from():
         text = (ROOT / name).read_text("utf-8")
         assert "://" not in text
         assert "--index-url" not in text
-
-
-def test_the_package_has_all_its_files(tmp_path):
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT, check=True, capture_output=True,
-    )  # fmt: skip
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    there = {
-        str(path.relative_to(ROOT))
-        for package in ("bot", "adapters")
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    templates = {path.name for path in (ROOT / "config/workspace").iterdir()}
-    assert packed == there | {f"bot/memory/workspace/{name}" for name in templates}
-    assert "bot/i18n/zh.toml" in packed
 
 
 # --- a skipped test is a failed one ---------------------------------------------------------------
