@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import typer
 
 from bot.cli.common import load, local_time, reading
 from bot.errors import ConfidantError
-from bot.sessions import entries, store
+from bot.sessions import browsing, entries, store
+from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import files
 from bot.unicode import harmless
@@ -36,36 +38,40 @@ def show_all(config: Path | None) -> None:
 
 
 def show(session_id: str, config: Path | None) -> None:
-    """Show what was said in a conversation."""
+    """Show what was said in a conversation, but for what was forgotten."""
     loaded = load(config, quiet=True)
 
-    def work(tx: store.Transaction) -> tuple[Session, list[str]] | None:
+    def work(tx: store.Transaction) -> tuple[Session, list[Entry], frozenset[str]] | None:
         session = store.get(tx, session_id)
-        return None if session is None else (session, store.lines(tx, session_id))
+        return None if session is None else (session, *browsing.whole(tx, session))
 
     found = reading(loaded.config, work)
     if found is None:
         raise ConfidantError(f"There is no session {session_id}: see `confidant sessions list`.")
-    session, said = found[0], [entries.parse(line) for line in found[1][1:]]
+    session, said, gone = found
     if dropped := (entries.number_of(said[0].id) - 1 if said else session.entry_count):
         typer.echo(
             f"({'1 entry' if dropped == 1 else f'{dropped} entries'} before this: the months they "
             "were of were dropped, see [storage] keep_months)"
         )
     for entry in said:
-        if entry.text:
+        words = "(forgotten)" if entry.id in gone else harmless(entry.text)
+        if words:
             who = "you" if entry.role == "user" else "bot"
-            typer.echo(f"{local_time(entry.at)}  {who}: {harmless(entry.text)}")
+            typer.echo(f"{local_time(entry.at)}  {who}: {words}")
 
 
 def export(folder: Path, config: Path | None) -> None:
-    """Write every transcript and an index of them, sessions.json, into a folder."""
+    """Write every transcript and an index of them, sessions.json, into a folder.
+
+    What was forgotten is left out of them; it stands in the files of the storage folder alone.
+    """
     loaded = load(config, quiet=True)
 
     def work(tx: store.Transaction) -> int:
         found = store.all_sessions(tx)
         for session in found:
-            lines = store.lines(tx, session.id)
+            lines = (store.header_of(session), *_lines(tx, session))
             _write(folder / f"{session.id}.jsonl", "".join(f"{line}\n" for line in lines).encode())
         index = _index(found, store.pointers(tx))
         _write(folder / INDEX_NAME, orjson.dumps(index, option=orjson.OPT_INDENT_2))
@@ -77,6 +83,13 @@ def export(folder: Path, config: Path | None) -> None:
     except OSError as exc:
         raise ConfidantError(f"{folder} cannot be written: {exc.strerror}.") from exc
     typer.echo(f"{count} conversations are in {folder}.")
+
+
+def _lines(tx: store.Transaction, session: Session) -> Iterator[str]:
+    lines, seq = browsing.everything(tx, session, 0)
+    while lines:
+        yield from lines
+        lines, seq = browsing.everything(tx, session, seq)
 
 
 def _index(found: list[Session], pointers: dict[str, str]) -> dict[str, Any]:

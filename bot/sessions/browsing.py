@@ -208,6 +208,16 @@ def everything(tx: Transaction, session: Session, after_seq: int) -> tuple[list[
     ], (int(rows[-1][0]) if rows else 0)
 
 
+def whole(tx: Transaction, session: Session) -> tuple[list[Entry], frozenset[str]]:
+    """A conversation from its first entry to its last, and the ids of what was forgotten of it."""
+    said, lost = list[Entry](), set[str]()
+    for rows in _batches(tx, session, None, newest_first=False):
+        shown, gone = as_shown(tx, rows)
+        said += shown
+        lost |= gone
+    return said, frozenset(lost)
+
+
 def _line_of(entry: Entry) -> str:
     return entries.line_of(entries.to_append(entry), entry.id, entry.parent_id, entry.at)
 
