@@ -78,9 +78,10 @@ class Manifest:
     rows: Mapping[str, int]
 
     @property
-    def size(self) -> int:
-        """Of all its files, in bytes."""
-        return sum(member.size for member in self.members.values())
+    def digest(self) -> str:
+        """Another one for each backup."""
+        facts = [(name, self.members[name].sha256) for name in sorted(self.members)]
+        return hashlib.sha256(_said([asdict(self.head), facts])).hexdigest()
 
 
 @dataclass

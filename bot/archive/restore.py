@@ -6,7 +6,7 @@ What was forgotten after the backup was made stays forgotten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,22 @@ class Done:
     others: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A backup that lies in a folder and is what it was.
+
+    `forgotten` is how often something had been forgotten in each space.
+    """
+
+    manifest: Manifest
+    database: Path
+    forgotten: dict[str, int]
+
+
+Since = Callable[[Unpacked, Path], Awaitable[Forgotten]]
+"""Finds out what was forgotten since a backup was made; the folder is for what it needs."""
+
+
 async def restore(
     archive: Path,
     folder: Path,
@@ -58,12 +74,13 @@ async def restore(
     passphrase: Passphrase,
     *,
     clock: Clock,
-    since: Forgotten | None = None,
+    since: Since | None = None,
     advance: Advance = unheard,
 ) -> Done:
     """Put what a backup holds into a storage folder and its workspace.
 
-    `since` is what was forgotten elsewhere, where people talk now; else it is asked of the folder.
+    `since` finds out what was forgotten elsewhere, where people talk now, and may use a folder for
+    that; without it the folder here is asked.
 
     Raises:
         ArchiveRefused: the file cannot be restored; nothing was touched.
@@ -82,25 +99,15 @@ async def restore(
         stack.callback(place.clear)
         unpacked = await unpack(archive, passphrase, place.of, advance)
         if since is None:
-            since = await asyncio.to_thread(forgotten.of_folder, folder, place.old_workspace)
-        kept, count = await settle(unpacked, place.workspace, since, archive.name, clock())
+            known = await asyncio.to_thread(forgotten.of_folder, folder, place.old_workspace)
+        else:
+            known = await since(unpacked, place.restoring)
+        kept, count = await settle(unpacked, place.workspace, known, archive.name, clock())
         place.begin(clock())
         aside = swap.finish_interrupted(folder)
     members = len(unpacked.manifest.members)
     log.info("archive.restored", members=members, forgotten=count, notes_kept=kept)
     return Done(unpacked.manifest, aside, count, kept)
-
-
-@dataclass(frozen=True, slots=True)
-class Unpacked:
-    """A backup that lies in a folder and is what it was.
-
-    `forgotten` is how often something had been forgotten in each space.
-    """
-
-    manifest: Manifest
-    database: Path
-    forgotten: dict[str, int]
 
 
 async def unpack(

@@ -1,6 +1,7 @@
 """Backups of a PostgreSQL, which are those of a storage folder: what is there is moved into one.
 
-All of it is read in one transaction, so it is of one moment whatever the nodes write meanwhile.
+All of it is read in one transaction, so it is of one moment whatever the nodes write meanwhile. A
+backup is put into an empty database by the same way back; what is elsewhere is only read.
 """
 
 from __future__ import annotations
@@ -9,18 +10,33 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
+import structlog
+
+from bot.archive import container, forgotten
+from bot.archive.forgotten import Forgotten
+from bot.archive.making import stage
+from bot.archive.restore import Done, Passphrase, Since, Unpacked, settle, unpack
+from bot.archive.work import Advance, unheard
+from bot.channel import reveal
 from bot.clock import Clock
+from bot.cluster import census
 from bot.cluster.extra import needing_extra
-from bot.errors import StorageClosed
+from bot.config import Config
+from bot.errors import StorageBusy, StorageClosed
+from bot.memory import versions
+from bot.memory.row_notes import space_of
 from bot.move import places
 from bot.move.moving import Move
-from bot.move.notes import Rows
+from bot.move.notes import Files, Rows
 from bot.move.places import Place
-from bot.storage import Transaction
+from bot.sessions import journal_records
+from bot.storage import Database, Transaction
 from bot.storage.meta import MOVE, must_be_whole
+from bot.storage.sqlite import SqliteDatabase
 
 with needing_extra():
     import psycopg
@@ -30,6 +46,8 @@ with needing_extra():
     from bot.storage.postgres_sql import PostgresTransaction, Signals, configure, mapped
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 # However long others take with what is read, the server must not end the transaction meanwhile.
 _BEGIN = """BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
@@ -49,6 +67,92 @@ async def copied(url: str, cluster: str, folder: Path, clock: Clock) -> None:
         await target.database.write(
             lambda tx: tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(MOVE), MOVE))
         )
+
+
+async def restore(
+    archive: Path,
+    url: str,
+    config: Config,
+    passphrase: Passphrase,
+    *,
+    clock: Clock,
+    since: Since | None = None,
+    advance: Advance = unheard,
+) -> Done | None:
+    """Put what a backup holds into an empty database, or go on with that; None if it is there.
+
+    `since` finds out what was forgotten where people talk now. Until all is in the database nothing
+    runs on it.
+
+    Raises:
+        ArchiveRefused: the file cannot be restored; nothing was touched.
+        StorageBusy: nodes run on the database.
+        StorageError: it is not empty, or cannot be used.
+        ConfidantError: a note cannot be a row; nothing was touched.
+    """
+    with stage(config.storage.folder) as place:
+        scratch = place / "restored"
+        workspace = scratch / container.WORKSPACE
+        workspace.mkdir(mode=0o700, parents=True)
+        found = await unpack(archive, passphrase, lambda name: scratch / name, advance)
+        known = await since(found, place) if since is not None else Forgotten(workspace)
+        kept, count = await settle(found, workspace, known, archive.name, clock())
+        name = f"{archive.name} ({found.manifest.digest[:16]})"
+        async with (
+            places.old_folder(scratch, workspace) as source,
+            places.server(url, config.storage.node_timeout) as target,
+        ):
+            move = Move(replace(source, name=name), target, clock, lambda _told: None)
+            moved = await move.run()
+    if moved.was_done:
+        return None
+    log.info("archive.restored", members=len(found.manifest.members), forgotten=count)
+    return Done(found.manifest, forgotten=count, kept=kept, others=moved.others)
+
+
+async def forgotten_in(config: Config, found: Unpacked, place: Path) -> Forgotten:
+    """What was forgotten on a server since a backup that was unpacked; `place` takes its notes.
+
+    Raises:
+        StorageBusy: nodes run on it, so more may be forgotten.
+        StorageError: it cannot be reached.
+    """
+    url, workspace = reveal(config.storage.url), place / "now"
+    within = config.storage.node_timeout
+    async with _now(url, config.storage.cluster) as here:
+        if await here.database.read(lambda tx: census.alive(tx, within)):
+            raise StorageBusy(f"Confidant runs on {here.name}. Stop all nodes first.")
+        lines = await _since(here.database, found)
+        spaces = await here.database.read(versions.numbers)
+        notes = Files(workspace)
+        for path in await here.notes.paths():
+            if space_of(path) in spaces:
+                await notes.write(await here.notes.read(path))
+    return Forgotten(workspace, tuple(lines), tuple(spaces.items()))
+
+
+async def _since(here: Database, found: Unpacked) -> list[str]:
+    """What a journal would say of what was forgotten and removed since, had the server one."""
+    then = await SqliteDatabase.open(found.database)
+    try:
+        known = set(await then.read(journal_records.everything))
+        removable = await then.read(_removable)
+    finally:
+        await then.close()
+    lines = [each for each in await here.read(journal_records.everything) if each not in known]
+    gone = sorted(removable - await here.read(_removable))
+    dropped = [journal_records.dropped_line(what, id_) for what, id_ in gone]
+    return [*forgotten.forgettings(line.encode() for line in lines), *dropped]
+
+
+def _removable(tx: Transaction) -> set[tuple[Literal["artifact", "prompt"], str]]:
+    """Long results of tools and beginnings of requests, by their ids."""
+    results = tx.execute("SELECT id FROM artifacts")
+    prompts = tx.execute("SELECT DISTINCT session_id FROM snapshots")
+    found: set[tuple[Literal["artifact", "prompt"], str]] = set()
+    found.update(("artifact", str(id_)) for (id_,) in results)
+    found.update(("prompt", str(id_)) for (id_,) in prompts)
+    return found
 
 
 @asynccontextmanager

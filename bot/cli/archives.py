@@ -10,11 +10,18 @@ from pathlib import Path
 import typer
 
 from bot import settings
-from bot.archive import making, rehearsal, swap
+from bot.archive import forgotten, making, rehearsal, swap
 from bot.archive import restore as restoring
+from bot.archive.container import WORKSPACE
+from bot.archive.forgotten import Forgotten
+from bot.archive.restore import Done, Passphrase, Unpacked
+from bot.archive.work import Advance
+from bot.channel import reveal
 from bot.cli.common import load, local_time
+from bot.cli.move import how_to_run, is_url
 from bot.cli.progress import BYTES, progress
 from bot.clock import system_clock
+from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
 from bot.storage import backup
 from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_restoring
@@ -52,37 +59,39 @@ def choose(
     config: Path | None,
     words: Path | None,
     *,
+    to: str,
     check: bool,
     finish: bool,
     quiet: bool,
 ) -> None:
     """Restore a backup, or only look at it, or complete what was begun."""
     if archive is None or finish:
-        if archive is not None or not finish or check:
+        if archive is not None or not finish or check or to:
             raise ArchiveError("Name the backup to restore, or only --finish.")
         _finish(config)
-    elif _is_copy(archive):
+    elif _is_copy(archive) and not to:
         _put_back(archive.expanduser(), config, check=check)
     elif check:
         _check(archive, config, words, quiet=quiet)
     else:
-        _restore(archive, config, words, quiet=quiet)
+        _restore(archive, config, words, to, quiet=quiet)
 
 
-def _restore(archive: Path, config: Path | None, words: Path | None, *, quiet: bool) -> None:
-    """Put what a backup holds in the place of what is there."""
+def _restore(
+    archive: Path, config: Path | None, words: Path | None, to: str, *, quiet: bool
+) -> None:
+    """Put what a backup holds in the place of what is there, or elsewhere."""
     loaded = load(config, quiet=True)
+    if "://" in to and not is_url(to):
+        raise ConfigError("--to takes postgresql://… or a folder.")
     with progress("Restoring", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
+        asked = _passphrase(archive, words)
         done = asyncio.run(
-            restoring.restore(
-                archive.expanduser(),
-                loaded.config.storage.folder,
-                loaded.config.workspace,
-                _passphrase(archive, words),
-                clock=system_clock,
-                advance=bar.advance,
-            )
+            _restored(archive.expanduser(), loaded.config, asked, to, advance=bar.advance)
         )
+    if done is None:
+        typer.echo(f"Everything of {archive.name} was restored there before. Nothing was changed.")
+        return
     rows, made_at = done.manifest.rows, local_time(done.manifest.head.made_at)
     typer.echo(
         f"Everything is as it was on {made_at}: {rows['sessions']} conversations, "
@@ -97,6 +106,42 @@ def _restore(archive: Path, config: Path | None, words: Path | None, *, quiet: b
             f"{done.kept} notes are as they are now: of whoever had something forgotten since "
             "then, older notes are not put back."
         )
+    if done.others:
+        typer.echo(f"{done.others} files of the workspace are no notes: they stay in the backup.")
+    for line in how_to_run(to, loaded.config) if to else ():
+        typer.echo(line)
+
+
+async def _restored(
+    archive: Path, config: Config, asked: Passphrase, to: str, *, advance: Advance
+) -> Done | None:
+    """Restore a backup; None when it was restored there before."""
+    url = reveal(config.storage.url)
+
+    async def forgotten_here(found: Unpacked, place: Path) -> Forgotten:
+        if url:
+            from bot.archive import server  # noqa: PLC0415 - its packages are an extra
+
+            return await server.forgotten_in(config, found, place)
+        storage, workspace = config.storage.folder, config.workspace
+        return await asyncio.to_thread(forgotten.of_folder, storage, workspace)
+
+    since = forgotten_here if to else None
+    if is_url(to) or (url and not to):
+        from bot.archive import server  # noqa: PLC0415 - the same
+
+        return await server.restore(
+            *(archive, to or url, config, asked), clock=system_clock, since=since, advance=advance
+        )
+    elsewhere = to and await asyncio.to_thread(Path(to).expanduser)
+    where = (
+        (elsewhere, elsewhere / WORKSPACE)
+        if elsewhere
+        else (config.storage.folder, config.workspace)
+    )
+    return await restoring.restore(
+        *(archive, *where, asked), clock=system_clock, since=since, advance=advance
+    )
 
 
 def _is_copy(archive: Path) -> bool:

@@ -150,6 +150,12 @@ def restore(
     *,
     config: ConfigOption = None,
     passphrase_file: PassphraseFile = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="Elsewhere: postgresql://… of an empty database, or another folder."
+        ),
+    ] = "",
     check: Annotated[bool, typer.Option("--check", help="Only look whether it can be.")] = False,
     finish: Annotated[
         bool, typer.Option("--finish", help="Complete a restore that was interrupted.")
@@ -162,7 +168,9 @@ def restore(
     """
     from bot.cli import archives
 
-    archives.choose(file, config, passphrase_file, check=check, finish=finish, quiet=quiet)
+    archives.choose(
+        *(file, config, passphrase_file), to=to, check=check, finish=finish, quiet=quiet
+    )
 
 
 PersonArgument = Annotated[

@@ -29,7 +29,7 @@ _SCHEMES = ("postgresql://", "postgres://")
 def move(to: str, config: Path | None, *, quiet: bool) -> None:
     """Move everything into a PostgreSQL or a folder, or go on with that, and compare it."""
     loaded = load(config, quiet=True)
-    if "://" in to and not to.startswith(_SCHEMES):
+    if "://" in to and not is_url(to):
         raise ConfigError("--to takes postgresql://… or a folder.")
     words = for_people if sys.stdout.isatty() else _for_machines
     with progress("Moving", unit="steps", quiet=quiet) as bar:
@@ -61,7 +61,7 @@ def _source(config: Config) -> AbstractAsyncContextManager[Place]:
 
 
 def _target(config: Config, to: str) -> AbstractAsyncContextManager[Place]:
-    if to.startswith(_SCHEMES):
+    if is_url(to):
         return places.server(to, config.storage.node_timeout)
     return places.new_folder(Path(to).expanduser())
 
@@ -84,14 +84,26 @@ def outcome(moved: Moved, name: str, config: Config, to: str) -> list[str]:
     lines = [f"Everything is in {name} now, and equal. Where it comes from nothing was changed."]
     if moved.others:
         lines.append(f"{moved.others} files of the workspace are no notes and stay where they are.")
-    if to.startswith(_SCHEMES):
-        lines.append("To run on it, put this into .env, with the password if it has one:")
-        lines.append(f"  CONFIDANT_STORAGE__URL={_without_password(to)}")
-        return lines
-    lines.append("To run on it, put this into confidant.toml, and remove [storage] url:")
-    lines.append(f'  [storage]\n  dir = "{name}"')
+    return [*lines, *how_to_run(to, config)]
+
+
+def is_url(to: str) -> bool:
+    """True for the URL of a PostgreSQL."""
+    return to.startswith(_SCHEMES)
+
+
+def how_to_run(to: str, config: Config) -> list[str]:
+    """What to write where, so that the program runs on another place; no password is shown."""
+    if is_url(to):
+        return [
+            "To run on it, put this into .env, with the password if it has one:",
+            f"  CONFIDANT_STORAGE__URL={_without_password(to)}",
+        ]
+    folder = Path(to).expanduser().resolve()
+    lines = ["To run on it, put this into confidant.toml, and remove [storage] url:"]
+    lines.append(f'  [storage]\n  dir = "{folder}"')
     if config.memory.workspace is not None:
-        lines.append(f'  [memory]\n  workspace = "{Path(name) / places.WORKSPACE}"')
+        lines.append(f'  [memory]\n  workspace = "{folder / places.WORKSPACE}"')
     return lines
 
 

@@ -218,7 +218,12 @@ def hide(tx: Transaction, seq: int, blocks: Iterable[int], now: int, *, says: bo
 
 def dropped(tx: Transaction, what: Literal["artifact", "prompt"], id_: str) -> None:
     """Note that a tool's long result, or what a session's requests began with, was removed."""
-    tx.note(_line({"type": "dropped", "row": {"what": what, "id": id_}}))
+    tx.note(dropped_line(what, id_))
+
+
+def dropped_line(what: Literal["artifact", "prompt"], id_: str) -> str:
+    """What `dropped` notes. Pure."""
+    return _line({"type": "dropped", "row": {"what": what, "id": id_}})
 
 
 def went_back(tx: Transaction, key: str, session_id: str, now: int) -> None:

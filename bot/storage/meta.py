@@ -71,5 +71,5 @@ def must_be_whole(tx: Transaction) -> None:
     if rows and rows[0][0] != MOVED:
         raise StorageError(
             "A move into this database is not complete, so nothing runs on it yet. Do the same "
-            "`confidant move` again: it goes on where it ended."
+            "`confidant move`, or `confidant restore`, again: it goes on where it ended."
         )
