@@ -6,12 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from bot.channel import Health
 from bot.clock import DAY_MS, Clock
-from bot.config import StorageConfig
+from bot.config import BackupConfig, StorageConfig
 from bot.coordination import Standing
 from bot.dashboard.api import Check, Readiness
 from bot.delivery import outbox
@@ -23,7 +24,7 @@ from bot.money import allowance, counts
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import inbox, page_logins, uploads
 from bot.sessions.mirror import Mirror
-from bot.storage import Database, backup, files
+from bot.storage import Database, backup, backup_state, files
 from bot.storage.meta import MetaStore
 
 LAG_SECONDS = 5.0
@@ -32,6 +33,7 @@ RETRY_SECONDS = 600.0  # after a backup that failed
 PRUNE_SECONDS = 24 * 3600.0  # between prunings where no backups are made
 KEPT_MS = 30 * 24 * 60 * 60_000  # answered messages are remembered this long, for copies of them
 HOUR_MS = 60 * 60_000
+_NOT_YET: Final = frozenset({"never_made", "never_tested"})  # as after every first start
 
 log = structlog.get_logger(__name__)
 
@@ -148,6 +150,8 @@ async def readiness(
     memory: Memory,
     clock: Clock,
     standing: Callable[[], Standing] | None = None,
+    *,
+    backups: BackupConfig | None = None,
 ) -> Readiness:
     """Whether each part of the program works, for /readyz."""
     checks: list[Check] = []
@@ -162,6 +166,8 @@ async def readiness(
         name = channel if account == "default" else f"{channel}/{account}"
         checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
     checks += await _left_over(database, clock() - DAY_MS)
+    if backups is not None and backups.folder is not None:
+        checks += await _backups(database, backups, clock())
     status = await memory.index.status()
     # This page is open to everybody: what notes are called is told to their owner, by /memory.
     troubled = Counter(status.problems.values())
@@ -193,6 +199,17 @@ async def _left_over(database: Database, since: int) -> list[Check]:
         Check("answers", "degraded" if aside else "ok", answered),
         Check("delivery", "degraded" if unsent else "ok", sent),
     ]
+
+
+async def _backups(database: Database, config: BackupConfig, now: int) -> list[Check]:
+    """How backups of everything are doing; nothing when it is unknown."""
+    try:
+        state = await database.read(backup_state.read)
+    except StorageError:  # said by its own check
+        return []
+    troubles = [each for each in state.troubles(config, now) if each not in _NOT_YET]
+    more = f"{', '.join(troubles)}: `confidant doctor` says more" if troubles else ""
+    return [Check("backups", "degraded" if troubles else "ok", more.replace("_", " "))]
 
 
 def _made_in(folder: Path) -> list[Path]:

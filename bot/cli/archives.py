@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +32,7 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, qu
     """Write everything there is now into one file."""
     loaded = load(config, quiet=True)
     passphrase = _read(words) if words is not None else _asked_twice() if ask else None
+    passphrase = passphrase or reveal(loaded.config.backup.passphrase) or None
     shown, target = settings.show(loaded), target.expanduser()
     with progress("Backing up", unit=BYTES, quiet=quiet) as bar:
         begin = partial(bar.at, 0)
@@ -85,7 +85,7 @@ def _restore(
     if "://" in to and not is_url(to):
         raise ConfigError("--to takes postgresql://… or a folder.")
     with progress("Restoring", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
-        asked = _passphrase(archive, words)
+        asked = _passphrase(archive, words, loaded.config)
         done = asyncio.run(
             _restored(archive.expanduser(), loaded.config, asked, to, advance=bar.advance)
         )
@@ -169,10 +169,10 @@ def _put_back(copy: Path, config: Path | None, *, check: bool) -> None:
 
 def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: bool) -> None:
     """Restore a backup into a folder that is thrown away."""
-    folder = load(config, quiet=True).config.storage.folder
-    archive = archive.expanduser()
+    loaded = load(config, quiet=True).config
+    archive, folder = archive.expanduser(), loaded.storage.folder
     with progress("Checking", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
-        asked = _passphrase(archive, words)
+        asked = _passphrase(archive, words, loaded)
         manifest = asyncio.run(rehearsal.rehearse(archive, folder, asked, bar.advance))
     typer.echo(
         f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
@@ -197,12 +197,14 @@ def _size(archive: Path) -> int | None:
         return None
 
 
-def _passphrase(archive: Path, words: Path | None) -> Callable[[], str]:
-    """Asks for it where there is nobody to name a file."""
+def _passphrase(archive: Path, words: Path | None, config: Config) -> Passphrase:
+    """That of the file that is named, or of the configuration; else somebody is asked for it."""
 
     def ask() -> str:
         if words is not None:
             return _read(words)
+        if known := reveal(config.backup.passphrase):
+            return known
         return str(typer.prompt(f"Passphrase of {archive.name}", hide_input=True, err=True))
 
     return ask

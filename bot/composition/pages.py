@@ -76,7 +76,9 @@ def server_of(
         housekeeping.count_nodes(metrics, standing)
 
     async def readiness() -> Readiness:
-        return await housekeeping.readiness(database, ground.connections, memory, clock, standing)
+        return await housekeeping.readiness(
+            *(database, ground.connections, memory, clock, standing), backups=config.backup
+        )
 
     zone = local_zone(config)
     visits, passwords = Visits(ground.resolver), Passwords()

@@ -537,6 +537,18 @@ def test_a_sealed_backup_opens_with_its_passphrase_only(folder, tmp_path):
     assert of(tmp_path / "new", "workspace") == of(folder, "workspace")
 
 
+def test_the_passphrase_of_the_configuration_seals_and_opens(folder, tmp_path):
+    sealed, words = tmp_path / "sealed.backup", {"CONFIDANT_BACKUP__PASSPHRASE": "correct horse"}
+    assert invoke(folder, "backup", str(sealed), **words).exit_code == 0
+    assert sealed.read_bytes().startswith(b"identity.age")
+    assert b"correct horse" not in sealed.read_bytes()
+    result = invoke(tmp_path / "new", "restore", str(sealed), **words)
+    assert "Everything is as it was" in result.output, result.exception
+    said = (tmp_path / "new" / "restored-settings.toml").read_text()
+    assert "[backup]" in said
+    assert "correct horse" not in said
+
+
 def test_a_passphrase_is_one_line_of_a_file(folder, tmp_path):
     words = tmp_path / "words"
     for content in (b"", b"\n", b"a\nb\n", b"x" * 5_000, b"\xff"):

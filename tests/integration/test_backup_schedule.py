@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from bot.metrics import Metrics
 from bot.storage import backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import FakeClock, make_config, running, until
+from tests.support import Engine, FakeClock, make_config, running, until
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -267,6 +268,27 @@ async def test_the_program_makes_them_by_itself_and_a_stop_leaves_nothing(
     assert list(target.iterdir()) == []
     async with running(home, clock=clock, backup={"folder": target}):
         await until(lambda: len(list(target.glob("confidant-*.backup"))) == 1)
+
+
+async def test_who_asks_whether_all_is_well_hears_of_one_that_fails(tmp_path):
+    async def told(engine: Engine) -> dict[str, str]:
+        assert engine.app.address is not None
+        url = engine.app.address.url.split("?")[0].rstrip("/")
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/readyz") as response:
+            assert response.status == 200
+            return (await response.json())["checks"]["backups"]
+
+    target = tmp_path / "usb"
+    async with running(tmp_path / "home", serves=True, backup={"folder": target}) as engine:
+        assert (await told(engine))["state"] == "ok"  # none was due yet
+        database = await SqliteDatabase.open(tmp_path / "home" / "confidant.db")
+        config, _ = make_config(tmp_path / "home", backup={"folder": target})
+        await Backups(config, database, engine.clock, Metrics(), lambda: "").look()
+        await database.close()
+        found = await told(engine)
+        assert found["state"] == "degraded"
+        assert "failing" in found["detail"]
+        assert str(target) not in found["detail"]
 
 
 async def test_work_in_a_thread_ends_with_its_task():
