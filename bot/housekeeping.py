@@ -43,7 +43,7 @@ async def mend_modes(folder: Path) -> None:
 
     Only of what the program itself keeps in a storage folder; notes have the modes people chose.
     """
-    await asyncio.to_thread(lambda: files.mend(_made_in(folder)))
+    await asyncio.to_thread(lambda: files.mend(made_in(folder)))
 
 
 async def repair_mirror(mirror: Mirror) -> None:
@@ -212,7 +212,8 @@ async def _backups(database: Database, config: BackupConfig, now: int) -> list[C
     return [Check("backups", "degraded" if troubles else "ok", more.replace("_", " "))]
 
 
-def _made_in(folder: Path) -> list[Path]:
+def made_in(folder: Path) -> list[Path]:
+    """What the program itself keeps in a storage folder; what is in the workspace is people's."""
     parts = (
         folder / name for name in (backup.FOLDER, backup.BEFORE_UPGRADE, TRANSCRIPTS, INDEX_FOLDER)
     )

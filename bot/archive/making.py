@@ -75,7 +75,8 @@ def stage(folder: Path) -> Generator[Path]:
     """
     place = folder / backup.FOLDER / STAGE
     try:
-        place.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)  # parents get another mode
+        place.mkdir(mode=_MODE, exist_ok=True)
         lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as exc:
         raise ArchiveError(f"{place} cannot be used: {exc.strerror}.") from exc

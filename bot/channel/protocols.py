@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from bot.channel.values import (
     DEFAULT_ACCOUNT,
@@ -277,18 +277,46 @@ class Admins(Protocol):
         ...
 
 
+Level = Literal["ok", "warning", "error"]
+Repair = Literal["", "modes", "lock", "index", "restore", "move", "register"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a channel found out about its own set-up, in plain words without secrets.
+    """Something that was found out about the set-up: what, how serious, and how to mend it.
 
-    "error" means that it cannot work like this, "warning" that something does not. `fix` says what
-    to do, in one or two sentences or as a command.
+    `text` and `fix` are plain words without secrets, in English. What belongs to the program itself
+    is made with `of` instead, and its words come from the catalogues.
+
+    Attributes:
+        level: "error" means that it cannot work like this, "warning" that something does not.
+        text: what it is; empty where the catalogues have it.
+        fix: what to do, in one or two sentences or as a command.
+        account: whose account of a channel it is about.
+        id: what programs know it by, such as "storage.damaged"; its place in the catalogues.
+        values: what is filled in there.
+        repair: which repair of `confidant doctor --fix` mends it; empty for none.
     """
 
-    level: Literal["ok", "warning", "error"]
-    text: str
+    level: Level
+    text: str = ""
     fix: str = ""
     account: str = DEFAULT_ACCOUNT
+    id: str = ""
+    values: Mapping[str, str | int | float] = field(default_factory=dict[str, str | int | float])
+    repair: Repair = ""
+
+    @classmethod
+    def of(
+        cls,
+        level: Level,
+        id: str,  # noqa: A002 - the field's name
+        account: str = DEFAULT_ACCOUNT,
+        repair: Repair = "",
+        **values: str | int | float,
+    ) -> Self:
+        """One that the catalogues have words for."""
+        return cls(level, account=account, id=id, values=values, repair=repair)
 
 
 @runtime_checkable
@@ -299,6 +327,22 @@ class Doctor(Protocol):
         """Look at everything, also while another process runs the channel; never raises.
 
         It is called on a channel that was not started, and changes nothing on the platform.
+        """
+        ...
+
+
+@runtime_checkable
+class Registers(Protocol):
+    """A channel that tells its platform where to call, and which commands there are."""
+
+    async def register(self) -> None:
+        """Tell it once more, with the commands of `CommandMenu.publish_commands`.
+
+        It is called on a channel that was not started, for `confidant doctor --fix`; `examine`
+        says by a finding whose `repair` is "register" that this would mend something.
+
+        Raises:
+            ChannelError: the platform did not take it; the message says why, without secrets.
         """
         ...
 

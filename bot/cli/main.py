@@ -75,15 +75,20 @@ def doctor(
     channel: Annotated[
         str, typer.Argument(help="Only this channel; the beginning of its name is enough.")
     ] = "",
+    *,
     config: ConfigOption = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend what can be mended, and say each before.")
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check how everything is set up, and that every message was answered and sent.
 
-    Exit status 1 when something cannot work like this.
+    Exit status 0 when nothing is wrong, 1 when something is, 2 when it could not look.
     """
     from bot.cli import doctor
 
-    doctor.check(channel, config)
+    doctor.check(channel, config, fix=fix, as_json=as_json)
 
 
 @cli.command()

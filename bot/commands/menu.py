@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bot.channel import Command
-from bot.i18n import language_of, text
+from bot.i18n import LANGUAGES, language_of, text
 
 # In the order of menus; each has i18n keys `command.<name>.description` and `.usage`.
 NAMES = (
@@ -33,6 +35,11 @@ NAMES = (
 )
 # "start" is what Telegram sends first; the others are what the buttons of a question give.
 KNOWN = frozenset((*NAMES, "start", "allow", "deny"))
+
+
+def menus() -> dict[str, Sequence[Command]]:
+    """The menu in every language; in English for whoever speaks another one."""
+    return {"": menu("en"), **{language: menu(language) for language in LANGUAGES}}
 
 
 def menu(locale: str) -> tuple[Command, ...]:

@@ -31,6 +31,7 @@ from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
 from bot.dashboard.usage import UsagePages
 from bot.dashboard.visits import Visits
+from bot.doctor.channels import examined
 from bot.identity.zone import local_zone
 from bot.memory.growth import MemoryGrowth
 from bot.memory.lookup import Lookup
@@ -160,6 +161,7 @@ def _people(
         resolver=ground.resolver,
         connections=ground.connections.all,
         plugins=ground.plugins,
+        examine=examined,
         origins=origins,
         read_books=changed,
         clock=ground.clock,

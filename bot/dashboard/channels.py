@@ -13,9 +13,9 @@ from aiohttp import web
 
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    Channel,
     ChannelConfig,
     ChannelPlugin,
-    Doctor,
     Finding,
     GroupConfig,
     Health,
@@ -27,6 +27,7 @@ from bot.dashboard.people import shortened
 from bot.dashboard.visits import Visits
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
+from bot.findings import Told, told
 from bot.identity import AccessDecision, Activation, ConversationResolver
 from bot.identity.message import is_always
 from bot.sessions import inbox, rooms
@@ -37,13 +38,14 @@ from bot.storage import Database, Transaction
 
 PATH: Final = "/channels"
 MAX_ROOMS: Final = 2_000  # the latest; older ones are listed again once somebody talks there
-CHECK_SECONDS: Final = 30.0  # that a channel may take to look at its own set-up
 AGAIN_MS: Final = 5_000  # before which nothing is looked at twice
 WISHES: Final[Mapping[str, Activation]] = {"": "", "mention": "mention", "always": "always"}
 TOLD: Final = frozenset({"checked", "room", "gone"})
 
 Connection = tuple[str, str, Health, str]
 """Channel, account, health and detail."""
+
+Examine = Callable[[Channel], Awaitable[Sequence[Finding]]]
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +79,7 @@ class ChannelCard:
     off: str = ""
     needs: str = ""
     checked_at: str = ""
-    findings: Sequence[Finding] = ()
+    findings: Sequence[Told] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +123,12 @@ class ChannelPages:
         resolver: ConversationResolver,
         connections: Callable[[], Sequence[Connection]],
         plugins: Mapping[str, ChannelPlugin],
+        examine: Examine,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        """`origins` gives where the configuration's values stand.
+        """`examine` has a channel look at itself; `origins` says where the configuration stands.
 
         `read_books` lets what was changed count at once.
         """
@@ -134,6 +137,7 @@ class ChannelPages:
         self._visits = Visits(resolver)
         self._connections = connections
         self._plugins = plugins
+        self._examine = examine
         self._origins = origins
         self._read_books = read_books
         self._clock = clock
@@ -161,16 +165,16 @@ class ChannelPages:
         groups = [
             card for name in self._plugins for card in _groups(name, self._section(name), origins)
         ]
-        told = query.get("told", "")
+        done = query.get("told", "")
         in_rooms = part_of([each for each in found if _has(each, wanted)], query.get("rooms", ""))
         listed = part_of([each for each in groups if _has(each, wanted)], query.get("groups", ""))
         return pages.page(
             request,
             "channels.html",
-            told=told if told in TOLD else "",
+            told=done if done in TOLD else "",
             wanted=wanted,
             is_long=bool(wanted) or in_rooms.parts > 1 or listed.parts > 1,
-            channels=self._cards(looked, when),
+            channels=self._cards(looked, when, pages.language(request)),
             rooms=in_rooms,
             groups=listed,
             wishes=tuple(WISHES),
@@ -188,7 +192,7 @@ class ChannelPages:
         async with self._checking:
             before = self._checked.get(name)
             if before is None or abs(self._clock() - before.at) >= AGAIN_MS:
-                findings = await _examined(plugin, self._section(name))
+                findings = await self._examine(plugin.create(self._section(name)))
                 self._checked[name] = Checked(self._clock(), findings)
                 log.info("channel.checked", channel=name, findings=len(findings))
         return _back("checked", f"channel-{name}")
@@ -216,7 +220,9 @@ class ChannelPages:
     def _section(self, name: str) -> ChannelConfig:
         return self._resolver.policy.config.channels.get(name)
 
-    def _cards(self, looked: _Looked, when: Callable[[int | None], str]) -> Sequence[ChannelCard]:
+    def _cards(
+        self, looked: _Looked, when: Callable[[int | None], str], language: str
+    ) -> Sequence[ChannelCard]:
         """Those that run, then those that do not."""
         running: dict[str, list[Account]] = {}
         for channel, account, health, detail in self._connections():
@@ -231,18 +237,22 @@ class ChannelPages:
             running.setdefault(channel, []).append(found)
         off = {name: _off(each, self._section(name)) for name, each in self._plugins.items()}
         cards = [
-            self._card(name, accounts, when)
+            self._card(name, accounts, when, language)
             for name, accounts in running.items()
             if not off.get(name)  # it may have been switched off meanwhile
         ]
         return cards + [
-            replace(self._card(name, (), when), off=why, needs=self._plugins[name].needs)
+            replace(self._card(name, (), when, language), off=why, needs=self._plugins[name].needs)
             for name, why in off.items()
             if why
         ]
 
     def _card(
-        self, name: str, accounts: Sequence[Account], when: Callable[[int | None], str]
+        self,
+        name: str,
+        accounts: Sequence[Account],
+        when: Callable[[int | None], str],
+        language: str,
     ) -> ChannelCard:
         section, checked = self._section(name), self._checked.get(name)
         shown = ("dm_policy", "allow_from", "group_policy", "group_allow_from", "require_mention")
@@ -251,7 +261,9 @@ class ChannelPages:
             accounts,
             [(each, shortened(toml_value(getattr(section, each)))) for each in shown],
             checked_at=when(checked.at) if checked is not None else "",
-            findings=checked.findings if checked is not None else (),
+            findings=[
+                told(each, language) for each in (checked.findings if checked is not None else ())
+            ],
         )
 
     def _room(self, room: Room, when: Callable[[int | None], str]) -> RoomCard:
@@ -282,17 +294,6 @@ def _off(plugin: ChannelPlugin, section: ChannelConfig) -> str:
     if not section.enabled:
         return "switched_off"
     return "" if plugin.ready(section) else "not_set_up"
-
-
-async def _examined(plugin: ChannelPlugin, section: ChannelConfig) -> Sequence[Finding]:
-    channel = plugin.create(section)
-    if not isinstance(channel, Doctor):
-        return [Finding("ok", "there is nothing to check")]
-    try:
-        async with asyncio.timeout(CHECK_SECONDS):
-            return await channel.examine()
-    except TimeoutError:
-        return [Finding("error", f"it did not answer within {CHECK_SECONDS:g} seconds")]
 
 
 def _groups(

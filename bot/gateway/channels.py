@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import structlog
 
@@ -11,16 +11,14 @@ from bot.channel import (
     DEFAULT_ACCOUNT,
     Channel,
     ChannelPlugin,
-    Command,
     CommandMenu,
     Engine,
     Health,
     HttpRoutes,
 )
-from bot.commands.menu import menu
+from bot.commands.menu import menus
 from bot.config import ChannelsConfig
 from bot.gateway.gateway import Connections
-from bot.i18n import LANGUAGES
 
 log = structlog.get_logger(__name__)
 
@@ -117,11 +115,7 @@ async def _stop(channel: Channel) -> None:
 
 
 async def _publish(channel: CommandMenu) -> None:
-    menus: dict[str, Sequence[Command]] = {
-        "": menu("en"),
-        **{language: menu(language) for language in LANGUAGES},
-    }
     try:
-        await channel.publish_commands(menus)
+        await channel.publish_commands(menus())
     except Exception:
         log.exception("channel.menu.failed")

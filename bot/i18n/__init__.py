@@ -7,12 +7,14 @@ Keys are dotted words (`command.new.description`), the same in every catalog; va
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, cast
 
 LANGUAGES = ("en", "zh")
 DEFAULT_LANGUAGE = "en"
+FINDINGS = "findings"  # what the doctor says: read when it is asked
 
 
 def language_of(*preferences: str) -> str:
@@ -30,7 +32,16 @@ def text(language: str, key: str, /, **values: object) -> str:
     Raises:
         KeyError: no such key: a mistake in the program, found by its tests.
     """
-    return catalog(language_of(language))[key].format(
+    return _filled(catalog(language_of(language))[key], values)
+
+
+def finding(language: str, key: str, /, **values: object) -> str:
+    """What the doctor says of a key, with its values filled in; empty for nothing."""
+    return _filled(catalog(language_of(language), FINDINGS).get(key, ""), values)
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    return template.format(
         **{name: _Number(value) if type(value) is int else value for name, value in values.items()}
     )
 
@@ -46,9 +57,10 @@ class _Number(int):
 
 
 @cache
-def catalog(language: str) -> dict[str, str]:
-    """All templates of a language, by dotted key."""
-    raw = resources.files("bot.i18n").joinpath(f"{language}.toml").read_text("utf-8")
+def catalog(language: str, part: str = "") -> dict[str, str]:
+    """All templates of a language, by dotted key; `part` names those only some commands need."""
+    name = f"{part}.{language}.toml" if part else f"{language}.toml"
+    raw = resources.files("bot.i18n").joinpath(name).read_text("utf-8")
     return dict(_flatten(tomllib.loads(raw)))
 
 

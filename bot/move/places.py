@@ -53,7 +53,7 @@ class Place:
     @property
     def identity(self) -> str:
         """Another one for each place."""
-        return blake2b(self.name.encode(), digest_size=16).hexdigest()
+        return identity_of(self.name)
 
     def indexed(self, tx: Transaction, after: int, limit: int) -> list[int]:
         """The next entries that are found by their words, by their numbers."""
@@ -85,6 +85,11 @@ class Place:
                 f"SELECT setval(pg_get_serial_sequence('{table.name}', '{table.serial}'), "
                 f"(SELECT coalesce(max({table.serial}), 0) + 1 FROM {table.name}), false)"
             )
+
+
+def identity_of(name: str) -> str:
+    """What a place of this name is known by where something was moved from it."""
+    return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 @asynccontextmanager

@@ -348,6 +348,12 @@ def of_everybody(tx: Transaction) -> list[Repeat]:
     return [*map(_repeat, rows)]
 
 
+def paused(tx: Transaction) -> list[int]:
+    """The numbers of all tasks that failed too often to go on by themselves."""
+    rows = tx.execute("SELECT id FROM repeats WHERE kind = 'task' AND state = 'paused' ORDER BY id")
+    return [int(row[0]) for row in rows]
+
+
 def is_paused(each: Reminder | Repeat) -> bool:
     """True for a task that failed too often to go on by itself."""
     return isinstance(each, Repeat) and each.state == "paused"

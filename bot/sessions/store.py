@@ -191,12 +191,17 @@ def get(tx: Transaction, session_id: str) -> Session | None:
 
 def latest_direct(tx: Transaction, person: str) -> Session | None:
     """The direct conversation in which somebody wrote last, wherever that was."""
+    return next(iter(directs(tx, person, 1)), None)
+
+
+def directs(tx: Transaction, person: str, limit: int) -> list[Session]:
+    """Somebody's direct conversations, those first in which they wrote last."""
     rows = tx.execute(
         f"SELECT {_COLUMNS} FROM sessions WHERE chat_type = 'direct' AND person = ? "
-        "AND started_by <> 'import' ORDER BY last_user_at DESC, id DESC LIMIT 1",
-        (person,),
+        "AND started_by <> 'import' ORDER BY last_user_at DESC, id DESC LIMIT ?",
+        (person, limit),
     )
-    return Session(*rows[0]) if rows else None
+    return [Session(*row) for row in rows]
 
 
 def version(tx: Transaction, session_id: str) -> int | None:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -67,6 +68,11 @@ def mend(paths: Iterable[Path]) -> int:
     return mended
 
 
+def open_to_others(paths: Iterable[Path]) -> list[Path]:
+    """The files, and what is in folders, that others than their owner may do something with."""
+    return [each for path in paths for each in _below(path) if _is_open(each)]
+
+
 def _below(path: Path) -> Iterator[Path]:
     """A file; of a folder itself first, which at once closes what is in it."""
     yield path
@@ -85,12 +91,25 @@ def _mended(path: Path) -> bool:
 
 
 def _mend(path: Path) -> bool:
+    mode = _mode_for_others(path)
+    if mode:
+        path.chmod(mode & ~OTHERS)
+    return bool(mode)
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        return bool(_mode_for_others(path))
+    except OSError:  # files come and go meanwhile
+        return False
+
+
+def _mode_for_others(path: Path) -> int:
+    """The mode of what is ours and others may do something with; 0 for anything else."""
     found = path.lstat()
     mode = stat.S_IMODE(found.st_mode)
-    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid() or not mode & OTHERS:
-        return False
-    path.chmod(mode & ~OTHERS)
-    return True
+    is_ours = not stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid()
+    return mode if is_ours and mode & OTHERS else 0
 
 
 def must_not_be_restoring(folder: Path) -> None:
@@ -104,6 +123,36 @@ def must_not_be_restoring(folder: Path) -> None:
             f"A restore into {folder} was interrupted, so nothing runs on it yet. Nothing is lost: "
             "`confidant doctor --fix` completes it, and so does `confidant restore --finish`."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a storage folder, or had it: `process` is 0 where nobody is named."""
+
+    is_running: bool
+    process: int = 0
+
+
+def holder(folder: Path) -> Holder:
+    """Whether a program runs on a storage folder, by its lock; nothing is changed.
+
+    Raises:
+        OSError: the lock cannot be looked at.
+    """
+    try:
+        file = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Holder(is_running=False)
+    try:
+        said = os.read(file, 32).decode(errors="replace").strip()
+        process = int(said) if said.isascii() and said.isdigit() else 0
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return Holder(is_running=True, process=process)
+        return Holder(is_running=False, process=process)
+    finally:
+        os.close(file)
 
 
 class DataDirLock:

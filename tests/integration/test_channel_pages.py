@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from bot.channel import Address, ChannelPlugin, Finding, Health
 from bot.dashboard.channels import ChannelPages
 from bot.delivery import outbox
+from bot.doctor.channels import examined
 from bot.identity import ConversationResolver, Policy
 from bot.identity.zone import local_zone
 from bot.settings import config_model
@@ -133,6 +134,24 @@ async def test_a_channel_looks_at_its_own_set_up_when_it_is_asked_to(tmp_path, m
         assert await page.does("check") == "gone"
 
 
+async def test_what_a_channel_finds_is_said_in_the_language_of_the_page(tmp_path, monkeypatch):
+    async def examine(self: InMemoryChannel) -> Sequence[Finding]:
+        await asyncio.sleep(0)
+        return [
+            Finding("ok", "a package's own words"),
+            Finding.of("error", "messages.paused", count=2),
+        ]
+
+    monkeypatch.setattr(InMemoryChannel, "examine", examine, raising=False)
+    async with channels(tmp_path) as page:
+        assert await page.does("check", channel="memory") == "checked"
+        shown = await page.shows(language="zh-CN")
+        assert '<li class="error" lang="zh">' in shown
+        assert "2 个任务连续失败三次，已暂停" in shown
+        assert '<li class="ok" lang="en">' in shown
+        assert "a package&#39;s own words" in shown
+
+
 async def test_when_it_answers_in_a_room_is_chosen_and_counts_at_once_and_after_a_restart(tmp_path):
     async with channels(tmp_path) as page:
         assert "Nobody has spoken to the bot in a room yet." in await page.shows()
@@ -245,6 +264,7 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
         resolver=ConversationResolver(Policy.of(config, local_zone(config))),
         connections=list,
         plugins=plugins,
+        examine=examined,
         origins=dict,
         read_books=read_books,
         clock=lambda: 1,

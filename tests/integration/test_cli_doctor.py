@@ -48,7 +48,9 @@ async def doctor(folder: Path, *arguments: str, **variables: str) -> tuple[int |
 async def test_nothing_is_set_up(tmp_path):
     code, out, _ = await doctor(tmp_path)
     assert code == 0
-    assert out.startswith("No channel that could be checked is set up.\nmodel\n  ! no key is set")
+    assert out.startswith(f"storage\n  ✓ {tmp_path}/.confidant is not there yet")
+    assert "\nmodel\n  ! no key is set" in out
+    assert out.endswith("channels\n  ✓ no channel that could be checked is set up\n")
     assert "→ Put ANTHROPIC_API_KEY=" in out
     assert "memory\n  ✓ it is searched by words and by meaning (local)\n" in out
     assert "tokens\n  ✓ they are estimated" in out
@@ -59,7 +61,7 @@ async def test_nothing_is_set_up(tmp_path):
     assert code == 0
     assert "nothing to check" in out
     code, _, err = await doctor(tmp_path, "pigeon")
-    assert code == 1
+    assert code == 2
     assert err.startswith('confidant: There is no channel "pigeon": there are ')
 
 
@@ -118,9 +120,9 @@ async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_
         code, out, err = await doctor(tmp_path, **variables)
         assert (code, err) == (1, "")
         said = of(out, "model")
-        assert "✓ anthropic answers, without a key, and it lists 1 models" in said
+        assert "✓ anthropic answers, without a key, and it lists 1 model\n" in said
         assert "✓ local/qwen3 answers, without a key" in said
-        assert "✗ its window: 4096 tokens, its service says; conversations need 16000" in said
+        assert "✗ its window has 4096 tokens; conversations need 16000" in said
         assert "→ Set [models.local] window" in said
         wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}
         code, out, _ = await doctor(tmp_path, **wide)
@@ -186,7 +188,7 @@ async def test_what_was_not_answered_and_not_sent_is_shown(tmp_path):
     assert code == 0
     assert "! a message of 2026-11-2" in out
     assert "was set aside (telegram, ValueError)" in out
-    assert "! telegram: 1 texts could not be sent" in out
-    assert "! telegram: 1 texts were refused" in out
+    assert "! telegram: 1 text could not be sent" in out
+    assert "! telegram: 1 text was refused" in out
     assert "secret" not in out
     assert "hello" not in out

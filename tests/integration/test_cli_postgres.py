@@ -78,7 +78,7 @@ async def confidant(folder: Path, url: str, *arguments: str) -> tuple[int | None
 async def test_the_commands_use_the_database_of_the_url(tmp_path, postgres_url):
     code, out = await confidant(tmp_path, postgres_url, "doctor")
     assert code == 0
-    assert "database\n  ✓ PostgreSQL 1" in out
+    assert "storage\n  ✓ PostgreSQL 1" in out
     assert "no tables yet\n  ✓ the role may do what is needed\n  ! The tables of this" in out
     code, out = await confidant(tmp_path, postgres_url, "migrate")
     assert (code, out) == (0, "The tables are those of this version.\n")

@@ -29,13 +29,14 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.mcp import connection, servers
 from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
-from bot.cli.doctor_tools import tool_findings
 from bot.config import Config, McpConfig
+from bot.doctor import tools
 from bot.identity.rights import ToolRights
 from bot.identity.view import MemoryView
 from bot.messages import Message, ToolResult, ToolUse
 from bot.testing import ScriptedModel
 from tests.fakes import mcp_servers
+from tests.fakes.checkup import looked
 from tests.fakes.npm import NODE, install
 from tests.fakes.ports import free_port
 from tests.support import PATIENCE, running, until
@@ -498,14 +499,14 @@ def test_a_server_is_one_or_the_other(section: dict[str, str], said: str):
 async def test_doctor_connects_to_each_server():
     places = {"kitchen": program("sdk"), "odd": program("odd"), "gone": {"command": "/nowhere"}}
     config = Config.model_validate({"tools": {"mcp": places}})
-    found = await asyncio.to_thread(tool_findings, config)
+    found = await looked(tools.check, config)
     said = [(finding.level, finding.text) for finding in found]
     assert said[0] == (
         "error",
         "gone: the program /nowhere is not there; is it installed, and in PATH?",
     )
     assert said[1] == ("ok", "kitchen: 8 tools; the person is asked before 1 of them")
-    assert said[2] == ("ok", "odd: 1 tools; the person is asked before 0 of them")
+    assert said[2] == ("ok", "odd: 1 tool; the person is asked before 0 of them")
     assert said[3][0] == "warning"
     assert "deep, huge, needs, string" in said[3][1]
 
@@ -523,7 +524,7 @@ async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path: Pat
         await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
         assert "other tools have" not in engine.sent_to("den")[0]
     config = Config.model_validate({"tools": {"mcp": servers}})
-    found = await asyncio.to_thread(tool_findings, config)
+    found = await looked(tools.check, config)
     warned = [(each.text, each.fix) for each in found if each.level == "warning"]
     assert warned == [
         (
@@ -537,7 +538,7 @@ async def test_a_name_of_the_web_is_taken_only_where_it_is_on():
     named = program("web")
     off = Config.model_validate({"tools": {"mcp": {"web": named}}})
     on = Config.model_validate({"tools": {"mcp": {"web": named}, "web": {"fetch": True}}})
-    found = [await asyncio.to_thread(tool_findings, each) for each in (off, on)]
+    found = [await looked(tools.check, each) for each in (off, on)]
     assert [[each.level for each in one] for one in found] == [["ok"], ["ok", "warning"]]
 
 

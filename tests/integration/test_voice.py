@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
-from bot.cli.doctor_speech import speech_findings
 from bot.config import SpeechConfig
 from bot.context import prompt
+from bot.doctor import speech as speech_doctor
 from bot.errors import ConfigError, ModelNotFound, SendRefused, StorageFull
 from bot.gateway.attempts import PLAIN_DEATHS
 from bot.gateway.listener import Listener
@@ -24,6 +24,7 @@ from bot.money.allowance import UNLIMITED
 from bot.sessions.inbox import QueuedMessage
 from bot.speech.api import SpeechApi
 from bot.testing import InMemoryChannel, ScriptedModel
+from tests.fakes.checkup import looked
 from tests.integration.test_usage import replying
 from tests.speech import MODEL, listening, spoken
 from tests.support import PATIENCE, make_config, running, until
@@ -569,7 +570,7 @@ async def test_a_model_that_is_not_there_is_said_at_the_start(tmp_path):
 async def test_doctor_says_whether_voice_messages_are_understood(tmp_path):
     async def found(**section):
         config, _ = make_config(tmp_path, speech=section)
-        return await asyncio.to_thread(speech_findings, config)
+        return await looked(speech_doctor.check, config)
 
     assert await found() == []
     (missing,) = await found(kind="local", model=str(tmp_path))

@@ -1,13 +1,15 @@
 import ast
 import string
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
+import adapters
 import bot
 from bot.commands.menu import NAMES
-from bot.i18n import LANGUAGES, catalog, language_of, text
+from bot.i18n import FINDINGS, LANGUAGES, catalog, language_of, text
 
 SOURCES = sorted(Path(bot.__file__).parent.rglob("*.py"))
 
@@ -61,6 +63,38 @@ def test_a_sentence_takes_the_same_values_in_every_language(key):
     assert {language: fields(catalog(language)[key]) for language in LANGUAGES} == {
         language: fields(catalog("en")[key]) for language in LANGUAGES
     }
+
+
+def findings_in_use() -> Iterator[tuple[str, str]]:
+    """Every id of a `Finding`, the adapters' too; "*" stands for what varies."""
+    for path in (*SOURCES, *sorted(Path(adapters.__file__).parent.rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            if ast.unparse(node.func) == "Finding.of":
+                named = [node.args[1]]
+            elif ast.unparse(node.func) == "Finding":
+                named = [each.value for each in node.keywords if each.arg == "id"]
+            else:
+                continue
+            for leaf in (leaf for each in named for leaf in _leaves(each)):
+                yield leaf, f"{path.name}:{node.lineno}"
+
+
+def test_every_finding_has_its_words_in_every_language():
+    wanted = set(catalog("en", FINDINGS))
+    for language in LANGUAGES:
+        found = catalog(language, FINDINGS)
+        assert set(found) == wanted
+        assert [
+            key for key in wanted if fields(found[key]) != fields(catalog("en", FINDINGS)[key])
+        ] == []
+        assert [key for key, words in found.items() if not words.strip()] == []
+    used = set(findings_in_use())
+    assert len(used) > 50
+    texts = {key.removesuffix(".text") for key in wanted if key.endswith(".text")}
+    missing = [(id_, where) for id_, where in used if not any(fnmatch(each, id_) for each in texts)]
+    assert missing == []
 
 
 def test_every_key_in_the_code_is_in_the_catalogs():

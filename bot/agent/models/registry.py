@@ -35,7 +35,14 @@ LATEST = ":latest"  # to Ollama "qwen3" and "qwen3:latest" are one
 PATIENCE = 2.0  # seconds for tries of a model that another one may stand in for
 _CLOSED = Breaker()
 
+_MAKERS = {ANTHROPIC: AnthropicModel.default_url, OPENAI: OpenAIModel.default_url}
+
 log = structlog.get_logger(__name__)
+
+
+def address_of(kind: str, section: ServiceConfig) -> str:
+    """Where a service is; empty for one that a package brings and that says nothing itself."""
+    return section.base_url.strip() or _MAKERS.get(kind, "")
 
 
 class Models:

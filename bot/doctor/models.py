@@ -1,42 +1,47 @@
-"""What `confidant doctor` says of models: does every configured service work, and how well?"""
+"""The models: does every configured service work, how well, and is it known what they cost?"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from bot.agent.models import Checked, Model, Window, trial
 from bot.channel import Finding
 from bot.config import OFFLINE, OPENAI, Config
 from bot.context.budget import TOO_SMALL, resolve
+from bot.doctor.setup import Setup
 from bot.errors import ModelError, ModelNotFound
+from bot.money.prices import Prices
 from bot.settings import key_name
 
-_SOURCES = {
-    "config": "the configuration says",
-    "service": "its service says",
-    "default": "is a guess, because its service says nothing; [context.windows] can",
-}
 
-
-def model_findings(config: Config) -> Sequence[Finding]:
-    """Which model answers, and whether every configured service works."""
+async def check(setup: Setup) -> Sequence[Finding]:
+    """Which model answers, whether every configured service works, and what is not priced."""
+    config = setup.config
     models, agent = config.models, config.agent
     chosen, (owner, _) = agent.model, models.locate(agent.model)
     named = {models.locate(each) for each in (chosen, *agent.fallback, agent.chores) if each}
     found: list[Finding] = []
     if chosen == OFFLINE:
-        found.append(Finding("ok", "the offline model answers, as [agent] model says"))
+        found.append(Finding.of("ok", "model.offline"))
     elif not models.is_set_up(owner):
-        said = f"no key is set, so the offline model answers instead of {chosen}"
-        fix = f"Put {key_name(owner)}=… into .env, or set [models.{owner}] base_url."
-        found.append(Finding("warning", said, fix))
+        key = key_name(owner)
+        found.append(Finding.of("warning", "model.no_key", model=chosen, key=key, service=owner))
     for service in models.services:
         if models.is_set_up(service):
             names = sorted(name for owner, name in named if owner == service)
             for name in names or [""]:
-                found += asyncio.run(_examine(config, service, name))
-    return found
+                found += await _examine(config, service, name)
+    return [*found, *_prices(config, [f"{service}/{name}" for service, name in sorted(named)])]
+
+
+def _prices(config: Config, named: Sequence[str]) -> Sequence[Finding]:
+    """The models that are asked, and whose price nobody has told."""
+    prices = Prices.of_config(config)
+    return [
+        Finding.of("warning", "model.no_price", model=each)
+        for each in named
+        if config.models.is_set_up(each.partition("/")[0]) and not prices.is_known(each)
+    ]
 
 
 async def _examine(config: Config, service: str, name: str) -> Sequence[Finding]:
@@ -47,24 +52,25 @@ async def _examine(config: Config, service: str, name: str) -> Sequence[Finding]
         async with trial.opened(config.models, service) as model:
             return await _asked(config, full, name, model)
     except ModelNotFound as error:
-        fix = "Name one in [agent] that it has. Some servers do not tell which they have."
         is_sure = name and not section.base_url
-        return [Finding("error" if is_sure else "warning", f"{full}: {error}", fix)]
+        level = "error" if is_sure else "warning"
+        return [Finding.of(level, "model.unknown", model=full, why=str(error))]
     except ModelError as error:
-        fix = f"Check {key_name(service)} and [models.{service}], and the connection."
-        return [Finding("error" if name else "warning", f"{full}: {error}", fix)]
+        level, key = "error" if name else "warning", key_name(service)
+        said = {"model": full, "why": str(error), "key": key, "service": service}
+        return [Finding(level, id="model.unreachable", values=said)]
 
 
 async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence[Finding]:
     if not isinstance(model, Checked):
-        return [Finding("ok", f"{full}: there is nothing to check")]
+        return [Finding.of("ok", "model.nothing", model=full)]
     has_key = config.models.services[full.partition("/")[0]].api_key is not None
-    answers = f"{full} answers, " + ("the key is taken" if has_key else "without a key")
+    how = "key" if has_key else "no_key_needed"
     if not name:
         count = len(await model.fetch_names())
-        return [Finding("ok", f"{answers}, and it lists {count} models")]
+        return [Finding.of("ok", f"model.lists_{how}", model=full, count=count)]
     window = await model.check(name)
-    return [Finding("ok", answers), _window(config, full, window)]
+    return [Finding.of("ok", f"model.answers_{how}", model=full), _window(config, full, window)]
 
 
 def _window(config: Config, full: str, told: Window) -> Finding:
@@ -77,10 +83,9 @@ def _window(config: Config, full: str, told: Window) -> Finding:
         configured=config.models.services[service].window,
         assumed=told.assumed,
     )
-    said = f"its window: {known.reported} tokens, {_SOURCES[known.source]}"
     if not known.is_too_small:
-        return Finding("ok", said)
-    fix = f"Set [models.{service}] window, if it can be larger."
-    if config.models.kind_of(service) == OPENAI:
-        fix += " Ollama cuts what exceeds it without a word, and is told of that window then."
-    return Finding("error", f"{said}; conversations need {TOO_SMALL}", fix)
+        return Finding.of("ok", f"model.window_{known.source}", tokens=known.reported)
+    is_cut = config.models.kind_of(service) == OPENAI
+    name = f"model.small_window{'_cut' if is_cut else ''}"
+    tokens, needed = known.reported, TOO_SMALL
+    return Finding.of("error", name, tokens=tokens, needed=needed, service=service)

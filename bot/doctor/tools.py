@@ -1,29 +1,35 @@
-"""What `confidant doctor` says of tools: whether each MCP server and plug-in can be used."""
+"""Tools: whether each MCP server and plug-in can be used."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from bot import i18n
 from bot.agent.tools.mcp.listing import MAX_TOOLS, Listing, listing_of
 from bot.agent.tools.plugins import installed
 from bot.channel import Finding
 from bot.config import Config, McpConfig
+from bot.doctor.setup import Setup
+
+MOST_NAMED: Final = 5  # of a list of names
 
 
-def tool_findings(config: Config) -> Sequence[Finding]:
+async def check(setup: Setup) -> Sequence[Finding]:
     """Each server, connected to and asked for its list; and packages that cannot be loaded.
 
     Names are given away in the order in which the program does it: its own, packages, servers.
     """
+    config = setup.config
     brought, problems = installed()
-    fix = "See docs/writing-a-tool.md. The bot goes on without it."
-    found = [Finding("error", f"{package}: {problem}", fix) for package, problem in problems]
+    found = [
+        Finding.of("error", "tools.broken", package=package, why=problem)
+        for package, problem in problems
+    ]
     taken = _own_names(config)
     found += _left_out("packages", [tool.spec.name for tool in brought], taken)
     for name, server in sorted(config.tools.mcp.items()):
-        listing = asyncio.run(_examine(name, server))
+        listing = await _examine(name, server)
         if isinstance(listing, Finding):
             found.append(listing)
             continue
@@ -45,9 +51,11 @@ def _left_out(whose: str, names: Sequence[str], taken: set[str]) -> Sequence[Fin
     taken |= set(names)
     if not lost:
         return ()
-    said = f"{whose}: left out, as other tools have their names: {', '.join(lost[:5])}"
-    more = ", …" if len(lost) > 5 else ""
-    return (Finding("warning", f"{said}{more}", "Call the server or package otherwise."),)
+    return (Finding.of("warning", "tools.same_names", whose=whose, names=_first(lost)),)
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
 
 
 async def _examine(name: str, server: McpConfig) -> Listing | Finding:
@@ -57,23 +65,18 @@ async def _examine(name: str, server: McpConfig) -> Listing | Finding:
         async with connection.Connection(name, server) as opened:
             offers = await opened.offers()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        fix = f"See [tools.mcp.{name}]. The bot goes on without it, and tries it again."
-        return Finding("error", f"{name}: {connection.why(error, server)}", fix)
+        return Finding.of("error", "tools.server", name=name, why=connection.why(error, server))
     return listing_of(name, server.tools, offers)
 
 
 def _told(name: str, listing: Listing) -> Sequence[Finding]:
     asking = sum(spec.changes for _, spec in listing.tools)
     count = len(listing.tools)
-    said = f"{name}: {count} tools; the person is asked before {asking} of them"
-    found = [Finding("ok", said)]
+    found = [Finding.of("ok", "tools.offered", name=name, count=count, asking=asking)]
     if listing.unusable:
-        names = ", ".join(listing.unusable[:5])
-        more = ", …" if len(listing.unusable) > 5 else ""
-        said = f"{name}: left out, as their schema is none: {names}{more}"
-        found.append(Finding("warning", said))
+        names = _first(listing.unusable)
+        found.append(Finding.of("warning", "tools.unusable", name=name, names=names))
     if listing.left:
-        fix = f'Choose with tools = ["…"] in [tools.mcp.{name}].'
-        said = f"{name}: {listing.left} tools are left out, as at most {MAX_TOOLS} are taken"
-        found.append(Finding("warning", said, fix))
+        left, most = listing.left, MAX_TOOLS
+        found.append(Finding.of("warning", "tools.too_many", name=name, count=left, most=most))
     return found

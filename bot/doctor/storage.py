@@ -1,0 +1,247 @@
+"""The storage folder: whole, complete, for its owner alone, with room and backups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from bot import housekeeping, recovery
+from bot.channel import Finding
+from bot.clock import to_the_minute
+from bot.config import Config, StorageConfig
+from bot.doctor import server
+from bot.doctor.setup import Setup
+from bot.errors import StorageCorrupt, StorageError
+from bot.storage import backup, files, schema
+from bot.storage.files import DATABASE_NAME, RESTORE_BEGUN, RESTORING
+from bot.storage.meta import MOVED, MOVED_FROM, text_of
+from bot.storage.sqlite import SqliteTransaction, mapped
+
+BLOCKING: Final = frozenset(
+    {
+        *("storage.damaged", "storage.damaged_alone", "storage.unreadable", "storage.newer"),
+        *("storage.older", "storage.restoring", "storage.moving", "storage.closed"),
+        *("server.unusable", "server.problem", "server.moving"),
+    }
+)
+"""After one of these nothing else looks into the database."""
+
+NO_ROOM: Final = 200_000_000  # bytes; with less, or less than the database has, it is urgent
+LITTLE_ROOM: Final = 1_000_000_000  # the same, for a hint
+HOUR_MS: Final = 3_600_000
+
+
+async def check(setup: Setup) -> Sequence[Finding]:
+    """What there is to say of where everything is kept."""
+    if setup.is_shared:
+        return await server.check(setup)
+    found = await asyncio.to_thread(_folder, setup)
+    if setup.has_database and not any(each.id in BLOCKING for each in found):
+        async with setup.opened() as database:
+            if (restored := await database.read(recovery.latest)) is not None:
+                found.append(_restored(restored))
+    return found
+
+
+def _folder(setup: Setup) -> list[Finding]:
+    storage = setup.config.storage
+    folder = storage.folder
+    if not folder.exists():
+        return [Finding.of("ok", "storage.none", folder=str(folder))]
+    if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return [Finding.of("error", "storage.closed", folder=str(folder))]
+    return [
+        *_lock(folder),
+        *_modes(setup),  # before the database is opened: it makes files beside it
+        *_database(setup),
+        *space(setup.config),
+        *backups(storage, setup.clock()),
+    ]
+
+
+def _lock(folder: Path) -> Iterator[Finding]:
+    held = files.holder(folder)
+    if held.is_running:
+        yield Finding.of("ok", "storage.runs", process=held.process)
+    elif held.process:
+        yield Finding.of("warning", "storage.stale_lock", repair="lock", process=held.process)
+
+
+def _modes(setup: Setup) -> Iterator[Finding]:
+    opened = files.open_to_others(private_files(setup))
+    if opened:
+        names = ", ".join(path.name for path in opened[:3]) + (", …" if len(opened) > 3 else "")
+        yield Finding.of("warning", "storage.modes", repair="modes", count=len(opened), names=names)
+
+
+def private_files(setup: Setup) -> list[Path]:
+    """What is for the program's own account only."""
+    made = [] if setup.is_shared else housekeeping.made_in(setup.config.storage.folder)
+    return [*made, *(path for path in setup.secrets if path.exists())]
+
+
+# --- the database ---------------------------------------------------------------------------------
+
+
+def _database(setup: Setup) -> Iterator[Finding]:
+    folder = setup.config.storage.folder
+    path = folder / DATABASE_NAME
+    if (folder / RESTORING / RESTORE_BEGUN).exists():
+        yield Finding.of("error", "storage.restoring", repair="restore", folder=str(folder))
+        return
+    try:
+        if backup.is_new(path):
+            backup.check(path)
+            yield Finding.of("ok", "storage.empty", folder=str(folder))
+            return
+        is_sound = backup.is_sound(path)
+    except StorageCorrupt:  # it is empty, and was not
+        is_sound = False
+    except StorageError as error:
+        yield Finding.of("error", "storage.unreadable", path=str(path), why=str(error))
+        return
+    yield from _version(setup, path) if is_sound else _damaged(setup, path)
+
+
+def _damaged(setup: Setup, path: Path) -> Iterator[Finding]:
+    """What takes the place of a damaged database, if anything does."""
+    spare = next((each for each in backup.newest_first(path, setup.clock()) if _ok(each)), None)
+    if spare is None:
+        yield Finding.of("error", "storage.damaged_alone", path=str(path))
+    else:
+        yield Finding.of("error", "storage.damaged", path=str(path), backup=spare.name)
+
+
+def _ok(path: Path) -> bool:
+    try:
+        return backup.is_sound(path)
+    except StorageError:
+        return False
+
+
+def _version(setup: Setup, path: Path) -> Iterator[Finding]:
+    """Whose version a sound database has, and whether something is still being moved into it."""
+    version, origin = _read(path)
+    megabytes = round(path.stat().st_size / 1_000_000, 1)
+    if version > schema.VERSION:
+        yield Finding.of("error", "storage.newer", version=version, ours=schema.VERSION)
+    elif version < schema.VERSION:
+        yield Finding.of("warning", "storage.older", version=version, ours=schema.VERSION)
+    elif origin not in {None, MOVED}:
+        # Where from, only whoever began it knows: this configuration names nothing else.
+        yield Finding.of("error", "storage.moving", place=str(setup.config.storage.folder))
+    else:
+        yield Finding.of("ok", "storage.sound", megabytes=megabytes, version=version)
+
+
+def _read(path: Path) -> tuple[int, str | None]:
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            tx = SqliteTransaction(connection)
+            tables = {row[0] for row in tx.execute("SELECT name FROM sqlite_schema")}
+            if not {"schema_versions", "meta"} <= tables:
+                return 0, None
+            version = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0] or 0)
+            return version, text_of(tx, MOVED_FROM)
+        finally:
+            connection.close()
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
+
+
+def _restored(restored: recovery.Restored) -> Finding:
+    """What became of a database that was lost once."""
+    how = "backup" if restored.backup else "by_hand" if restored.by_hand else "anew"
+    return Finding.of(
+        "ok",
+        f"storage.restored_{how}",
+        at=to_the_minute(restored.at, None),
+        name=restored.backup,
+        entries=restored.entries,
+        more=sum(restored.counts.values()),
+    )
+
+
+# --- room and backups, also for whoever runs it and does not look --------------------------------
+
+
+def space(config: Config) -> Iterator[Finding]:
+    """How much room there is on each disk that things are kept on."""
+    folder = config.storage.folder
+    size = _size(folder / DATABASE_NAME)
+    seen: set[int] = set()
+    for place in (folder, config.workspace):
+        with suppress(OSError):  # said elsewhere
+            if place.exists() and (disk := place.stat().st_dev) not in seen:
+                seen.add(disk)
+                yield _room(place, size)
+
+
+def _room(place: Path, size: int) -> Finding:
+    free = shutil.disk_usage(place).free
+    megabytes = free // 1_000_000
+    if free < max(NO_ROOM, size):
+        return Finding.of("error", "storage.no_room", folder=str(place), megabytes=megabytes)
+    if free < max(LITTLE_ROOM, 3 * size):
+        return Finding.of("warning", "storage.little_room", folder=str(place), megabytes=megabytes)
+    return Finding.of("ok", "storage.room", folder=str(place), megabytes=megabytes)
+
+
+def backups(storage: StorageConfig, now: int) -> Iterator[Finding]:
+    """Whether the latest backup is as young as it should be, by when something was last written."""
+    path = storage.folder / DATABASE_NAME
+    if backup.is_new(path):
+        return
+    if not storage.backup_hours:
+        yield Finding.of("warning", "storage.backups_off")
+        return
+    times = [_written(each) for each in backup.newest_first(path, now)]
+    newest = max(times, default=0)
+    late = 2 * storage.backup_hours * HOUR_MS + HOUR_MS
+    written = max(_written(path), _written(path.with_name(f"{path.name}-wal")))
+    if not times:
+        is_late = written - _begun(path) > late
+        level, name = ("error", "no_backup") if is_late else ("ok", "no_backup_yet")
+        yield Finding.of(level, f"storage.{name}", hours=storage.backup_hours)
+        return
+    is_late = written - newest > late
+    level, name = ("error", "backup_late") if is_late else ("ok", "backups")
+    yield Finding.of(
+        level, f"storage.{name}", at=to_the_minute(newest, None), count=len(times),
+        hours=storage.backup_hours,
+    )  # fmt: skip
+
+
+def _begun(path: Path) -> int:
+    """When a database was made, in ms since the epoch, as it says itself."""
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            sql = "SELECT CAST(strftime('%s', min(applied_at)) AS INTEGER) FROM schema_versions"
+            return int(SqliteTransaction(connection).execute(sql)[0][0] or 0) * 1000
+        finally:
+            connection.close()
+    except apsw.Error:  # said elsewhere
+        return _written(path)
+
+
+def _written(path: Path) -> int:
+    try:
+        return int(path.stat().st_mtime * 1000)
+    except OSError:
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

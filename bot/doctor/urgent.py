@@ -1,0 +1,240 @@
+"""What cannot wait until somebody asks the doctor: the owner is told of it in their chat.
+
+Each node looks at what it sees itself, and one of them tells, in the transaction that notes that it
+was told: at most once a day, whatever is started anew meanwhile. Nothing that was said is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Final
+
+import orjson
+import structlog
+
+from bot.channel import Address, Finding, Health
+from bot.clock import DAY_MS, Clock
+from bot.config import Config
+from bot.doctor import storage
+from bot.doctor.setup import Setup
+from bot.errors import StorageNotMade
+from bot.findings import told
+from bot.i18n import language_of, text
+from bot.identity import ConversationResolver
+from bot.identity.routing import OWNER, OWNER_SEATS
+from bot.sessions import repeats, store
+from bot.sessions.store import Session
+from bot.storage import Database, Transaction
+from bot.storage.meta import keep, text_of
+from bot.unit_of_work import Committer, UnitOfWork
+
+LOOK_SECONDS: Final = 60.0
+FIRST_SECONDS: Final = 300.0  # a start makes a backup first, and connects
+DOWN_MS: Final = 3_600_000  # for which an account is down before somebody is told
+SEEN_MS: Final = 10 * 60_000  # what nobody has seen down for so long is not down any more
+MINUTE_MS: Final = 60_000
+MOST_CHATS: Final = 50  # of the owner's, the latest
+
+_HERE: Final = frozenset(channel for channel, _ in OWNER_SEATS)  # seen only by who looks there
+
+_TOLD: Final = "urgent.told"
+_DOWN: Final = "urgent.down:"  # and the account
+
+Connections = Callable[[], Sequence[tuple[str, str, Health, str]]]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """An account that cannot be reached: since when, and when that was last seen (ms)."""
+
+    account: str
+    since: int
+    seen: int
+
+    def is_long(self, now: int) -> bool:
+        """True when it is worth telling."""
+        return now - self.since >= DOWN_MS and now - self.seen <= SEEN_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """What was last told: when (ms), and the tasks that were among it, ever."""
+
+    at: int = 0
+    tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be told in which chat, and what is noted then."""
+
+    chat: Session
+    language: str
+    findings: tuple[Finding, ...]
+    told: Last
+
+
+async def check(setup: Setup) -> Sequence[Finding]:
+    """The accounts that have been down for long, as the running program sees them."""
+    if not setup.has_database:
+        return []
+    try:
+        async with setup.opened() as database:
+            found = await database.read(downs)
+    except StorageNotMade:  # said of the storage
+        return []
+    return _of_downs(found, setup.clock())
+
+
+class Urgent:
+    """Looks every minute, and tells the owner at most once a day."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        resolver: ConversationResolver,
+        database: Database,
+        committer: Committer,
+        connections: Connections,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._resolver = resolver
+        self._database = database
+        self._committer = committer
+        self._connections = connections
+        self._clock = clock
+
+    def configure(self, config: Config) -> None:
+        """What is kept where, and the language, are those of this from now on."""
+        self._config = config
+
+    async def look(self) -> bool:
+        """Note what is down, and tell what is urgent; True when the owner was told now.
+
+        Raises:
+            StorageError: it was not stored; the next look tries again.
+        """
+        now = self._clock()
+        gone = [
+            f"{channel}/{account}"
+            for channel, account, health, _ in self._connections()
+            if health in {Health.DOWN, Health.STARTING}
+        ]
+        if gone or await self._database.read(downs):
+            await self._database.write(partial(_note_downs, gone=gone, now=now))
+        if now - (await self._database.read(_last)).at < DAY_MS:
+            return False
+        here = await asyncio.to_thread(_here, self._config, now)
+        plan = partial(self._plan, here=here, now=now)
+        if await self._database.read(plan) is None:
+            return False
+        return (await self._committer.commit(now, partial(_tell, plan=plan))).result
+
+    def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> Plan | None:
+        """What is to be told where; None for nothing."""
+        last = _last(tx)
+        if now - last.at < DAY_MS:  # another node was first
+            return None
+        long = [each for each in downs(tx) if each.is_long(now)]
+        found, tasks = [*here, *_of_downs(long, now)], tuple(repeats.paused(tx))
+        if new := set(tasks) - set(last.tasks):
+            found.append(Finding.of("error", "messages.paused", count=len(new)))
+        chat = self._chat(tx, {each.account for each in long})
+        if not found or chat is None:
+            return None
+        wanted = self._config.agent.language
+        language = language_of(chat.locale if wanted == "auto" else wanted)
+        return Plan(chat, language, tuple(found), Last(now, tasks))
+
+    def _chat(self, tx: Transaction, down: Collection[str]) -> Session | None:
+        """The owner's direct chat: on a platform rather than the page, one that can be reached."""
+        chats = [
+            each
+            for each in store.directs(tx, OWNER, MOST_CHATS)
+            if self._resolver.of(each.origin).key == each.key
+        ]
+
+        def rank(chat: Session) -> tuple[bool, bool]:
+            is_here = chat.channel in _HERE
+            return f"{chat.channel}/{chat.account}" in down, is_here
+
+        return min(chats, key=rank, default=None)  # the latest of those that are alike
+
+
+def _here(config: Config, now: int) -> list[Finding]:
+    """What is wrong with this machine's own folder, where that is what is used."""
+    if config.storage.url is not None:
+        return []
+    found = [*storage.space(config), *storage.backups(config.storage, now)]
+    return [each for each in found if each.level == "error"]
+
+
+def _tell(unit: UnitOfWork, plan: Callable[[Transaction], Plan | None]) -> bool:
+    found = plan(unit.tx)
+    if found is None:
+        return False
+    chat = found.chat
+    address = Address(chat.channel, chat.account, chat.chat, chat.thread)
+    unit.say(address, words(found.findings, found.language), "notice", language=found.language)
+    keep(unit.tx, _TOLD, orjson.dumps(asdict(found.told)).decode(), found.told.at)
+    log.info("urgent.told", findings=[each.id for each in found.findings])
+    return True
+
+
+def words(findings: Sequence[Finding], language: str) -> str:
+    """What the owner is told. Pure."""
+    lines = [text(language, "urgent.head")]
+    for each in findings:
+        said = told(each, language)
+        lines.append(f"• {said.text}" + (f"\n  → {said.fix}" if said.fix else ""))
+    return "\n".join([*lines, text(language, "urgent.more")])
+
+
+def downs(tx: Transaction) -> list[Down]:
+    """Every account that was last seen down."""
+    size = len(_DOWN)
+    rows = tx.execute(
+        "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ? ORDER BY key", (size, _DOWN)
+    )
+    return [Down(str(key)[size:], *map(int, str(value).split())) for key, value in rows]
+
+
+def _note_downs(tx: Transaction, gone: Sequence[str], now: int) -> None:
+    """Note which accounts this program sees down; what nobody sees down any more goes."""
+    known = {each.account: each for each in downs(tx)}
+    for account in gone:
+        before = known.get(account)
+        is_same = before is not None and now - before.seen <= SEEN_MS
+        since = before.since if before is not None and is_same else now
+        keep(tx, f"{_DOWN}{account}", f"{since} {now}", now)
+    for account, each in known.items():
+        if account not in gone and now - each.seen > SEEN_MS:
+            tx.execute("DELETE FROM meta WHERE key = ?", (f"{_DOWN}{account}",))
+
+
+def _of_downs(found: Sequence[Down], now: int) -> list[Finding]:
+    return [
+        Finding.of(
+            "error",
+            "urgent.down",
+            name=each.account.removesuffix("/default"),
+            minutes=(now - each.since) // MINUTE_MS,
+        )
+        for each in found
+        if each.is_long(now)
+    ]
+
+
+def _last(tx: Transaction) -> Last:
+    said = text_of(tx, _TOLD)
+    if said is None:
+        return Last()
+    value = orjson.loads(said)
+    return Last(int(value["at"]), tuple(map(int, value["tasks"])))
