@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = re.compile(r"`((?:bot|adapters|docs)/[\w./-]*\.(?:py|md|toml))`")
 MODULE = re.compile(r"`(bot(?:\.[a-z_]+)+)`")
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)")
-PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
+PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 NAMING = ["architecture.md", "proofs.md", "writing-a-channel.md", "writing-a-model.md"]
