@@ -32,7 +32,7 @@ from structlog._config import BoundLoggerLazyProxy
 from bot import app as composition
 from bot.agent.models import Request, ToolSpec
 from bot.app import App, Parts
-from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, Inbound
+from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, ChatType, Inbound
 from bot.memory import disk, vectors
 from bot.memory.row_notes import RowNotes, space_of
 from bot.memory.transcripts import TranscriptFeed
@@ -102,7 +102,7 @@ class Who:
         return self.room or self.sender
 
     @property
-    def chat_type(self) -> str:
+    def chat_type(self) -> ChatType:
         return "group" if self.room else "direct"
 
     @property
@@ -444,6 +444,8 @@ class World:
         # prompts have most in common.
         self._scanned: dict[int, tuple[object, frozenset[str]]] = {}
         self._always: set[tuple[str, ...]] = set()  # rooms where all that is said is answered
+        # What the owner is called stands in the owner's own direct chats, as their MEMORY.md does.
+        self.owner_name = self.canary(space="main")
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -473,7 +475,10 @@ class World:
 
         # This proof is about who sees what: losing power is that of others.
         patch.setattr("bot.storage.sqlite._PRAGMAS", FAST)
-        patch.setattr("os.fsync", lambda _file: None)
+
+        def keep(_file: object) -> None: ...
+
+        patch.setattr("os.fsync", keep)
         patch.setattr(disk, "opened", read)
         reading = RowNotes.read
 
@@ -485,7 +490,11 @@ class World:
         patch.setattr(composition.Memory, "of", staticmethod(memory_of))
         patch.setattr(composition, "TranscriptFeed", feed_of)
         if self.setting.embedder == "hash":
-            patch.setattr("bot.memory.embed.make", lambda _config: HashEmbedder())
+
+            def embedder(_config: object) -> HashEmbedder:
+                return HashEmbedder()
+
+            patch.setattr("bot.memory.embed.make", embedder)
         parts = Parts(clock=self.clock, remote=self.model, channels=self.channels, dashboard=True)
         self.app = await self._stack.enter_async_context(App(config, plugins, parts))
         self.client = await self._stack.enter_async_context(aiohttp.ClientSession())
@@ -518,6 +527,7 @@ class World:
             "session": {
                 "dm_scope": setting.dm_scope,
                 "owner": setting.owner,
+                "owner_name": self.owner_name,
                 "identity_links": dict(setting.links),
             },
             "scope": setting.scope.as_config(),
@@ -889,6 +899,10 @@ class World:
         own = {self.setting.space(who)} if sees else set[str]()
         system = self._tokens_of(request.system) | self._tokens_of(request.tools)
         self._judge(f"the system prompt of {who}", system, lambda each: bool(each.spaces & own))
+        if request.purpose == "chat" and own == {"main"}:
+            if self.owner_name not in system:
+                raise AssertionError(f"the prompt of {who} does not say what the owner is called")
+            self.counts["owner named"] += 1
         # A conversation is saved with the rights of whoever of those in it was the last to do
         # anything there, which may have been a command.
         may = self._may(*(self._those_in(who) if request.purpose == "flush" else [who]))

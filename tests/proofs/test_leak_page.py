@@ -18,6 +18,7 @@ from tests.fakes.page_people import Browser, browser, browsers, key_in, serving
 from tests.support import Engine
 
 SAID = {"owner": "quartzowl", "ada": "brassheron", "bob": "copperwren"}
+OWNER_NAME = "Amberibis"  # what the owner is called, which their own chats alone are told
 NO_PAGES = {"/chat/ws", "/enter"}
 NOTED = {"owner": "velvetlynx", "ada": "silkotter", "bob": "satinstoat"}
 
@@ -75,7 +76,11 @@ def note(engine: Engine, person: str, words: str) -> None:
 
 
 async def test_nobody_on_the_page_is_shown_what_is_anothers(tmp_path: Path):
-    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, bob):
+    session = {"owner_name": OWNER_NAME}
+    async with (
+        serving(tmp_path, session=session) as engine,
+        browsers(engine, 3) as (owner, ada, bob),
+    ):
         await owner.log_in()
         await ada.post("/enter", key=await owner.link("ada"))
         await bob.post("/enter", key=key_in(await engine.ask("/web", sender="bob")))
@@ -88,6 +93,7 @@ async def test_nobody_on_the_page_is_shown_what_is_anothers(tmp_path: Path):
             shown = await everything_shown_to(engine, who)
             assert SAID[name] in shown
             assert NOTED[name] in shown
+            assert (OWNER_NAME in shown) == (name == "owner")
             for other in people.keys() - {name}:
                 assert SAID[other] not in shown, (name, other)
                 assert NOTED[other] not in shown, (name, other)
@@ -96,11 +102,13 @@ async def test_nobody_on_the_page_is_shown_what_is_anothers(tmp_path: Path):
             told = repr(request)
             assert sum(word in told for word in SAID.values()) <= 1
             assert sum(word in told for word in NOTED.values()) <= 1
+            assert (OWNER_NAME in told) == (NOTED["owner"] in told)
         async with browser(engine) as nobody:
             for route in engine.app.server.routes if engine.app.server else ():
                 if route.method == "GET" and not is_file(route.path):
                     text = (await nobody.get(route.path))[1]
-                    assert not any(word in text for word in (*SAID.values(), *NOTED.values()))
+                    words = (OWNER_NAME, *SAID.values(), *NOTED.values())
+                    assert not any(word in text for word in words)
 
 
 async def test_every_route_of_the_running_program_by_who_really_logged_in(tmp_path: Path):
