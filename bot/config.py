@@ -742,14 +742,19 @@ class SpeechConfig(Section):
         return self
 
 
+LogForm = Literal["auto", "plain", "console", "json"]
+
+
 class LogConfig(Section):
     """`[log]`: what is told on standard error, never with message text."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least serious event told."
     )
-    format: Literal["auto", "json", "console"] = Field(
-        default="auto", description='"auto" is console on a terminal and JSON elsewhere.'
+    format: LogForm = Field(
+        default="auto",
+        description='"plain" tells a person what they must know, "console" and "json" every '
+        'event; "auto" is plain on a terminal and JSON elsewhere.',
     )
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ import typer
 from bot import logs
 from bot.clock import to_the_minute
 from bot.cluster.extra import visiting
-from bot.config import Config, LogConfig
+from bot.config import Config, LogConfig, LogForm
 from bot.errors import StorageError
 from bot.settings import Loaded
 from bot.settings import load as load_settings
@@ -26,17 +27,36 @@ from bot.storage.sqlite import SqliteDatabase
 T = TypeVar("T")
 
 
-def load(config: Path | None, *, quiet: bool = False) -> Loaded:
+def load(
+    config: Path | None,
+    *,
+    quiet: bool = False,
+    form: LogForm | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Loaded:
     """Read the configuration and set up logging.
+
+    Args:
+        config: the file; None looks where it usually is.
+        quiet: log errors alone, and warn of nothing.
+        form: of the log, before what the configuration says.
+        warn: is told what is odd in the configuration; standard error when None.
 
     Raises:
         ConfigError: it has mistakes; the message lists them all.
     """
     loaded = load_settings(config, os.environ, Path.cwd())
+    if form is not None:
+        log = loaded.config.log.model_copy(update={"format": form})
+        loaded = replace(loaded, config=loaded.config.model_copy(update={"log": log}))
     logs.configure(LogConfig(level="error") if quiet else loaded.config.log)
     for warning in () if quiet else loaded.warnings:
-        typer.echo(f"confidant: {warning}", err=True)
+        (warn or _warn)(warning)
     return loaded
+
+
+def _warn(words: str) -> None:
+    typer.echo(f"confidant: {words}", err=True)
 
 
 def local_time(at: int) -> str:

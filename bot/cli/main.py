@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -52,14 +52,21 @@ NotesFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.", 
 
 
 @cli.command()
-def run(config: ConfigOption = None) -> None:
+def run(
+    *,
+    config: ConfigOption = None,
+    log: Annotated[
+        Literal["auto", "plain", "console", "json"] | None,
+        typer.Option("--log", help="What the log looks like, instead of [log] format."),
+    ] = None,
+) -> None:
     """Run the bot: every channel that is configured, and the page."""
     from bot.cli import garbage
 
     garbage.hold()
     from bot.cli import serve
 
-    serve.run(config)
+    serve.run(config, log)
 
 
 @cli.command()

@@ -5,24 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 import typer
+from pydantic import ValidationError
 
+from bot import __version__, logs
 from bot.app import App, Parts
 from bot.channel import Interactive, reveal
 from bot.cli import garbage
 from bot.cli.common import load, loop_runner
+from bot.config import OFFLINE, Config, LogConfig, LogForm
 from bot.dashboard import Listening
-from bot.errors import ChannelError, ConfigError, StorageBusy
+from bot.errors import ChannelError, ConfidantError, ConfigError, StorageBusy
+from bot.invocation import command
 from bot.memory import embed
 from bot.settings import Loaded
 
 SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
 
 STOPPING = "Stopping: replies being written are finished first."
+STOPPED = "Stopped."
+AT_ONCE = "Stopped at once. What was not finished is answered after the next start."
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 NO_NODE = (
     "With [storage] url the terminal joins the page of a running node. Start one with "
     "`confidant run`, or set [dashboard] host and port to where one is."
@@ -31,10 +40,35 @@ NO_NODE = (
 log = structlog.get_logger(__name__)
 
 
-def run(config: Path | None) -> None:
-    """Run the bot until it is told to stop."""
-    loaded = load(config)
-    loop_runner()(serve(loaded))
+def run(config: Path | None, form: LogForm | None) -> None:
+    """Run the bot until it is told to stop.
+
+    Raises:
+        ConfidantError: it could not start; the message says what to do.
+    """
+    voice = Voice(logs.configure(first_log(form), for_good=False))
+    logs.take_over()
+    try:
+        loaded = load(config, form=form, warn=voice.warn)
+        voice = Voice(logs.form_of(loaded.config.log))
+        loop_runner()(serve(loaded, voice))
+    except ConfidantError as error:
+        if not voice.is_log:
+            raise
+        log.critical("program.not_started", reason=str(error))
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:  # before there was anything to stop
+        voice.say("program.stopped", STOPPED)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def first_log(form: LogForm | None) -> LogConfig:
+    """What the log looks like before the configuration is read."""
+    asked = os.environ.get("CONFIDANT_LOG__FORMAT", "").strip().lower()
+    try:
+        return LogConfig.model_validate({"format": form or asked or "auto"})
+    except ValidationError:  # the configuration says so in a moment
+        return LogConfig()
 
 
 def chat(config: Path | None) -> None:
@@ -43,21 +77,47 @@ def chat(config: Path | None) -> None:
     loop_runner()(chat_here(loaded))
 
 
-async def serve(loaded: Loaded) -> None:
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What the program says of itself: to a person in words, or as an event of the log."""
+
+    form: logs.Form
+
+    @property
+    def is_log(self) -> bool:
+        """True when everything on standard error is an event."""
+        return self.form == "json"
+
+    def say(self, event: str, words: str) -> None:
+        """Say that something is so."""
+        if self.is_log:
+            log.info(event)
+        else:  # over what the terminal shows of Ctrl-C
+            typer.echo(f"\r{words}" if sys.stderr.isatty() else words, err=True)
+
+    def warn(self, words: str) -> None:
+        """Say that something is not as it should be."""
+        if self.is_log:
+            log.warning("config.warning", reason=words)
+        else:
+            typer.echo(f"Warning: {words}", err=True)
+
+
+async def serve(loaded: Loaded, voice: Voice) -> None:
     """Run until told to stop, which may also be while it starts: a server may be waited for there.
 
     Raises:
         ConfidantError: it could not start; the message says what to do.
     """
-    stop, started = _stop_signal(), asyncio.Event()
+    stop, started = _stop_signal(voice), asyncio.Event()
     if why := embed.missing(loaded.config.memory.embedder):
-        typer.echo(f"Memory is searched by words alone: {why}.", err=True)
-    running = asyncio.create_task(_run(loaded, started, stop))
+        voice.warn(f"Memory is searched by words alone: {why}.")
+    running = asyncio.create_task(_run(loaded, started, stop, voice))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if not started.is_set() and not running.done():
-        typer.echo(STOPPING, err=True)
+        voice.say("program.stopping", STOPPING)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -65,18 +125,40 @@ async def serve(loaded: Loaded) -> None:
     await running
 
 
-async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event) -> None:
+async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event, voice: Voice) -> None:
     """Run the program until `stop`; `started` is set once it runs."""
     parts = Parts(loaded=loaded, on_loaded=garbage.settle)
     async with App(loaded.config, loaded.plugins, parts) as app:
         started.set()
-        if app.address is not None:
-            typer.echo(f"Confidant is at {app.address.url}")
+        if voice.form == "plain":
+            for line in greeting(app, loaded.config):
+                typer.echo(line)
+        url = app.address.url if app.address is not None else ""
+        if url and loaded.config.log.format != "json":
+            typer.echo(f"Confidant is at {url}")
+        log.info("program.started", page=url)
         await stop.wait()
-        typer.echo(STOPPING, err=True)
+        voice.say("program.stopping", STOPPING)
+    voice.say("program.stopped", STOPPED)
 
 
-def _stop_signal() -> asyncio.Event:
+def greeting(app: App, config: Config) -> list[str]:
+    """What a person is told at the start: what answers, where everything is, how to stop it."""
+    model = app.models.default
+    if model == OFFLINE:
+        model = "offline, until it has a key (on the page: Settings, First steps)"
+    lines = [f"Confidant {__version__}", f"  Model     {model}"]
+    if reveal(config.storage.url):
+        lines.append("  Kept in   the PostgreSQL of [storage] url")
+    else:
+        lines.append(f"  Folder    {config.storage.folder}")
+    lines.append(f"  Channels  {', '.join(sorted(app.channels)) or 'none'}")
+    if config.dashboard.has_token:
+        lines.append(f"  Log in    {command('login owner')}")
+    return [*lines, "  Stop      Ctrl-C"]
+
+
+def _stop_signal(voice: Voice) -> asyncio.Event:
     """Set by the first SIGINT or SIGTERM; another one later ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -88,7 +170,9 @@ def _stop_signal() -> asyncio.Event:
             first = loop.time()
             stop.set()
         elif loop.time() - first > SAME_SIGNAL:
-            os._exit(1)
+            voice.say("program.stopped_at_once", AT_ONCE)
+            sys.stdout.flush()
+            os._exit(INTERRUPTED)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked)

@@ -29,6 +29,7 @@ class Terminal:
         self.process = process
         self.raw = ""
         self._ours = ours
+        self._is_over = False  # nobody has the other end any more
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(ours, self._read)
@@ -52,7 +53,7 @@ class Terminal:
         """Wait until something is written."""
         async with asyncio.timeout(SECONDS):
             while words not in self.text:
-                assert self.process.returncode is None, self.text
+                assert not self._is_over, self.text
                 self._news.clear()
                 await self._news.wait()
 
@@ -60,19 +61,19 @@ class Terminal:
         """Wait until the program has ended; its exit status."""
         async with asyncio.timeout(SECONDS):
             code = await self.process.wait()
-            while self._ours >= 0 and self._loop.remove_reader(self._ours):
-                self._read()  # whatever is left, to the end
+            while not self._is_over:
+                self._news.clear()
+                await self._news.wait()
         return code
 
     def _read(self) -> None:
         try:
             data = os.read(self._ours, 65536)
-        except OSError:  # nobody has the other end any more
+        except OSError:
             data = b""
-        if data:
-            self.raw += data.decode(errors="replace")
-            self._loop.add_reader(self._ours, self._read)
-        else:
+        self.raw += data.decode(errors="replace")
+        if not data:
+            self._is_over = True
             self._loop.remove_reader(self._ours)
         self._news.set()
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import orjson
 import psycopg
 import pytest
 from pydantic import SecretStr
@@ -132,7 +133,7 @@ async def test_one_signal_ends_a_program_that_waits_for_its_server(tmp_path):
         process.send_signal(signal.SIGTERM)
         out, _ = await process.communicate()
     assert process.returncode == 0
-    assert out.decode() == "Stopping: replies being written are finished first.\n"
+    assert [orjson.loads(line)["event"] for line in out.splitlines()] == ["program.stopping"]
 
 
 async def test_nodes_hear_of_what_a_command_changed(tmp_path, postgres_url):

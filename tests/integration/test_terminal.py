@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from bot import __version__
 from bot.cli.main import cli
 from tests.fakes.terminal import terminal
 from tests.support import running
@@ -17,6 +18,33 @@ from tests.support import running
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("logs_stay")]
 
 PROGRAM = Path(sys.executable).with_name("confidant")
+
+
+# A stop that takes as long as a reply that is being written, until Ctrl-C may be pressed again.
+SLOW = """
+import asyncio
+from bot.cli import main, serve
+
+class Slow(serve.App):
+    async def __aexit__(self, *exc):
+        await asyncio.sleep(serve.SAME_SIGNAL * 2)
+        print("still busy", flush=True)
+        await asyncio.Event().wait()
+
+serve.App = Slow
+main()
+"""
+EARLY = """
+import time
+from bot.cli import main, serve
+
+def load(*_, **__):
+    print("loading", flush=True)
+    time.sleep(600)
+
+serve.load = load
+main()
+"""
 
 
 def variables(folder: Path, **more: str) -> dict[str, str]:
@@ -64,3 +92,94 @@ def test_the_index_shows_how_far_it_is(tmp_path, monkeypatch):
     assert "passages of 32 files." in done.stdout
     assert re.search(r"\r\x1b\[KIndexing notes  .+  \d+ %  \d+ of 32 notes", done.stderr)
     assert done.stderr.endswith("\r\x1b[K")
+
+
+async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):
+    here = variables(tmp_path, CONFIDANT_DASHBOARD__TOKEN="Qw7-" * 8)
+    async with terminal(PROGRAM, "run", folder=tmp_path, variables=here) as seen:
+        await seen.shows("Confidant is at http://127.0.0.1:")
+        seen.type("\x03")
+        assert await seen.ends() == 0
+    said = re.sub(r":\d+/", ":PORT/", "\n".join(line.lstrip("\r") for line in seen.lines))
+    assert said.replace("^C\r", "") == (
+        f"Confidant {__version__}\n"
+        "  Model     offline, until it has a key (on the page: Settings, First steps)\n"
+        f"  Folder    {tmp_path}/data\n"
+        "  Channels  web\n"
+        f"  Log in    {PROGRAM} login owner\n"
+        "  Stop      Ctrl-C\n"
+        "Confidant is at http://127.0.0.1:PORT/\n"
+        "Stopping: replies being written are finished first.\n"
+        "Stopped.\n"
+    )
+
+
+async def test_a_connection_that_is_lost_is_a_plain_line(tmp_path):
+    here = variables(
+        tmp_path,
+        CONFIDANT_CHANNELS__TELEGRAM__TOKEN="123456789:AAFakeTokenForTestsOnly_0123456789abc",
+        CONFIDANT_CHANNELS__TELEGRAM__API_ROOT="http://127.0.0.1:1",
+    )
+    async with terminal(PROGRAM, "run", folder=tmp_path, variables=here) as seen:
+        await seen.shows("telegram: Telegram cannot be reached.")
+        seen.type("\x03")
+        assert await seen.ends() == 0
+    assert "Channels  telegram, web" in seen.text
+    assert not re.search(r"\w+\.\w+ +\w+=|\{", seen.text)  # no event, no JSON
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [("json", "{"), ("console", "20"), ("plain", "Confidant ")],
+)
+async def test_another_log_can_be_asked_for(tmp_path, asked, first):
+    async with terminal(
+        PROGRAM, "run", "--log", asked, folder=tmp_path, variables=variables(tmp_path)
+    ) as seen:
+        await seen.shows("http://127.0.0.1:")
+        seen.type("\x03")
+        assert await seen.ends() == 0
+    assert seen.text.startswith(first)
+
+
+@pytest.mark.parametrize(("colour", "has"), [({}, True), ({"NO_COLOR": "1"}, False)])
+async def test_colours_are_left_out_where_nobody_wants_them(tmp_path, colour, has):
+    here = variables(tmp_path, **colour)
+    for words in (("run", "--log", "console"), ("--help",), ("usage",)):
+        async with terminal(PROGRAM, *words, folder=tmp_path, variables=here) as seen:
+            if words[0] == "run":
+                await seen.shows("http://127.0.0.1:")
+                seen.type("\x03")
+            assert await seen.ends() == 0, seen.text
+        coloured = bool(re.search(r"\x1b\[[0-9;]*(3[0-7]|9[0-7])[0-9;]*m", seen.raw))
+        assert coloured == (has and words[0] != "usage"), (words, seen.raw)
+
+
+async def test_ctrl_c_twice_ends_it_at_once_with_a_line_and_nothing_is_lost(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    program = (sys.executable, tmp_path / "slow.py", "run")
+    async with terminal(*program, folder=tmp_path, variables=variables(tmp_path)) as seen:
+        await seen.shows("Confidant is at")
+        seen.type("\x03")
+        await seen.shows("Stopping")
+        await seen.shows("still busy")
+        seen.type("\x03")
+        assert await seen.ends() == 130
+    assert seen.text.endswith(
+        "Stopped at once. What was not finished is answered after the next start.\n"
+    )
+    assert "Traceback" not in seen.text
+    async with terminal(PROGRAM, "run", folder=tmp_path, variables=variables(tmp_path)) as seen:
+        await seen.shows("Confidant is at")
+        seen.type("\x03")
+        assert await seen.ends() == 0
+
+
+async def test_ctrl_c_while_it_loads_ends_it_with_a_line(tmp_path):
+    (tmp_path / "early.py").write_text(EARLY)
+    program = (sys.executable, tmp_path / "early.py", "run")
+    async with terminal(*program, folder=tmp_path, variables=variables(tmp_path)) as seen:
+        await seen.shows("loading")
+        seen.type("\x03")
+        assert await seen.ends() == 130
+    assert seen.lines[-2:] == ["^C\rStopped.", ""]

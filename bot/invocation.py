@@ -1,0 +1,57 @@
+"""How this program is called where it was started: commands in texts can be typed like that."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+NAME = "confidant"
+TYPED_AS = "TYPED_AS"  # a variable that says it, such as "docker exec -it {hostname} confidant"
+
+
+def command(words: str = "") -> str:
+    """One of this program's commands as it can be typed, such as ".venv/bin/confidant login me"."""
+    return f"{_program()} {words}".rstrip()
+
+
+@cache
+def _program() -> str:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    module = spec.name.removesuffix(".__main__") if spec is not None else ""
+    return called(sys.argv, sys.executable, module, os.environ)
+
+
+def called(argv: Sequence[str], python: str, module: str, environ: Mapping[str, str]) -> str:
+    """How the program can be called again, quoted for a shell.
+
+    Args:
+        argv: as it was called; a shell passes on the path that it found.
+        python: the interpreter that runs.
+        module: what `python -m` was given, or empty.
+        environ: its PATH is looked at, and what a container's image says in `TYPED_AS`, because
+            nothing inside a container can know how it is entered.
+    """
+    if said := environ.get(TYPED_AS, "").strip():
+        return said.replace("{hostname}", environ.get("HOSTNAME") or socket.gethostname())
+    path = environ.get("PATH", "")
+    program = argv[0] if argv else ""
+    if module.split(".", maxsplit=1)[0] == "bot":
+        return f"{_short(python, path)} -m {module}"
+    if Path(program).name == NAME:
+        return _short(program, path)
+    beside = Path(python).with_name(NAME)  # something else runs it, such as a test
+    return _short(str(beside), path) if beside.exists() else NAME
+
+
+def _short(program: str, path: str) -> str:
+    """The name alone, where typing it finds this very program."""
+    name = Path(program).name
+    found = shutil.which(name, path=path)
+    is_there = found is not None and os.path.abspath(found) == os.path.abspath(program)  # noqa: PTH100 - links are not followed: another name is another program
+    return name if is_there else shlex.quote(program)
