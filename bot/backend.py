@@ -15,16 +15,12 @@ from bot.clock import Clock
 from bot.cluster.extra import needing_extra
 from bot.config import Config
 from bot.coordination import Alone, Coordination, Shared, SharedTurns, Standing
+from bot.invocation import confidant
 from bot.recovery import TRANSCRIPTS, open_database
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Appended
 from bot.storage import Database
 from bot.storage.files import DATABASE_NAME, DataDirLock
-
-_LEFT = (
-    "it holds conversations, and [storage] url is what is used: they are not in that database "
-    "unless `confidant move` copied them, and nothing here is changed"
-)
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +97,11 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         from bot.cluster.tables import prune_lanes  # noqa: PLC0415
         from bot.cluster.turns import Turns  # noqa: PLC0415
     if (config.storage.folder / DATABASE_NAME).exists():
-        log.warning("storage.folder_left", folder=str(config.storage.folder), hint=_LEFT)
+        hint = (
+            "it holds conversations, and [storage] url is what is used: they are not in that "
+            f"database unless `{confidant('move')}` copied them, and nothing here is changed"
+        )
+        log.warning("storage.folder_left", folder=str(config.storage.folder), hint=hint)
     storage = config.storage
     direct = reveal(storage.direct_url)
     node = await Node.open(url, clock, storage.node_timeout, direct=direct, cluster=storage.cluster)

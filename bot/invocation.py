@@ -15,7 +15,7 @@ NAME = "confidant"
 TYPED_AS = "TYPED_AS"  # a variable that says it, such as "docker exec -it {hostname} confidant"
 
 
-def command(words: str = "") -> str:
+def confidant(words: str = "") -> str:
     """One of this program's commands as it can be typed, such as ".venv/bin/confidant login me"."""
     return f"{_program()} {words}".rstrip()
 
@@ -45,8 +45,7 @@ def called(argv: Sequence[str], python: str, module: str, environ: Mapping[str, 
         return f"{_short(python, path)} -m {module}"
     if Path(program).name == NAME:
         return _short(program, path)
-    beside = Path(python).with_name(NAME)  # something else runs it, such as a test
-    return _short(str(beside), path) if beside.exists() else NAME
+    return NAME  # something else runs it, such as a test
 
 
 def _short(program: str, path: str) -> str:

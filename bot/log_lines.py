@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from bot.invocation import command
+from bot.invocation import confidant
 
 AGAIN_SECONDS = 600.0  # before the same line is told again
 _MOST_TOLD = 500  # lines that are remembered for that
@@ -161,7 +161,7 @@ def line_of(event: Mapping[str, Any]) -> str:
         return ""
     if (sentence := SENTENCES.get(name)) is not None:
         try:
-            return f"{serious}: {sentence.format_map({**event, 'confidant': command()})}"
+            return f"{serious}: {sentence.format_map({**event, 'confidant': confidant()})}"
         except (KeyError, ValueError, TypeError):  # it says less than usual
             pass
     facts = ", ".join(f"{key}: {value}" for key, value in event.items() if key not in _OWN)

@@ -11,7 +11,7 @@ from adapters.nextcloud_talk import NextcloudTalkConfig, Seat
 from adapters.nextcloud_talk.api import TalkApi, Unreachable, new_session
 from adapters.nextcloud_talk.signing import new_random, sign
 from adapters.nextcloud_talk.webhook import BACKEND_HEADER, RANDOM_HEADER, SIGNATURE_HEADER
-from bot.channel import Finding, reveal
+from bot.channel import Finding, confidant, reveal
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.json_access import child, mapping, number, text
 
@@ -207,7 +207,8 @@ class _Visit:
             yield self._say(
                 "error",
                 f"{url} cannot be reached from here",
-                "Start confidant run; then check the proxy before it, public_url and webhook_port.",
+                f"Start {confidant('run')}; then check the proxy before it, public_url and "
+                "webhook_port.",
             )
         else:
             reasons = {
@@ -220,7 +221,7 @@ class _Visit:
             yield self._say(
                 "error",
                 f"{url} answers HTTP {status}: {reason}",
-                "Start confidant run with this configuration, and forward the whole path to "
+                f"Start {confidant('run')} with this configuration, and forward the whole path to "
                 "webhook_host:webhook_port.",
             )
 

@@ -19,7 +19,7 @@ from telegram.error import (
 
 from adapters.telegram import TelegramConfig, webhook_url
 from adapters.telegram.api import LeanBot, new_session, reason, redact
-from bot.channel import Finding, Trial, reveal
+from bot.channel import Finding, Trial, confidant, reveal
 from bot.channel.kit.json_access import integer, label, mapping, text
 
 PRIVACY = (
@@ -129,11 +129,14 @@ async def _webhook(bot: LeanBot, name: str, section: TelegramConfig) -> Sequence
         return [Finding("warning", f"its webhook is unknown: {reason(error, bot.token)}", "", name)]
     wanted = webhook_url(section, name)
     if text(info, "url") != wanted:
-        words, fix = f"Telegram does not call {wanted} yet", "Start confidant run: it says so."
+        words, fix = (
+            f"Telegram does not call {wanted} yet",
+            f"Start {confidant('run')}: it says so.",
+        )
         return [Finding("warning", words, fix, name)]
     said = redact(label(text(info, "last_error_message"), 200), bot.token)
     waiting = integer(info, "pending_update_count") or 0
     if said and waiting:
-        fix = "Start confidant run; then check the proxy in front of webhook_port."
+        fix = f"Start {confidant('run')}; then check the proxy in front of webhook_port."
         return [Finding("error", f"{wanted} fails, {waiting} wait: {said}", fix, name)]
     return [Finding("ok", f"Telegram calls {wanted}", account=name)]

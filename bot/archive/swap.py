@@ -18,6 +18,7 @@ import orjson
 
 from bot.archive import container
 from bot.errors import ArchiveError, StorageError
+from bot.invocation import confidant
 from bot.memory.memory import INDEX_FOLDER
 from bot.recovery import TRANSCRIPTS
 from bot.storage import backup, files
@@ -189,7 +190,7 @@ def finish_interrupted(folder: Path) -> Path | None:
     except OSError as exc:
         raise StorageError(
             f"The restore into {folder} could not be completed: {exc.strerror}. Nothing is lost: "
-            "mend that, and then `confidant restore --finish` completes it."
+            f"mend that, and then `{confidant('restore --finish')}` completes it."
         ) from exc
     shutil.rmtree(folder / RESTORING, ignore_errors=True)
     return folder / plan["kept"] if plan["kept"] else None

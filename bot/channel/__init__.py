@@ -75,6 +75,7 @@ from bot.channel.values import (
     Piece,
     ReplyTo,
 )
+from bot.invocation import confidant
 
 __all__ = [
     "DEFAULT_ACCOUNT",
@@ -136,5 +137,6 @@ __all__ = [
     "Typing",
     "check_distinct",
     "check_patterns",
+    "confidant",
     "reveal",
 ]

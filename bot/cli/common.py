@@ -18,6 +18,7 @@ from bot.clock import to_the_minute
 from bot.cluster.extra import visiting
 from bot.config import Config, LogConfig, LogForm
 from bot.errors import StorageError
+from bot.invocation import confidant
 from bot.settings import Loaded
 from bot.settings import load as load_settings
 from bot.storage import Database, Transaction
@@ -110,7 +111,7 @@ async def opened_database(config: Config) -> AsyncGenerator[Database]:
     path = config.storage.folder / DATABASE_NAME
     if not path.exists():
         raise StorageError(
-            f"There is no database in {path.parent} yet: start `confidant run` once."
+            f"There is no database in {path.parent} yet: start `{confidant('run')}` once."
         )
 
     database = await SqliteDatabase.open(path)

@@ -15,6 +15,7 @@ from bot.errors import ConfidantError
 from bot.gateway.admission import read_books
 from bot.identity import ConversationResolver, MessageOrigin, Policy
 from bot.identity.zone import local_zone
+from bot.invocation import confidant
 from bot.sessions import page_logins
 from bot.sessions.page_logins import Invited
 from bot.storage import Transaction
@@ -43,7 +44,7 @@ def invite(name: str, config: Path | None) -> None:
         case "not_let_in":
             raise ConfidantError(
                 f"{wanted} came from a chat in which they may not talk to the bot now, so a link "
-                "would lead nowhere. `confidant pairing list` shows who is blocked or asks."
+                f"would lead nowhere. `{confidant('pairing list')}` shows who is blocked or asks."
             )
         case "made":
             pass

@@ -17,10 +17,11 @@ from bot.cluster import census
 from bot.cluster.census import Census
 from bot.cluster.extra import visiting
 from bot.config import Config
+from bot.invocation import confidant
 from bot.unicode import harmless
 
 ALONE = "This is one machine with a storage folder: [storage] url names no PostgreSQL to share."
-BY_ITSELF = "Its database is brought to a new version when `confidant run` opens it."
+BY_ITSELF = "Its database is brought to a new version when `{run}` opens it."
 MIGRATED = "The tables are those of this version."
 
 
@@ -43,7 +44,11 @@ def show(config: Path | None, *, as_json: bool) -> None:
 def migrate(config: Path | None) -> None:
     """Make the tables of the database that nodes share, or bring them to this version."""
     loaded = load(config, quiet=True).config
-    typer.echo(MIGRATED if asyncio.run(_migrate(loaded)) else f"{ALONE} {BY_ITSELF}")
+    typer.echo(
+        MIGRATED
+        if asyncio.run(_migrate(loaded))
+        else f"{ALONE} {BY_ITSELF.format(run=confidant('run'))}"
+    )
 
 
 async def _migrate(config: Config) -> bool:

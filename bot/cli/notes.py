@@ -18,6 +18,7 @@ from bot.cli.common import load
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.errors import ConfidantError, NotVisible
+from bot.invocation import confidant
 from bot.memory import exchange
 from bot.memory.exchange import Change, ExchangeError
 from bot.memory.memory import store_of
@@ -33,7 +34,8 @@ T = TypeVar("T")
 def pull(folder: Path, config: Path | None) -> None:
     """Copy your notes, the bot's own files and what is shared into a new folder."""
     count = _with_notes(load(config, quiet=True), lambda store: exchange.pull(store, folder))
-    typer.echo(f"{count} notes are in {folder}. `confidant memory push` writes back what you edit.")
+    push = confidant("memory push")
+    typer.echo(f"{count} notes are in {folder}. `{push}` writes back what you edit.")
 
 
 def push(folder: Path, config: Path | None, *, yes: bool) -> None:

@@ -12,6 +12,7 @@ from bot.cli.common import load, local_time, reading, writing
 from bot.clock import system_clock
 from bot.errors import ConfidantError
 from bot.identity import routing
+from bot.invocation import confidant
 from bot.sessions import links, pairing
 from bot.unicode import harmless
 
@@ -72,7 +73,7 @@ def approve(channel: str, code: str, config: Path | None, *, me: bool | None) ->
 def _no_such_code(channel: str) -> ConfidantError:
     return ConfidantError(
         f"No valid code of {channel} is like that. Codes are valid for an hour, and no longer "
-        "once they were typed in a chat; `confidant pairing list` shows them."
+        f"once they were typed in a chat; `{confidant('pairing list')}` shows them."
     )
 
 

@@ -13,6 +13,7 @@ from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config
 from bot.errors import ConfidantError
+from bot.invocation import confidant
 from bot.memory.files import SpaceFiles
 from bot.memory.memory import store_of
 from bot.person import export as exporting
@@ -61,8 +62,8 @@ async def _export(config: Config, typed: str, target: Path) -> tuple[Exported, W
                 known = await database.read(lambda tx: exporting.is_known(tx, whose))
                 if not known:
                     raise ConfidantError(
-                        f"Nothing is kept of {whose.identity}. `confidant pairing list` shows who "
-                        "was let in."
+                        f"Nothing is kept of {whose.identity}. "
+                        f"`{confidant('pairing list')}` shows who was let in."
                     )
             size = await asyncio.to_thread(into.finish, whose, language, found)
             is_told = await database.write(lambda tx: exporting.tell(tx, whose, language, now))

@@ -22,7 +22,7 @@ from bot.cli.common import load, loop_runner
 from bot.config import OFFLINE, Config, LogConfig, LogForm
 from bot.dashboard import Listening
 from bot.errors import ChannelError, ConfidantError, ConfigError, StorageBusy
-from bot.invocation import command
+from bot.invocation import confidant
 from bot.memory import embed
 from bot.settings import Loaded
 
@@ -34,7 +34,7 @@ AT_ONCE = "Stopped at once. What was not finished is answered after the next sta
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 NO_NODE = (
     "With [storage] url the terminal joins the page of a running node. Start one with "
-    "`confidant run`, or set [dashboard] host and port to where one is."
+    "`{run}`, or set [dashboard] host and port to where one is."
 )
 
 log = structlog.get_logger(__name__)
@@ -154,7 +154,7 @@ def greeting(app: App, config: Config) -> list[str]:
         lines.append(f"  Folder    {config.storage.folder}")
     lines.append(f"  Channels  {', '.join(sorted(app.channels)) or 'none'}")
     if config.dashboard.has_token:
-        lines.append(f"  Log in    {command('login owner')}")
+        lines.append(f"  Log in    {confidant('login owner')}")
     return [*lines, "  Stop      Ctrl-C"]
 
 
@@ -192,14 +192,14 @@ async def chat_here(loaded: Loaded) -> None:
     plugin = loaded.plugins["console"]
     console = plugin.create(config.channels.get("console"))
     if not isinstance(console, Interactive):
-        raise ConfigError("The installed console channel cannot be used by `confidant chat`.")
+        raise ConfigError("The installed console channel cannot be used by the command chat.")
     url = Listening(config.dashboard.host, config.dashboard.port).url
     token = reveal(config.dashboard.token)
     if reveal(config.storage.url):
         try:
             await console.attach(url, token)
         except ChannelError as exc:
-            raise ChannelError(f"{NO_NODE} {exc}") from exc
+            raise ChannelError(f"{NO_NODE.format(run=confidant('run'))} {exc}") from exc
         return
     try:
         parts = Parts(channels={"console": console}, dashboard=False)

@@ -11,6 +11,7 @@ import typer
 
 from bot.cli.common import load, local_time, reading
 from bot.errors import ConfidantError
+from bot.invocation import confidant
 from bot.sessions import browsing, entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
@@ -47,7 +48,9 @@ def show(session_id: str, config: Path | None) -> None:
 
     found = reading(loaded.config, work)
     if found is None:
-        raise ConfidantError(f"There is no session {session_id}: see `confidant sessions list`.")
+        raise ConfidantError(
+            f"There is no session {session_id}: see `{confidant('sessions list')}`."
+        )
     session, said, gone = found
     if dropped := (entries.number_of(said[0].id) - 1 if said else session.entry_count):
         typer.echo(

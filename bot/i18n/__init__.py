@@ -1,7 +1,8 @@
 """What the bot itself says, in the person's language: one TOML catalog per language.
 
 Keys are dotted words (`command.new.description`), the same in every catalog; values are
-`str.format` templates.
+`str.format` templates. `{confidant}` is what commands begin with where the program was started; a
+text for strangers, who type nothing there, names them plainly.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, cast
+
+from bot.invocation import confidant
 
 LANGUAGES = ("en", "zh")
 DEFAULT_LANGUAGE = "en"
@@ -42,7 +45,8 @@ def finding(language: str, key: str, /, **values: object) -> str:
 
 def _filled(template: str, values: Mapping[str, object]) -> str:
     return template.format(
-        **{name: _Number(value) if type(value) is int else value for name, value in values.items()}
+        confidant=confidant(),
+        **{name: _Number(value) if type(value) is int else value for name, value in values.items()},
     )
 
 

@@ -19,6 +19,7 @@ import orjson
 
 from bot.errors import ConfidantError, NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
+from bot.invocation import confidant
 from bot.memory import layout
 from bot.memory.layout import Target
 from bot.memory.note_store import MAX_WRITE, NoteStore, NotesUnreachable
@@ -250,7 +251,7 @@ def _taken(folder: Path) -> Mapping[str, str]:
         taken: object = orjson.loads((folder / MADE_OF).read_bytes())
     except (OSError, ValueError) as error:
         raise ExchangeError(
-            f"{folder} is no copy of the notes. Make one with `confidant memory pull`."
+            f"{folder} is no copy of the notes. Make one with `{confidant('memory pull')}`."
         ) from error
     if not isinstance(taken, dict):
         raise ExchangeError(f"{folder / MADE_OF} is damaged. Pull the notes again, elsewhere.")

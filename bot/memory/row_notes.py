@@ -19,6 +19,7 @@ from bot.clock import Clock
 from bot.coordination import Coordination, Event
 from bot.errors import FenceLost, NotVisible, StorageError, ToolError
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE
+from bot.invocation import confidant
 from bot.memory import folders as workspace_folders
 from bot.memory import forgettings, layout
 from bot.memory.note_store import (
@@ -170,7 +171,7 @@ class RowNotes:
                 "workspace.not_read",
                 folder=str(self._instead_of),
                 why="[storage] url is set: notes are rows of the database",
-                do="`confidant move` copies what the folder holds there",
+                do=f"`{confidant('move')}` copies what the folder holds there",
             )
         templates = workspace_folders.templates()
 

@@ -19,6 +19,7 @@ import apsw
 from bot.cluster import census
 from bot.cluster.extra import needing_extra
 from bot.errors import StorageBusy, StorageClosed, StorageError
+from bot.invocation import confidant
 from bot.move.notes import Files, Notes, Rows
 from bot.move.tables import Table
 from bot.recovery import TRANSCRIPTS
@@ -170,8 +171,8 @@ class _StillDatabase:
             raise StorageError(f"There is no database in {path.parent}: nothing can be moved.")
         if _holds_something(path.with_name(f"{path.name}-wal")):
             raise StorageError(
-                f"The program on {path.parent} was killed. Start `confidant run` once more and "
-                "stop it, so that its database is whole; then move it."
+                f"The program on {path.parent} was killed. Start `{confidant('run')}` once more "
+                "and stop it, so that its database is whole; then move it."
             )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-reader")
         try:
@@ -190,7 +191,7 @@ class _StillDatabase:
             what = (
                 "Move it with that one."
                 if version > schema.VERSION
-                else "Start `confidant run` of this version once and stop it; then move it."
+                else f"Start `{confidant('run')}` of this version once and stop it; then move it."
             )
             raise StorageError(
                 f"The database in {path.parent} has version {version}, made by {whose} Confidant; "

@@ -11,6 +11,7 @@ from bot.identity import Books, Policy, PolicySnapshot, routing
 from bot.identity.routing import Person
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.identity.zone import local_zone
+from bot.invocation import confidant
 from bot.sessions import belongings
 from bot.sessions.belongings import Belongings
 from bot.storage import Transaction
@@ -68,7 +69,7 @@ def named(snapshot: PolicySnapshot, typed: str) -> Person:
     if ":" in name and all(_seat(name)):
         return snapshot.person_of(_seat(name))
     raise ConfidantError(
-        f"Nobody is called {name!r}. Name an account as `confidant pairing list` shows it "
+        f"Nobody is called {name!r}. Name an account as `{confidant('pairing list')}` shows it "
         "(such as telegram:42 or web:ada), a name of [session.identity_links], or owner."
     )
 

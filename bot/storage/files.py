@@ -14,6 +14,7 @@ from typing import Self
 import structlog
 
 from bot.errors import StorageBusy, StorageError
+from bot.invocation import confidant
 
 FILE_MODE = 0o600
 OTHERS = 0o077
@@ -121,7 +122,8 @@ def must_not_be_restoring(folder: Path) -> None:
     if (folder / RESTORING / RESTORE_BEGUN).exists():
         raise StorageError(
             f"A restore into {folder} was interrupted, so nothing runs on it yet. Nothing is lost: "
-            "`confidant doctor --fix` completes it, and so does `confidant restore --finish`."
+            f"`{confidant('doctor --fix')}` completes it, and so does "
+            f"`{confidant('restore --finish')}`."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bot.clock import Clock
 from bot.errors import StorageError
+from bot.invocation import confidant
 from bot.storage import Database, Transaction, upsert
 
 MOVE = "move:"  # what the keys begin with that say how far a move into this database is
@@ -71,5 +72,5 @@ def must_be_whole(tx: Transaction) -> None:
     if rows and rows[0][0] != MOVED:
         raise StorageError(
             "A move into this database is not complete, so nothing runs on it yet. Do the same "
-            "`confidant move`, or `confidant restore`, again: it goes on where it ended."
+            f"`{confidant('move')}`, or `{confidant('restore')}`, again: it goes on where it ended."
         )

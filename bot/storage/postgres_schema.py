@@ -15,6 +15,7 @@ import structlog
 from psycopg import errors as pg
 
 from bot import __version__, errors
+from bot.invocation import confidant
 from bot.storage import memory_tables, months, schema
 from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
 
@@ -114,9 +115,9 @@ def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
     if not is_made or any(_missing(tx, name, statements) for name, statements in wanted):
         what = "older than this version of Confidant" if there else "not made yet"
         raise errors.StorageNotMade(
-            f"The tables of this database are {what}, and nothing was changed. `confidant migrate` "
-            "makes them, with the URL of the role that owns them; so does `confidant run`, where "
-            "its role may."
+            f"The tables of this database are {what}, and nothing was changed. "
+            f"`{confidant('migrate')}` makes them, with the URL of the role that owns them; so "
+            f"does `{confidant('run')}`, where its role may."
         )
 
 
@@ -306,7 +307,7 @@ def _may_not_make(tx: PostgresTransaction) -> errors.StorageError:
     role = _quoted(tx.connection.info.user)
     return errors.StorageError(
         f"The role {role} may not make or change tables, and some are missing or older than "
-        "this version. Run `confidant migrate` once with the URL of the role that owns "
+        f"this version. Run `{confidant('migrate')}` once with the URL of the role that owns "
         "them, or have the owner of the database run: "
         f"GRANT USAGE, CREATE ON SCHEMA public TO {role};"
     )

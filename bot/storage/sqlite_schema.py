@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from bot import __version__, errors
+from bot.invocation import confidant
 from bot.storage import backup, fulltext, schema
 from bot.storage.sqlite_sql import SqliteTransaction
 
@@ -75,7 +76,7 @@ def _known(tx: SqliteTransaction, database: Path) -> int:
         f"{f' ({program})' if program else ''}; this is {__version__} and knows version "
         f"{schema.VERSION}. Nothing was changed: start the newer one again, or go back to "
         + (
-            f"the copy from before the upgrade with `confidant restore {fitting}`."
+            f"the copy from before the upgrade with `{confidant('restore')} {fitting}`."
             if fitting
             else "a backup from before the upgrade; there is no copy of then any more."
         )

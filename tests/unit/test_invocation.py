@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from bot.invocation import called, command
+from bot import __version__
+from bot.cli.main import cli
+from bot.invocation import called
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def program(folder: Path, name: str = "confidant") -> Path:
@@ -41,11 +48,9 @@ def test_a_module_is_called_with_the_interpreter_that_has_it(tmp_path):
     assert called(*arguments, {"PATH": "/nowhere"}) == f"{python} -m bot.cli"
 
 
-def test_what_something_else_runs_is_found_beside_its_interpreter(tmp_path):
-    assert called(["/x/pytest"], str(tmp_path / "python"), "pytest", {}) == "confidant"
-    path = program(tmp_path)
-    assert called(["/x/pytest"], str(tmp_path / "python"), "pytest", {}) == str(path)
-    assert called([], str(tmp_path / "python"), "", {}) == str(path)
+def test_what_something_else_runs_has_the_usual_name():
+    assert called(["/x/pytest"], "/x/python", "pytest", {}) == "confidant"
+    assert called([], "/x/python", "", {}) == "confidant"
 
 
 @pytest.mark.parametrize(
@@ -60,14 +65,67 @@ def test_in_a_container_it_is_typed_as_its_image_says(said, is_typed):
     assert called(["/bin/confidant"], "/python", "", there) == is_typed
 
 
-def test_what_is_named_can_really_be_typed(tmp_path):
-    typed = command("--version")
-    done = subprocess.run(  # noqa: S602 - as a person's shell does
-        typed, shell=True, capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("confidant ")
-    module = subprocess.run(
-        [sys.executable, "-m", "bot.cli", "--version"], capture_output=True, text=True, check=False
-    )
-    assert (module.returncode, module.stdout) == (0, done.stdout)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["path", "name", "module"])
+def test_what_a_text_names_can_be_typed(tmp_path, way):
+    script = Path(sys.executable).with_name("confidant")
+    typed = {"path": (script,), "name": ("confidant",), "module": (sys.executable, "-m", "bot.cli")}
+    path = os.environ["PATH"]
+    environ = {"HOME": str(tmp_path), "PATH": f"{script.parent}:{path}" if way == "name" else path}
+
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    refused = run("env", *typed[way], "sessions", "list")
+    found = re.search(r"start `(.+) run` once", refused.stderr)
+    assert found, refused.stderr
+    assert (found[1] == "confidant") == (way == "name")
+    done = run("sh", "-c", f"{found[1]} --version")
+    assert (done.returncode, done.stdout) == (0, f"confidant {__version__}\n")
+
+
+# Texts for strangers, who type nothing here; and for whoever reads the options.
+GENERIC = {
+    "bot/i18n/en.toml": 4,
+    "bot/i18n/zh.toml": 4,
+    "bot/housekeeping.py": 2,
+    "adapters/console.py": 1,
+    "adapters/nextcloud_talk/__init__.py": 1,
+}
+
+
+def test_no_text_names_a_command_in_another_way():
+    """In code it is f"`{confidant('doctor')}`", in the catalogues `{confidant} doctor`."""
+    commands = "|".join(sorted({*names(cli), "run"}))
+    named = re.compile(rf"\bconfidant ({commands})\b")
+    found: dict[str, int] = {}
+    for folder in ("bot", "adapters"):
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix in {".py", ".toml", ".html", ".js"}:
+                texts = strings(path) if path.suffix == ".py" else [path.read_text("utf-8")]
+                if count := sum(len(named.findall(text)) for text in texts):
+                    found[path.relative_to(ROOT).as_posix()] = count
+    assert found == GENERIC
+
+
+def names(group: typer.Typer) -> list[str]:
+    commands = [each.name or each.callback.__name__ for each in group.registered_commands]
+    return [*commands, *(each.name for each in group.registered_groups)]
+
+
+def strings(path: Path) -> list[str]:
+    """What a module says, without what it says of itself."""
+    tree = ast.parse(path.read_text("utf-8"))
+    said = [
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and ast.get_docstring(node) is not None
+    ]
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in said
+    ]

@@ -177,7 +177,7 @@ def test_the_image_runs_as_nobody_in_particular_and_keeps_its_data_in_a_volume()
     assert instructions["USER"] == "10001:10001"
     assert instructions["VOLUME"] == "/data"
     assert instructions["ENTRYPOINT"] == '["confidant"]'
-    environ = dict(part.split("=", 1) for part in instructions["ENV"].split())
+    environ = dict(part.split("=", 1) for part in shlex.split(instructions["ENV"]))
     assert environ["CONFIDANT_STORAGE__DIR"] == "/data"
     assert environ["CONFIDANT_DASHBOARD__HOST"] == "0.0.0.0"
     assert not [rest for name, rest in final if name in {"ADD", "ARG"} or "pip" in rest]
