@@ -31,6 +31,8 @@ from bot.coordination import Event
 from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.settings.served import ServedSettings
 from bot.delivery.delivery import Delivery
+from bot.doctor import urgent
+from bot.doctor.urgent import Urgent
 from bot.errors import StorageError
 from bot.gateway import channels
 from bot.gateway.admission import chat_moved, read_books
@@ -166,6 +168,15 @@ class App:
         self.tasks, self.reminders = parts.tasks, parts.reminders
         self.sweeper, self.notices = parts.sweeper, parts.notices
         gateway, lanes = parts.gateway, parts.lanes
+        self.urgent = Urgent(
+            config=self._config.now,
+            resolver=self.resolver,
+            database=database,
+            committer=parts.committer,
+            connections=ground.connections.all,
+            clock=ground.clock,
+        )
+        self._config.tell(self.urgent.configure)
         language = self._config.now.agent.language
         await database.write(lambda tx: recovery.tell(tx, language, ground.clock()))
         await delivery.look()
@@ -309,6 +320,8 @@ class App:
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
         if self._config.now.backup.folder is not None:
             self._keep_backups(ground)
+        first = urgent.FIRST_SECONDS
+        self._scheduler.every("urgent", urgent.LOOK_SECONDS, self.urgent.look, first=first)
         self._spawn(self._scheduler.start())
         self._spawn(self.tool_plugins.load())
         if self.tool_servers:

@@ -8,6 +8,7 @@ from typing import Final
 
 from bot.channel import Finding
 from bot.doctor import (
+    backups,
     channels,
     clock,
     left_over,
@@ -45,6 +46,7 @@ class Found:
 
 CHECKS: Final = (
     Check("storage", storage.check),
+    Check("backups", backups.check, needs_database=True),
     Check("clock", clock.check, needs_database=True),
     Check("limits", limits.check),
     Check("page", page.check),

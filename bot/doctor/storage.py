@@ -1,4 +1,4 @@
-"""The storage folder: whole, complete, for its owner alone, with room and backups."""
+"""The storage folder: whole, complete, for its owner alone, with room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import apsw
 from bot import housekeeping, recovery
 from bot.channel import Finding
 from bot.clock import to_the_minute
-from bot.config import Config, StorageConfig
+from bot.config import Config
 from bot.doctor import server
 from bot.doctor.setup import Setup
 from bot.errors import StorageCorrupt, StorageError
@@ -35,7 +35,6 @@ BLOCKING: Final = frozenset(
 
 NO_ROOM: Final = 200_000_000  # bytes; with less, or less than the database has, it is urgent
 LITTLE_ROOM: Final = 1_000_000_000  # the same, for a hint
-HOUR_MS: Final = 3_600_000
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
@@ -51,8 +50,7 @@ async def check(setup: Setup) -> Sequence[Finding]:
 
 
 def _folder(setup: Setup) -> list[Finding]:
-    storage = setup.config.storage
-    folder = storage.folder
+    folder = setup.config.storage.folder
     if not folder.exists():
         return [Finding.of("ok", "storage.none", folder=str(folder))]
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -62,7 +60,6 @@ def _folder(setup: Setup) -> list[Finding]:
         *_modes(setup),  # before the database is opened: it makes files beside it
         *_database(setup),
         *space(setup.config),
-        *backups(storage, setup.clock()),
     ]
 
 
@@ -170,7 +167,7 @@ def _restored(restored: recovery.Restored) -> Finding:
     )
 
 
-# --- room and backups, also for whoever runs it and does not look --------------------------------
+# --- room, also for whoever runs it and does not look ---------------------------------------------
 
 
 def space(config: Config) -> Iterator[Finding]:
@@ -193,51 +190,6 @@ def _room(place: Path, size: int) -> Finding:
     if free < max(LITTLE_ROOM, 3 * size):
         return Finding.of("warning", "storage.little_room", folder=str(place), megabytes=megabytes)
     return Finding.of("ok", "storage.room", folder=str(place), megabytes=megabytes)
-
-
-def backups(storage: StorageConfig, now: int) -> Iterator[Finding]:
-    """Whether the latest backup is as young as it should be, by when something was last written."""
-    path = storage.folder / DATABASE_NAME
-    if backup.is_new(path):
-        return
-    if not storage.backup_hours:
-        yield Finding.of("warning", "storage.backups_off")
-        return
-    times = [_written(each) for each in backup.newest_first(path, now)]
-    newest = max(times, default=0)
-    late = 2 * storage.backup_hours * HOUR_MS + HOUR_MS
-    written = max(_written(path), _written(path.with_name(f"{path.name}-wal")))
-    if not times:
-        is_late = written - _begun(path) > late
-        level, name = ("error", "no_backup") if is_late else ("ok", "no_backup_yet")
-        yield Finding.of(level, f"storage.{name}", hours=storage.backup_hours)
-        return
-    is_late = written - newest > late
-    level, name = ("error", "backup_late") if is_late else ("ok", "backups")
-    yield Finding.of(
-        level, f"storage.{name}", at=to_the_minute(newest, None), count=len(times),
-        hours=storage.backup_hours,
-    )  # fmt: skip
-
-
-def _begun(path: Path) -> int:
-    """When a database was made, in ms since the epoch, as it says itself."""
-    try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            sql = "SELECT CAST(strftime('%s', min(applied_at)) AS INTEGER) FROM schema_versions"
-            return int(SqliteTransaction(connection).execute(sql)[0][0] or 0) * 1000
-        finally:
-            connection.close()
-    except apsw.Error:  # said elsewhere
-        return _written(path)
-
-
-def _written(path: Path) -> int:
-    try:
-        return int(path.stat().st_mtime * 1000)
-    except OSError:
-        return 0
 
 
 def _size(path: Path) -> int:

@@ -18,7 +18,7 @@ import structlog
 from bot.channel import Address, Finding, Health
 from bot.clock import DAY_MS, Clock
 from bot.config import Config
-from bot.doctor import storage
+from bot.doctor import backups, storage
 from bot.doctor.setup import Setup
 from bot.errors import StorageNotMade
 from bot.findings import told
@@ -27,13 +27,14 @@ from bot.identity import ConversationResolver
 from bot.identity.routing import OWNER, OWNER_SEATS
 from bot.sessions import repeats, store
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, backup_state
 from bot.storage.meta import keep, text_of
 from bot.unit_of_work import Committer, UnitOfWork
 
 LOOK_SECONDS: Final = 60.0
 FIRST_SECONDS: Final = 300.0  # a start makes a backup first, and connects
 DOWN_MS: Final = 3_600_000  # for which an account is down before somebody is told
+FAILING_MS: Final = 3_600_000  # for which backups fail before somebody is told
 SEEN_MS: Final = 10 * 60_000  # what nobody has seen down for so long is not down any more
 MINUTE_MS: Final = 60_000
 MOST_CHATS: Final = 50  # of the owner's, the latest
@@ -144,6 +145,10 @@ class Urgent:
             return None
         long = [each for each in downs(tx) if each.is_long(now)]
         found, tasks = [*here, *_of_downs(long, now)], tuple(repeats.paused(tx))
+        state = backup_state.read(tx)
+        copies = backups.of_everything(state, self._config.backup, now)
+        if now - (state.made.failing_since or now) >= FAILING_MS or not state.made.failed_at:
+            found += [each for each in copies if each.level == "error"]
         if new := set(tasks) - set(last.tasks):
             found.append(Finding.of("error", "messages.paused", count=len(new)))
         chat = self._chat(tx, {each.account for each in long})
@@ -155,11 +160,7 @@ class Urgent:
 
     def _chat(self, tx: Transaction, down: Collection[str]) -> Session | None:
         """The owner's direct chat: on a platform rather than the page, one that can be reached."""
-        chats = [
-            each
-            for each in store.directs(tx, OWNER, MOST_CHATS)
-            if self._resolver.of(each.origin).key == each.key
-        ]
+        chats = [each for each in store.directs(tx, OWNER, MOST_CHATS) if self._is_owners(each)]
 
         def rank(chat: Session) -> tuple[bool, bool]:
             is_here = chat.channel in _HERE
@@ -167,12 +168,17 @@ class Urgent:
 
         return min(chats, key=rank, default=None)  # the latest of those that are alike
 
+    def _is_owners(self, chat: Session) -> bool:
+        """True while whoever wrote there is the owner, and may."""
+        found = self._resolver.of(chat.origin)
+        return found.key == chat.key and found.is_owner and found.is_admitted
+
 
 def _here(config: Config, now: int) -> list[Finding]:
     """What is wrong with this machine's own folder, where that is what is used."""
     if config.storage.url is not None:
         return []
-    found = [*storage.space(config), *storage.backups(config.storage, now)]
+    found = [*storage.space(config), *backups.of_database(config.storage, now)]
     return [each for each in found if each.level == "error"]
 
 
