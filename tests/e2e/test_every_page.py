@@ -68,6 +68,27 @@ $$\\sum_{{n=1}}^{{\\infty}} {" + ".join(f"x_{{{n}}}^2" for n in range(30))}$$
 |{" some words |" * 12}
 """
 
+# What cannot be brought into sight sideways, and what is cut off; what is for readers alone, and
+# what scrolls by itself, is neither.
+CUT = """() => {
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  const found = wide > 0 ? [`the page is ${wide} px too wide`] : [];
+  const scrolls = (each) => /auto|scroll/.test(getComputedStyle(each).overflowX);
+  for (const each of document.body.querySelectorAll("*")) {
+    const style = getComputedStyle(each);
+    const box = each.getBoundingClientRect();
+    if (!each.checkVisibility({ visibilityProperty: true }) || box.width <= 1) continue;
+    if (each.closest(".unseen, .skip, [popover], svg *, math *")) continue;
+    let around = each.parentElement;
+    while (around && !scrolls(around)) around = around.parentElement;
+    const name = `${each.tagName}.${each.className} ${each.textContent.trim().slice(0, 40)}`;
+    const isBeyond = box.right > innerWidth + 1 || box.left < -1;
+    if (!around && isBeyond) found.push(`beyond the edge: ${name}`);
+    const hides = /hidden|clip/.test(style.overflowX) && each.scrollWidth > each.clientWidth + 1;
+    if (hides && each.tagName !== "INPUT") found.push(`cut off: ${name}`);
+  }
+  return found;
+}"""
 # Until the keys have scrolled an element; nothing of the page may evaluate a text.
 SCROLLED = """each => new Promise((done) => {
   const look = () => (each.scrollLeft > 0 ? done() : requestAnimationFrame(look));
@@ -235,6 +256,31 @@ async def test_every_page_is_for_everybody(
     wrong["/login"] = await visit.look()
     await stranger.close()
     assert {path: each for path, each in wrong.items() if each} == {}
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
+async def test_every_page_can_be_read_when_all_is_drawn_four_times_as_large(
+    browser: Browser, program: WholePage, known: StorageState, locale: str
+) -> None:
+    """As WCAG 1.4.10 has it: 1280 by 1024 px at 400 %, which is as much as 640 by 512 at 200 %."""
+    context = await browser.new_context(
+        viewport={"width": 320, "height": 256},
+        device_scale_factor=4,
+        locale=locale,
+        storage_state=known,
+    )
+    visit = Visit(await context.new_page(), program.url)
+    wrong: dict[str, list[str]] = {}
+    await visit.open("/conversations")
+    talk = await visit.page.locator("main li a").first.get_attribute("href")
+    for path in (*PATHS, str(talk), "/memory/shared/edit?path=shared/a.md", "/settings/start"):
+        await visit.open(path)
+        for shown in await visit.page.locator("main details").all():
+            await shown.evaluate("each => { each.open = true; }")
+        if cut := await visit.page.evaluate(CUT):
+            wrong[path] = cut
+    await context.close()
+    assert wrong == {}
 
 
 # A page of each kind, the way that is marked there, and how.
