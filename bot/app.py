@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import structlog
@@ -33,7 +34,7 @@ from bot.dashboard.settings.served import ServedSettings
 from bot.delivery.delivery import Delivery
 from bot.doctor import urgent
 from bot.doctor.urgent import Urgent
-from bot.errors import StorageError
+from bot.errors import ArchiveError, StorageError
 from bot.gateway import channels
 from bot.gateway.admission import chat_moved, read_books
 from bot.gateway.channels import RunningChannels
@@ -52,7 +53,7 @@ from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings, adopted
 from bot.settings.live import LIVE
 from bot.speech.api import SpeechApi
-from bot.storage import Database
+from bot.storage import Database, backup
 from bot.storage.meta import MetaStore
 
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
@@ -318,6 +319,7 @@ class App:
         self._scheduler.every("parked", PARKED_SECONDS, again, first=SWEEP_SECONDS)
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
+        self._spawn(_clear_stage(self._config.now.storage.folder))
         if self._config.now.backup.folder is not None:
             self._keep_backups(ground)
         first = urgent.FIRST_SECONDS
@@ -357,6 +359,17 @@ class App:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _clear_stage(folder: Path) -> None:
+    """Remove what a kill left of a backup, unless somebody makes one just now."""
+    place = folder / backup.FOLDER / backup.STAGE
+    if not await asyncio.to_thread(lambda: place.is_dir() and any(place.iterdir())):
+        return
+    from bot.archive import making  # noqa: PLC0415 - few starts need what it imports
+
+    with suppress(ArchiveError), making.stage(folder):
+        pass
 
 
 def _told_if_failed(task: asyncio.Task[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from bot.recovery import TRANSCRIPTS, open_database
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Appended
 from bot.storage import Database
-from bot.storage.files import DATABASE_NAME, DataDirLock
+from bot.storage.files import DATABASE_NAME, DataDirLock, clear_unbegun_restore
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +69,7 @@ async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> B
 async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
     folder = config.storage.folder
     stack.enter_context(DataDirLock(folder))
+    await asyncio.to_thread(clear_unbegun_restore, folder, config.workspace)
     path = folder / DATABASE_NAME
     database = await open_database(folder, clock)
     stack.push_async_callback(database.close)

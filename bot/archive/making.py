@@ -36,7 +36,6 @@ from bot.storage import backup, files, journal
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
-STAGE = "archive.partial"  # below the folder of the database's own copies
 PARTIAL = ".partial"  # what a backup's name ends in until it is whole
 _SPOOLED = 16_000_000  # bytes of a note that are read at once; a larger one goes through a file
 _MODE = 0o700
@@ -73,7 +72,7 @@ def stage(folder: Path) -> Generator[Path]:
     Raises:
         ArchiveError: another backup is being made, or the folder cannot be used.
     """
-    place = folder / backup.FOLDER / STAGE
+    place = folder / backup.FOLDER / backup.STAGE
     try:
         place.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)  # parents get another mode
         place.mkdir(mode=_MODE, exist_ok=True)

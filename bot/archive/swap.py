@@ -44,7 +44,7 @@ class Place:
         self.workspace = (
             self.new / container.WORKSPACE
             if self.is_inside
-            else workspace.with_name(f".{workspace.name}.restoring")
+            else files.restored_workspace(workspace)
         )
 
     @property
@@ -81,9 +81,7 @@ class Place:
 
     def clear(self) -> None:
         """Remove what an earlier try left; nothing of it counts unless it was begun."""
-        for path in (self.restoring, self.workspace):
-            if not (self.restoring / RESTORE_BEGUN).exists():
-                shutil.rmtree(path, ignore_errors=True)
+        files.clear_unbegun_restore(self.folder, self.old_workspace)
 
     def begin(self, now: int) -> None:
         """Say what is to be done, once all that is new is on the disk: the way back ends here.

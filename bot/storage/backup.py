@@ -27,6 +27,7 @@ from bot.storage import files, schema
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 FOLDER = "backups"
+STAGE = "archive.partial"  # in it: where a backup of everything is put together, or tried
 BEFORE_UPGRADE = "before-upgrade"
 KEPT_VERSIONS = 3  # of the tables, each with its latest copy
 KEPT_DAYS = 30  # what people forget since then is still in a copy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -155,6 +156,18 @@ def holder(folder: Path) -> Holder:
         return Holder(is_running=False, process=process)
     finally:
         os.close(file)
+
+
+def restored_workspace(workspace: Path) -> Path:
+    """Where the notes of a backup lie before they take the place of a workspace elsewhere."""
+    return workspace.with_name(f".{workspace.name}.restoring")
+
+
+def clear_unbegun_restore(folder: Path, workspace: Path) -> None:
+    """Remove what a restore left that ended before it changed a name; with the folder's lock."""
+    if not (folder / RESTORING / RESTORE_BEGUN).exists():
+        for path in (folder / RESTORING, restored_workspace(workspace.resolve())):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class DataDirLock:

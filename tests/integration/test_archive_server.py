@@ -11,14 +11,17 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from bot.archive import keeping, rehearsal
+from bot.archive import keeping, rehearsal, server
 from bot.archive.schedule import Backups
 from bot.cli.main import cli
+from bot.clock import Clock
 from bot.cluster import takeover
-from bot.errors import ConfidantError
+from bot.errors import ConfidantError, StorageError
 from bot.identity.view import folder_name
 from bot.metrics import Metrics
+from bot.move.moving import Move, Told
 from bot.move.notes import Note, Rows
+from bot.move.places import Place
 from bot.storage import backup_state
 from bot.storage.postgres import PostgresDatabase
 from tests.fakes.postgres import a_database
@@ -199,6 +202,45 @@ async def test_what_was_forgotten_on_a_server_since_stays_forgotten(tmp_path, ur
     assert "stays forgotten" in said
     assert f'dir = "{folder}"' in said
     assert not any(HIDDEN.encode() in text for text in notes(folder).values())
+
+
+async def test_a_restore_killed_half_way_is_completed_by_the_same_command(
+    tmp_path, url, monkeypatch
+):
+    home, made, another = tmp_path / "home", tmp_path / "x.backup", tmp_path / "y.backup"
+    async with running(home) as engine:
+        await talk(engine)
+        await ran(home, "backup", str(made))
+        await engine.ask("since then")
+        await ran(home, "backup", str(another))
+    before = await shown(home)
+    told: list[str] = []
+
+    class Killed(BaseException):
+        pass
+
+    class Dying(Move):
+        def __init__(self, source: Place, target: Place, clock: Clock, tell: Any) -> None:
+            def die(what: Told) -> None:
+                told.append(what.what)
+                if len(told) in {1, 12, 30}:
+                    raise Killed
+
+            super().__init__(source, target, clock, die)
+
+    monkeypatch.setattr(server, "Move", Dying)
+    config, _ = make_config(tmp_path / "n", storage=at(url))
+    for _ in range(3):
+        with pytest.raises(Killed):
+            await server.restore(another, url, config, str, clock=FakeClock())
+        with pytest.raises(StorageError, match="`confidant restore`, again"):
+            async with running(tmp_path / "n", storage=at(url)):
+                pass
+        with pytest.raises(StorageError, match="from elsewhere"):
+            await server.restore(made, url, config, str, clock=FakeClock())
+    assert "Everything is as it was" in await ran(tmp_path / "n", "restore", str(another), url=url)
+    assert await shown(tmp_path / "n", url) == before
+    assert not list((tmp_path / "n" / "backups").rglob("*"))[1:]
 
 
 async def test_what_is_no_empty_server_is_refused_and_left(tmp_path, url):

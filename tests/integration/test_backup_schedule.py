@@ -20,7 +20,7 @@ from bot.archive.work import Stopped, in_thread
 from bot.clock import DAY_MS
 from bot.errors import ArchiveRefused
 from bot.metrics import Metrics
-from bot.storage import backup_state
+from bot.storage import backup, backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import Engine, FakeClock, make_config, running, until
@@ -189,7 +189,7 @@ async def test_what_was_half_written_counts_for_nothing_and_goes(kept):
         made = found.files()[0].name
         half = found.target / f".{made[:-13]}235959.backup{making.PARTIAL}"
         half.write_text("half")
-        (found.home / "backups" / making.STAGE / "confidant.db").write_text("half")
+        (found.home / "backups" / backup.STAGE / "confidant.db").write_text("half")
         found.clock.advance(days=1)
         await backups.look()
     assert not half.exists()

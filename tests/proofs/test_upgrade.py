@@ -6,10 +6,7 @@ The folders are those of every earlier version, as their programs left them.
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from bot.errors import StorageError
 from bot.storage import backup, schema
 from tests.fakes.earlier import VERSIONS, Earlier, earlier
 from tests.faults import faulty_disk
+from tests.proofs.dying import Dying
 from tests.proofs.rounds import rounds
 from tests.support import running
 
@@ -30,37 +28,11 @@ KILLS = 50
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@dataclass
-class Upgrading:
-    """The process that opens folders and dies."""
-
-    process: subprocess.Popen[str]
-
-    def run(self, folder: Path, point: int = 0) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{folder} {point}\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-
 @pytest.fixture(scope="module")
-def upgrading() -> Iterator[Upgrading]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.proofs.upgrading"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "ready\n"
-        yield Upgrading(process)
-    finally:
-        process.stdin.close()
-        process.wait(10)
-        process.stdout.close()
+def upgrading() -> Iterator[Dying]:
+    process = Dying("tests.proofs.upgrading")
+    yield process
+    process.close()
 
 
 async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(upgrading, tmp_path):
@@ -72,7 +44,10 @@ async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(upgrading, t
         points = int(upgrading.run(whole.folder))
         kept = content(old.database)
         for _ in range(chance.randint(1, 3)):  # also one that met a kill before
-            assert upgrading.run(old.folder, chance.randint(1, points)) in {"killed", *NUMBERS}
+            assert upgrading.run(old.folder, point=chance.randint(1, points)) in {
+                "killed",
+                *NUMBERS,
+            }
             seen["old" if is_old(old, kept) else "new"] += 1
         await goes_on(old, kept)
     assert min(seen.values()) > 0

@@ -1,0 +1,230 @@
+"""Backups and restores that are killed, and those whose disk fills up: old or new, never half."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from bot.archive import making, restore, swap
+from bot.errors import StorageError
+from bot.storage import backup
+from bot.storage.files import RESTORE_BEGUN, RESTORING
+from tests.proofs.archiving import config_of
+from tests.proofs.dying import Dying
+from tests.proofs.rounds import rounds
+from tests.support import FakeClock, running
+
+SEED = 20_261_123
+KILLS = 50
+HIDDEN = "zqhidden"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def archiving() -> Iterator[Dying]:
+    process = Dying("tests.proofs.archiving")
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which people talked, a backup of it, and what happened since."""
+
+    async def live(base: Path) -> None:
+        async with running(base / "home") as engine:
+            await engine.ask("the code of my bike is 4711 水母")
+            await engine.ask(f"my secret is {HIDDEN}", sender="bo")
+        (base / "home" / "workspace" / "memory").mkdir(parents=True, exist_ok=True)
+        (base / "home" / "workspace" / "memory" / "trip.md").write_text("- to 北京\n")
+        (base / "home" / "workspace" / "large.bin").write_bytes(random.Random(1).randbytes(900_000))  # noqa: S311
+        config, target = config_of(base), base / "x.backup"
+        await making.make(config, target, None, "[agent]\n", clock=FakeClock())
+        async with running(base / "home") as engine:
+            await engine.ask("and since then")
+            await engine.ask(f"/memory forget {HIDDEN}", sender="bo")
+            assert "Forgotten" in await engine.ask("/memory forget yes", sender="bo")
+        (base / "home" / "workspace" / "memory" / "trip.md").write_text("- to 上海\n")
+
+    base = tmp_path_factory.mktemp("archive")
+    asyncio.run(live(base))
+    return base
+
+
+def copied(first: Path, target: Path, *, is_outside: bool = False) -> Path:
+    base = Path(shutil.copytree(first, target))
+    if is_outside:
+        (base / "home" / "workspace").rename(base / "notes")
+    return base
+
+
+@dataclass(frozen=True)
+class State:
+    """What a storage folder holds, as far as it lasts."""
+
+    tables: dict[str, list[tuple[Any, ...]]]
+    transcripts: dict[str, bytes]
+    notes: dict[str, bytes]
+
+
+def state_of(base: Path) -> State:
+    home, notes = base / "home", config_of(base).workspace
+    with closing(apsw.Connection(str(home / "confidant.db"))) as connection:
+        tables = {
+            name: list(connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2"))
+            for name in ("entries", "sessions", "forgotten", "inbox", "outbox")
+        }
+        for row in tables["forgotten"]:  # when it was done here is of no account
+            assert len(row) == 2
+        tables["forgotten"] = [row[:1] for row in tables["forgotten"]]
+        tables["sessions"] = [row[:3] for row in tables["sessions"]]
+    return State(tables, files_in(home / "sessions"), files_in(notes))
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def leftovers(base: Path) -> list[Path]:
+    """What should not be there once a program ran to its end."""
+    return [
+        *base.glob(".*"),
+        *(base / "home").glob(RESTORING),
+        *(base / "home" / backup.FOLDER / backup.STAGE).glob("*"),
+    ]
+
+
+async def is_whole(base: Path, scratch: Path) -> bool:
+    await restore.unpack(base / "x.backup", str, lambda name: scratch / name)
+    return True
+
+
+async def test_a_backup_killed_anywhere_is_whole_or_not_there(archiving, first, tmp_path):
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    base = copied(first, tmp_path / "base")
+    (base / "x.backup").unlink()
+    points = int(archiving.run("backup", base))
+    assert points > 15
+    before, seen = state_of(base), {"none": 0, "whole": 0}
+    for number in range(rounds(KILLS, few=12)):
+        (base / "x.backup").unlink(missing_ok=True)
+        said = archiving.run("backup", base, point=chance.randint(1, points))
+        assert said == "killed" or said.isdecimal()
+        assert state_of(base) == before
+        if (base / "x.backup").exists():
+            seen["whole"] += await is_whole(base, tmp_path / f"{number}")
+        else:
+            seen["none"] += 1
+    (base / "x.backup").unlink(missing_ok=True)
+    assert archiving.run("backup", base).isdecimal()
+    assert await is_whole(base, tmp_path / "last")
+    assert leftovers(base) == []
+    assert seen["none"]
+
+
+@pytest.mark.parametrize("is_outside", [False, True])
+async def test_a_restore_killed_anywhere_leaves_the_old_or_the_new(
+    archiving, first, tmp_path, is_outside
+):
+    chance = random.Random(SEED + is_outside)  # noqa: S311 - chance, not a secret
+    whole = copied(first, tmp_path / "whole", is_outside=is_outside)
+    old = state_of(whole)
+    points = int(archiving.run("restore", whole))
+    new = state_of(whole)
+    assert old != new
+    assert old.tables["forgotten"] == new.tables["forgotten"] != []
+    seen = {"old": 0, "begun": 0, "new": 0}
+    for number in range(rounds(KILLS // 2, few=8)):
+        base = copied(first, tmp_path / f"{number}", is_outside=is_outside)
+        # The steps that matter most are few, and last.
+        last = chance.random() < 0.5
+        point = chance.randint(points - 45 if last else 1, points)
+        said = archiving.run("restore", base, point=point)
+        assert said == "killed" or said.isdecimal()
+        if (base / "home" / RESTORING / RESTORE_BEGUN).exists():
+            seen["begun"] += 1
+            with pytest.raises(StorageError, match="interrupted"):
+                async with running(base / "home", memory=of_notes(base)):
+                    pass
+            while archiving.run("finish", base, point=chance.randint(1, 12)) == "killed":
+                pass  # completing it may be killed as well
+            assert not (base / "home" / RESTORING / RESTORE_BEGUN).exists()
+            assert state_of(base) == new
+        else:
+            found = state_of(base)
+            assert found in (old, new)
+            seen["old" if found == old else "new"] += 1
+        await goes_on(base)
+        shutil.rmtree(base)
+    assert seen["old"]
+    assert seen["begun"]
+
+
+def of_notes(base: Path) -> dict[str, Any]:
+    return {"workspace": base / "notes"} if (base / "notes").exists() else {}
+
+
+async def goes_on(base: Path) -> None:
+    """The next start talks, shows nothing that was forgotten, and leaves nothing half made."""
+    async with running(base / "home", memory=of_notes(base)) as engine:
+        assert await engine.ask("hello again", sender="bo") == "You said: hello again"
+        assert HIDDEN not in "".join(m.text for m in engine.model.requests[-1].messages)
+    assert leftovers(base) == []
+
+
+async def test_where_the_disk_fills_up_there_is_no_backup_and_then_a_whole_one(
+    archiving, first, tmp_path
+):
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    base = copied(first, tmp_path / "base")
+    (base / "x.backup").unlink()
+    points = int(archiving.run("backup", base))
+    before = state_of(base)
+    for _ in range(rounds(KILLS, few=12)):
+        (base / "x.backup").unlink(missing_ok=True)
+        said = archiving.run("backup", base, point=-chance.randint(1, points - 5))
+        assert said.startswith("refused: "), said
+        assert "disk is full" in said or "No space left" in said, said
+        assert not (base / "x.backup").exists()
+        assert leftovers(base) == []
+        assert state_of(base) == before
+    assert archiving.run("backup", base).isdecimal()
+    assert await is_whole(base, tmp_path / "last")
+
+
+async def test_where_the_disk_fills_up_nothing_is_restored_and_then_all(archiving, first, tmp_path):
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    whole = copied(first, tmp_path / "whole")
+    old = state_of(whole)
+    points = int(archiving.run("restore", whole))
+    new = state_of(whole)
+    for number in range(rounds(KILLS, few=12)):
+        base = copied(first, tmp_path / f"{number}")
+        said = archiving.run("restore", base, point=-chance.randint(1, points))
+        if (base / "home" / RESTORING / RESTORE_BEGUN).exists():
+            assert "--finish" in said
+            swap.finish(base / "home")
+        if not said.isdecimal():
+            assert said.startswith("refused: "), said
+        found = state_of(base)
+        assert found in (old, new)
+        if found == old:
+            assert "Nothing was changed" in said or "cannot be used" in said, said
+            assert archiving.run("restore", base).isdecimal()
+        assert state_of(base) == new
+        await goes_on(base)
+        shutil.rmtree(base)
