@@ -53,7 +53,7 @@ from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings, adopted
 from bot.settings.live import LIVE
 from bot.speech.api import SpeechApi
-from bot.storage import Database, backup
+from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
 
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
@@ -188,6 +188,8 @@ class App:
         await self._running.start(gateway, pages=True)  # first, so that they can be listed
         if self.server is not None:
             self.address = await self.server.start()
+            if not backend.coordination.is_shared:
+                self._note_address(self.address)
         self._stack.push_async_callback(delivery.stop, SEND_GRACE)
         if backend.turns is not None:
             self._stack.push_async_callback(backend.turns.close)
@@ -300,6 +302,13 @@ class App:
             await self._browsers.end(PAGE_OWNER)
         except StorageError as error:
             log.warning("page.logins_not_ended", error=type(error).__name__)
+
+    def _note_address(self, address: Listening) -> None:
+        """Let commands know where the page is, whatever port it got."""
+        try:
+            self._stack.enter_context(files.serving(self._config.now.storage.folder, address.url))
+        except OSError as error:
+            log.warning("page.address_not_noted", error=type(error).__name__)
 
     def _page_port(self) -> int:
         return self.address.port if self.address is not None else 0

@@ -19,6 +19,7 @@ from bot.invocation import confidant
 from bot.sessions import page_logins
 from bot.sessions.page_logins import Invited
 from bot.storage import Transaction
+from bot.storage.files import page_of
 
 
 def invite(name: str, config: Path | None) -> None:
@@ -32,6 +33,7 @@ def invite(name: str, config: Path | None) -> None:
         )
     if wanted != PAGE_OWNER and not page_logins.is_name(wanted):
         raise ConfidantError("A name has up to 32 small letters a to z, digits and hyphens.")
+    url = _address(loaded.config)
     key, now = page_logins.new_key(), system_clock()
 
     def work(tx: Transaction) -> Invited:
@@ -48,7 +50,6 @@ def invite(name: str, config: Path | None) -> None:
             )
         case "made":
             pass
-    url = dashboard.public_url or f"http://127.0.0.1:{dashboard.port}"
     typer.echo(f"{url}/enter?key={key}")
     valid = "ten minutes" if wanted == PAGE_OWNER else "a day"
     typer.echo(f"It works once, within {valid}: pass it on in private.", err=True)
@@ -58,6 +59,23 @@ def invite(name: str, config: Path | None) -> None:
             "allowed_origins.",
             err=True,
         )
+
+
+def _address(config: Config) -> str:
+    """Where the page is.
+
+    Raises:
+        ConfidantError: it gets its port at the start, and does not run.
+    """
+    dashboard = config.dashboard
+    if dashboard.allowed_origins or dashboard.port:
+        return dashboard.public_url or f"http://127.0.0.1:{dashboard.port}"
+    if page := page_of(config.storage.folder):
+        return page.rstrip("/")
+    raise ConfidantError(
+        "With [dashboard] port 0 the page has another port after each start, and it does not run "
+        f"now. Start `{confidant('run')}`, and do this again while it runs."
+    )
 
 
 def _may_talk(config: Config, tx: Transaction, origin: MessageOrigin) -> bool:

@@ -6,7 +6,8 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ FILE_MODE = 0o600
 OTHERS = 0o077
 DATABASE_NAME = "confidant.db"
 LOCK_NAME = "confidant.lock"
+PAGE_NAME = "confidant.page"  # who serves the page of a folder, and where
 RESTORING = "restoring"  # a folder: what a restore is about to put in place
 RESTORE_BEGUN = "begun.json"  # in it, once all of it is there: from then on it is only completed
 
@@ -168,6 +170,32 @@ def clear_unbegun_restore(folder: Path, workspace: Path) -> None:
     if not (folder / RESTORING / RESTORE_BEGUN).exists():
         for path in (folder / RESTORING, restored_workspace(workspace.resolve())):
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def serving(folder: Path, url: str) -> Generator[None]:
+    """Let others know where the page is, for the length of a `with` within that of the lock.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    path = folder / PAGE_NAME
+    with open(path, "w", encoding="utf-8", opener=opener) as file:
+        file.write(f"{os.getpid()} {url}\n")
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def page_of(folder: Path) -> str:
+    """Where the page of the program is that runs on a folder; empty when none does, or has none."""
+    try:
+        process, _, url = (folder / PAGE_NAME).read_text("utf-8").strip().partition(" ")
+        found = holder(folder)
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return url if found.is_running and process == str(found.process) else ""
 
 
 class DataDirLock:

@@ -241,9 +241,14 @@ async def test_the_terminal_joins_the_page_of_a_running_bot(tmp_path, host, url)
     loaded = load(None, settings, tmp_path)
     terminal = Joining()
     console = replace(loaded.plugins["console"], create=lambda _config: terminal)
+    here = replace(loaded, plugins={**loaded.plugins, "console": console})
     async with running(tmp_path / "data"):
-        await chat_here(replace(loaded, plugins={**loaded.plugins, "console": console}))
+        await chat_here(here)
     assert terminal.joined == url
+    async with running(tmp_path / "data", serves=True) as engine:
+        await chat_here(here)
+        assert engine.app.address is not None
+        assert terminal.joined == engine.app.address.url != url
 
 
 class Alone(Joining):

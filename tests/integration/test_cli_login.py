@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,6 +135,30 @@ async def test_a_name_nobody_had_is_somebodys_from_then_on_and_who_was_taken_out
         await ada.post("/enter", key=await link(tmp_path, "ada"))
         assert await ada.who() == "ada"
         assert "taken out" not in (await owner.get("/logins"))[1]
+
+
+async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_nowhere(
+    tmp_path: Path,
+):
+    data = tmp_path / "data"
+    (tmp_path / "confidant.toml").write_text(
+        f'[storage]\ndir = "{data}"\n[dashboard]\nport = 0\ntoken = "{TOKEN}"\n'
+    )
+    words = ["login", "--config", str(tmp_path / "confidant.toml"), "ada"]
+    refused = await asyncio.to_thread(CliRunner().invoke, cli, words)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "another port after each start" in str(refused.exception)
+    async with running(data) as engine, browser(engine) as ada:
+        assert engine.app.address is not None
+        done = await asyncio.to_thread(CliRunner().invoke, cli, words)
+        assert done.stdout.startswith(f"{engine.app.address.url}enter?key=")
+        assert await ada.post("/enter", key=key_in(done.stdout)) == (303, "/")
+        assert stat.S_IMODE((data / "confidant.page").stat().st_mode) == 0o600
+        left = (data / "confidant.page").read_text()
+    assert not (data / "confidant.page").exists()
+    for stale in (left, "1 http://127.0.0.1:9/\n", "\x00", ""):  # what a kill left
+        (data / "confidant.page").write_text(stale)
+        assert (await asyncio.to_thread(CliRunner().invoke, cli, words)).exit_code == 1
 
 
 async def test_what_is_no_name_is_refused_and_nobody_is_let_in(tmp_path: Path):
