@@ -122,7 +122,7 @@ class Console(TakesMarkdown):
         """
         from adapters.web.client import attach  # noqa: PLC0415 - only for this
 
-        await attach(url, token, input=self._input, output=self._output, locale=self._locale)
+        await attach(url, token, self, locale=self._locale)
 
     async def finished(self) -> None:
         """Wait until the input ended and every line was answered."""

@@ -47,6 +47,11 @@ override earlier ones:
    which is where the page writes what you change in it;
 4. environment variables.
 
+A relative folder or file (`[storage] dir = "data"`) begins at the folder of the file that names
+it, in a variable of the environment at the working directory. So a command may be started from
+another folder, as long as it finds the same files: `--config /srv/confidant/confidant.toml` also
+reads the `.env` beside that file. What the page writes, in the storage folder, is always read.
+
 An option's variable is `CONFIDANT_`, its section and its name, joined by two underscores:
 `CONFIDANT_DASHBOARD__PORT=9000`. Upper and lower case are the same. Lists are written with commas
 or as JSON, tables as JSON. An empty variable counts as not set.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, TextIO, cast
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from adapters.console import Console
 from adapters.screen import below
 from adapters.web import protocol
 from bot.channel import Address, Health, Inbound, Outbound, Piece
@@ -30,31 +29,51 @@ REFUSALS = {
 MAX_FRAME = 64 * 1024 * 1024  # bytes; a history holds many messages
 
 
-async def attach(
-    url: str,
-    token: str = "",
-    *,
-    input: TextIO | None = None,  # noqa: A002 - as Console has it
-    output: TextIO | None = None,
-    locale: str = "",
-) -> None:
-    """Chat from this terminal with the bot whose page is at `url`, until the input ends.
+class Terminal(Protocol):
+    """What a person types into and reads, as much as this needs of a console."""
+
+    async def start(self, engine: RemoteEngine) -> None:
+        """Begin reading lines."""
+        ...
+
+    async def finished(self) -> None:
+        """Wait until the input ended and every line was answered."""
+        ...
+
+    async def send(self, piece: Piece) -> str:
+        """Print it."""
+        ...
+
+    async def typing(self, address: Address) -> None:
+        """Show that a reply is being written."""
+        ...
+
+    async def draft(self, address: Address, draft_id: str, text: str) -> None:
+        """Show a reply as it grows."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        ...
+
+
+async def attach(url: str, token: str, terminal: Terminal, *, locale: str = "") -> None:
+    """Chat from a terminal with the bot whose page is at `url`, until the input ends.
 
     A lost connection comes back by itself, and what was not confirmed is sent again.
 
     Raises:
         ChannelError: the bot cannot be reached at all, or does not accept the token.
     """
-    console = Console(input, output, locale=locale)
-    remote = RemoteEngine(url, token, console, locale)
+    remote = RemoteEngine(url, token, terminal, locale)
     link = asyncio.create_task(remote.run())
     opened = asyncio.create_task(remote.opened.wait())
     tasks: list[asyncio.Task[Any]] = [link, opened]
     try:
         await asyncio.wait({link, opened}, return_when=asyncio.FIRST_COMPLETED)
         if not link.done():
-            await console.start(remote)
-            finished = asyncio.create_task(console.finished())
+            await terminal.start(remote)
+            finished = asyncio.create_task(terminal.finished())
             tasks.append(finished)
             await asyncio.wait({link, finished}, return_when=asyncio.FIRST_COMPLETED)
         if link.done():
@@ -63,20 +82,20 @@ async def attach(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await console.stop()
+        await terminal.stop()
 
 
 class RemoteEngine:
     """The engine of another process, as far as its web chat reaches."""
 
-    def __init__(self, url: str, token: str, console: Console, locale: str) -> None:
+    def __init__(self, url: str, token: str, terminal: Terminal, locale: str) -> None:
         parts = urlsplit(url)
         self._base = f"{parts.scheme}://{parts.netloc}"
         # The server refuses WebSockets that do not say they come from its own page.
         self._headers = {"Origin": self._base}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._console = console
+        self._terminal = terminal
         self._locale = locale
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._acks: dict[str, asyncio.Future[str]] = {}
@@ -168,9 +187,9 @@ class RemoteEngine:
                 if self._socket is not None and frame["role"] == "bot":
                     await self._socket.send_json({"type": "seen", "id": frame["id"]})
             case "draft":
-                await self._console.draft(ADDRESS, frame["id"], frame["text"])
+                await self._terminal.draft(ADDRESS, frame["id"], frame["text"])
             case "typing":
-                await self._console.typing(ADDRESS)
+                await self._terminal.typing(ADDRESS)
             case "ack":
                 self._answer(frame["id"], "")
             case "error" if frame["key"] in TRANSIENT:
@@ -202,7 +221,7 @@ class RemoteEngine:
         seen.add(item["id"])
 
     async def _print(self, outbound: Outbound) -> None:
-        await self._console.send(Piece(outbound, outbound.text))
+        await self._terminal.send(Piece(outbound, outbound.text))
 
     def _answer(self, message_id: str, problem: str) -> None:
         answer = self._acks.get(message_id)

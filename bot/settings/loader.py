@@ -51,6 +51,7 @@ DATABASE = "database"  # what the origin of a value begins with that nodes share
 NOTHING: Mapping[Key, str] = {}
 STORAGE_DIR: Key = ("storage", "dir")
 DEFAULT_STORAGE = StorageConfig().dir
+FOLDERS: frozenset[Key] = frozenset({STORAGE_DIR, ("memory", "workspace"), ("backup", "folder")})
 
 _FILE_SUFFIX = "_FILE"  # of a variable that names the file a secret is in
 _MAX_ROUNDS = 20  # of taking out what is wrong and looking again
@@ -136,11 +137,11 @@ class Sources:
         texts: Mapping[Path, str],
         shared: Mapping[Key, str],
     ) -> _Reading:
-        reading = _Reading(model, names, file)
+        reading = _Reading(model, names, file, self.cwd)
         for path, text in texts.items():
             variables, bad_lines = from_dotenv(text, shown(path, self.cwd))
             reading.problems += bad_lines
-            reading.take(variables, path.parent)
+            reading.take(variables, self.cwd / path.parent)
         reading.take(
             [
                 Variable(name, value, f"{DATABASE}: {name}")
@@ -185,8 +186,8 @@ def load(
     Args:
         config_file: the file to read; None looks for one in `cwd`, `cwd`/config and ~/.confidant.
         environ: the process's variables.
-        cwd: the folder relative names and `.env` are looked up in; the last `.env` is that of the
-            storage folder.
+        cwd: where `.env` is looked for, and what relative names in `environ` begin at; those in a
+            file begin at its own folder. The last `.env` is that of the storage folder.
         plugins: the channels there are; None finds the installed ones.
 
     Raises:
@@ -203,7 +204,11 @@ class _Reading:
     """
 
     def __init__(
-        self, model: type[Config], plain: Mapping[str, Key], file: TomlFile | None
+        self,
+        model: type[Config],
+        plain: Mapping[str, Key],
+        file: TomlFile | None,
+        cwd: Path = Path(),
     ) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
@@ -213,7 +218,7 @@ class _Reading:
         self.values: dict[Key, object] = {}
         self._set_by: dict[Key, str] = {}  # variables only; the rest is the file's
         if file is not None:
-            self._put((), file.data, file.path.parent)
+            self._put((), file.data, cwd / file.path.parent)
 
     # --- taking values ---------------------------------------------------------------------------
 
@@ -222,7 +227,7 @@ class _Reading:
 
         Args:
             variables: those of one source; others than ours are passed over.
-            folder: where relative names of secret files are looked up.
+            folder: what relative names of folders and of secret files begin at.
         """
         names: dict[tuple[bool, Key], str] = {}
         for each in sorted(variables, key=_strength):
@@ -307,6 +312,8 @@ class _Reading:
             return
         if isinstance(value, str) and shape is not None and shape.kind == "secret":
             value = self._secret(key, value, folder, where)
+        elif key in FOLDERS and isinstance(value, str) and value and not value.startswith("~"):
+            value = str(folder / value)  # so that it is the same one from wherever it is started
         self._set(key, value, where)
 
     def _set(self, key: Key, value: object, where: str) -> None:

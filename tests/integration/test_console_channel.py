@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from adapters.console import Console, ConsoleConfig, locale_of, plugin
 from adapters.web.channel import Web
-from adapters.web.client import attach
 from bot.channel import (
     Address,
     Attachment,
@@ -37,6 +36,17 @@ from tests.support import post
 
 ADDRESS = Address("console", "default", "owner")
 TOKEN = "correct-horse-battery-staple"
+
+
+async def attach(
+    url: str,
+    token: str = "",
+    *,
+    input: TextIO,  # noqa: A002 - as Console has it
+    output: TextIO,
+    locale: str = "",
+) -> None:
+    await Console(input, output, locale=locale).attach(url, token)
 
 
 @dataclass

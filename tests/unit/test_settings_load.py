@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
 from bot import settings
 from bot.channel import ChannelConfig, reveal
 from bot.config import Config
 from bot.errors import ConfigError
+from bot.settings.loader import FOLDERS
 from tests.fakes.config_channels import CHANNELS, PigeonConfig, load
 
 
@@ -396,3 +400,45 @@ def test_a_model_that_is_named_without_its_key_is_said(tmp_path, model, environ,
 
 def test_without_a_word_about_the_model_nothing_is_said_about_keys(tmp_path):
     assert load(tmp_path).warnings == ()
+
+
+def test_a_relative_folder_begins_at_the_file_that_names_it_wherever_it_is_started(tmp_path):
+    place, elsewhere = tmp_path / "srv", tmp_path / "elsewhere"
+    for folder in (place, elsewhere):
+        folder.mkdir()
+    (place / "confidant.toml").write_text(
+        '[storage]\ndir = "./data"\n[memory]\nworkspace = "../notes"\n'
+    )
+    (place / ".env").write_text("CONFIDANT_BACKUP__FOLDER=copies\n")
+    for config_file, cwd in ((None, place), (place / "confidant.toml", elsewhere)):
+        config = settings.load(config_file, {}, cwd, CHANNELS).config
+        assert config.storage.folder == place / "data"
+        assert config.workspace == place / "../notes"
+        assert config.backup.folder == place / "copies"
+    environ = {"CONFIDANT_STORAGE__DIR": "data"}
+    config = settings.load(place / "confidant.toml", environ, elsewhere, CHANNELS).config
+    assert config.storage.folder == elsewhere / "data"
+    for absolute in ("/var/lib/confidant", "~/bot"):
+        environ = {"CONFIDANT_STORAGE__DIR": absolute}
+        config = settings.load(None, environ, elsewhere, CHANNELS).config
+        assert str(config.storage.dir) == absolute
+
+
+def test_a_file_named_by_a_relative_path_is_no_exception(tmp_path, monkeypatch):
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "srv" / "my.toml").write_text('[storage]\ndir = "data"\n')
+    monkeypatch.chdir(tmp_path)
+    config = settings.load(Path("srv/my.toml"), {}, tmp_path, CHANNELS).config
+    assert config.storage.folder == tmp_path / "srv" / "data"
+
+
+def test_every_folder_of_the_configuration_is_known_as_one():
+    def folders(model: type[BaseModel], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for name, field in model.model_fields.items():
+            kind = field.annotation
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from folders(kind, (*place, name))
+            elif Path in {kind, *get_args(kind)}:
+                yield (*place, name)
+
+    assert set(folders(Config)) == FOLDERS
