@@ -338,6 +338,26 @@ def import_chatgpt(
     importing.chats("chatgpt", file, person, config, yes=yes, dry_run=dry_run, quiet=quiet)
 
 
+@of_import.command("openclaw")
+def import_openclaw(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Its folder, such as ~/.openclaw, or a workspace.")
+    ],
+    *,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="What nothing says whose it is, is yours.")
+    ] = False,
+    config: ConfigOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bring notes, conversations, people and settings of an OpenClaw, which stays as it is."""
+    from bot.cli import importing
+
+    importing.openclaw(folder, config, mine=mine, yes=yes, dry_run=dry_run, quiet=quiet)
+
+
 @of_import.command("claude")
 def import_claude(
     file: ExportFile,

@@ -3,7 +3,8 @@
 An entry is one bullet with the indented lines below it. Whoever it comes from stands in an HTML
 comment at the end of its first line, which no Markdown viewer shows: `<!-- owner -->` for what the
 person said, `<!-- agent -->` for what the bot concluded, `<!-- untrusted -->` for what came from
-elsewhere. What people write by hand has no such mark and counts as their own.
+elsewhere, `<!-- imported -->` for what another program had noted and the owner brought here. What
+people write by hand has no such mark and counts as their own.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from typing import Literal
 
 from bot.storage.fulltext import folded
 
-Provenance = Literal["owner", "agent", "untrusted"]
+Provenance = Literal["owner", "agent", "imported", "untrusted"]
 Span = tuple[int, int]  # characters from, and up to but not including
 
-_SHOWN = {"owner": "said", "agent": "concluded"}
+_SHOWN = {"owner": "said", "agent": "concluded", "imported": "imported"}
 _SEAL = "\ue0ff"  # between an entry and its mark, while comments are taken out
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]+")
-_MARK = re.compile(r"<!--\s*(?P<by>owner|agent|untrusted)\b[^>]*-->\s*$")
+_MARK = re.compile(r"<!--\s*(?P<by>owner|agent|imported|untrusted)\b[^>]*-->\s*$")
 _MARK_AT_END = re.compile(
-    r"(?<![ \t])[ \t]*<!--[ \t]*(?P<by>owner|agent)\b[ \t]*(?P<day>(?:\d{4}-\d\d-\d\d)?)"
+    r"(?<![ \t])[ \t]*<!--[ \t]*(?P<by>owner|agent|imported)\b[ \t]*(?P<day>(?:\d{4}-\d\d-\d\d)?)"
     r"[^>\n]*-->[ \t]*$",
     re.MULTILINE,
 )
-_SHOWN_AT_END = re.compile(r" \((?:said|concluded)(?: \d{4}-\d\d-\d\d)?\)$", re.MULTILINE)
+_SHOWN_AT_END = re.compile(r" \((?:said|concluded|imported)(?: \d{4}-\d\d-\d\d)?\)$", re.MULTILINE)
 _UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
 _BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
 _CLOCK = re.compile(r"^\d{1,2}:\d{2}\s+")
@@ -100,8 +101,8 @@ def plain(text: str) -> str:
 def attributed(text: str) -> tuple[str, tuple[Span, ...]]:
     """The text without comments, in which marks have become words: "(said 2026-07-01)".
 
-    Also where in it the bot's conclusions stand, each with the end of its last line, the oldest
-    first; one without a date counts as older than any other.
+    Also where in it the bot's conclusions stand, and what was imported, each with the end of its
+    last line, the oldest first; one without a date counts as older than any other.
     """
     sealed = _MARK_AT_END.sub(rf"{_SEAL}\g<by> \g<day>", text.replace(_SEAL, ""))
     lines = plain(sealed).split("\n")
@@ -114,7 +115,7 @@ def attributed(text: str) -> tuple[str, tuple[Span, ...]]:
         by, _, day = mark.partition(" ")
         shown.append(f"{words} ({f'{_SHOWN[by]} {day}'.strip()})" if sealed_by else line)
         starts.append(starts[-1] + len(shown[-1]) + 1)
-        if by == "agent" and number in ends:
+        if by in {"agent", "imported"} and number in ends:
             concluded.append((day, number))
     whole = "\n".join(shown)
     spans = (

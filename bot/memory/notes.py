@@ -7,6 +7,7 @@ stood there before moves to the day's note. Names are those of `bot.memory.layou
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +25,8 @@ from bot.memory.note_store import FORGOTTEN, NoteStore, Watch
 from bot.memory.versions import Versions
 
 T = TypeVar("T")
+
+_DAY_NOTE = re.compile(rf"{NOTES_FOLDER}/\d{{4}}-\d\d-\d\d\.md")
 
 
 class NoteChanged(ToolError):
@@ -357,6 +360,11 @@ def day_note(day: date) -> str:
     return f"{NOTES_FOLDER}/{day:%Y-%m-%d}.md"
 
 
+def is_day_note(path: str) -> bool:
+    """True for the name of a day's note."""
+    return bool(_DAY_NOTE.fullmatch(path))
+
+
 def _heading(day: date) -> str:
     return f"# {day:%Y-%m-%d}\n\n"
 
@@ -369,7 +377,12 @@ def _outdated(old: str, path: str, now: datetime) -> str:
     words = markdown.plain(old).strip()
     if words.startswith(("- ", "* ", "+ ")):
         words = words[2:]
-    whose: Provenance = "untrusted" if by == "untrusted" else "agent" if by == "agent" else "owner"
+    whose: Provenance
+    match by:
+        case "agent" | "imported" | "untrusted":
+            whose = by
+        case _:
+            whose = "owner"
     return markdown.bullet(words, now, whose, about=f"{since}, {about}".lstrip(", "), struck=True)
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from bot.channel.kit.markdown_html import render
 from bot.memory import layout, markdown
 
-Whose = Literal["owner", "agent", "untrusted", "hand"]
+Whose = Literal["owner", "agent", "imported", "untrusted", "hand"]
 DEEPEST = 6  # level of a heading
 
 _MARK = re.compile(
@@ -82,11 +82,14 @@ def blocks(text: str, first: int = 1) -> list[Block]:
 def source_of(line: str) -> Source | None:
     """Whose words an entry is, by the mark on its first line; None when it has none."""
     by, _, about = markdown.mark_of(line).partition(" ")
-    if by not in {"owner", "agent", "untrusted"}:
-        return None
+    whose: Whose
+    match by:
+        case "owner" | "agent" | "imported" | "untrusted":
+            whose = by
+        case _:
+            return None
     found = _MARK.fullmatch(about.strip(", "))
     day, path, until = found.groups("") if found else ("", "", "")
-    whose: Whose = "owner" if by == "owner" else "agent" if by == "agent" else "untrusted"
     return Source(whose, day, until, path if layout.is_note(path) else "")
 
 
