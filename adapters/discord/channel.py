@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from adapters.discord import DiscordConfig
 from adapters.discord.account import Account, Pace
-from adapters.discord.doctor import examine, tried
+from adapters.discord.doctor import examine, register, tried
 from adapters.discord.ids import is_id, number_in
 from adapters.discord.inbound import CHANNEL
 from adapters.discord.render import LIMIT
@@ -117,7 +117,11 @@ class Discord:
 
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with every bot; see `Doctor.examine`."""
-        return await examine(self._config)
+        return await examine(self._config, self._menus)
+
+    async def register(self) -> None:
+        """Register the commands with every bot; see `Registers`."""
+        await register(self._config, self._menus)
 
     async def tried(self, option: str) -> Trial:
         """What Discord says of a secret; see `TriesSecrets`."""

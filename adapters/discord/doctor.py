@@ -9,9 +9,13 @@ from pydantic import SecretStr
 from adapters.discord import DiscordConfig
 from adapters.discord.api import Rest, TooLong, TooSlow, new_session, reason
 from adapters.discord.ids import identity
+from adapters.discord.menu import is_registered, sync
 from adapters.discord.sdk import discord
-from bot.channel import Finding, Trial, reveal
+from bot.channel import Command, Finding, Trial, reveal
 from bot.channel.kit.json_access import children, integer, label, mapping, text
+from bot.errors import ChannelError
+
+Menus = Mapping[str, Sequence[Command]]
 
 _CONTENT = (1 << 18) | (1 << 19)  # flags of an application that may read what messages say
 _PORTAL = "https://discord.com/developers/applications"
@@ -28,18 +32,18 @@ def invitation(application: str) -> str:
     )
 
 
-async def examine(config: DiscordConfig) -> Sequence[Finding]:
-    """What is right and wrong with every account."""
+async def examine(config: DiscordConfig, menus: Menus) -> Sequence[Finding]:
+    """What is right and wrong with every account; `menus` are the commands, as far as known."""
     tokens: Mapping[str, SecretStr] = config.tokens()
     found = [
-        Finding("error", "this account has no token", f"Copy one from {_PORTAL}.", name)
+        Finding.of("error", "discord.no_token", name, portal=_PORTAL)
         for name in config.accounts
         if name not in tokens
     ]
     for name, token in tokens.items():
         section = config.account(name)
         if isinstance(section, DiscordConfig):
-            found += await _account(name, reveal(token).strip(), section)
+            found += await _account(name, reveal(token).strip(), section, menus)
     return found
 
 
@@ -70,24 +74,42 @@ def _not_told(error: discord.DiscordException) -> Trial:
     return Trial("slow" if isinstance(error, TooSlow) else "unreachable")
 
 
-async def _account(name: str, token: str, config: DiscordConfig) -> Sequence[Finding]:
+async def register(config: DiscordConfig, menus: Menus) -> None:
+    """Tell Discord once more which commands there are.
+
+    Raises:
+        ChannelError: it does not take it; the message says why.
+    """
+    for name, token in config.tokens().items():
+        section = _section(config, name)
+        async with new_session() as session:
+            rest = Rest(reveal(token).strip(), section.api_root, session)
+            try:
+                application = mapping(await rest.call("GET", "/applications/@me"))
+                await sync(rest, identity(application, "id"), menus)
+            except discord.DiscordException as error:
+                raise ChannelError(f"Discord ({name}): {reason(error)}") from error
+
+
+def _section(config: DiscordConfig, name: str) -> DiscordConfig:
+    found = config.account(name)
+    return found if isinstance(found, DiscordConfig) else config
+
+
+async def _account(name: str, token: str, config: DiscordConfig, menus: Menus) -> Sequence[Finding]:
     async with new_session() as session:
         rest = Rest(token, config.api_root, session)
         try:
-            return await _look(name, rest, config)
+            return await _look(name, rest, config, menus)
         except discord.HTTPException as error:
             if error.status == 401:
-                words = "Discord does not accept this bot's token"
-                fix = f"Reset it on the Bot page of {_PORTAL} and copy it again."
-                return [Finding("error", words, fix, name)]
-            words = f"Discord will not tell: {reason(error)}"
-            return [Finding("error", words, "Check api_root, and try again.", name)]
+                return [Finding.of("error", "discord.refused_token", name, portal=_PORTAL)]
+            return [Finding.of("error", "discord.not_told", name, why=reason(error))]
         except discord.DiscordException as error:
-            words = f"Discord cannot be asked: {reason(error)}"
-            return [Finding("error", words, "Check the network, the proxy and api_root.", name)]
+            return [Finding.of("error", "discord.unreachable", name, why=reason(error))]
 
 
-async def _look(name: str, rest: Rest, config: DiscordConfig) -> Sequence[Finding]:
+async def _look(name: str, rest: Rest, config: DiscordConfig, menus: Menus) -> Sequence[Finding]:
     me = mapping(await rest.call("GET", "/users/@me"))
     application = mapping(await rest.call("GET", "/applications/@me"))
     servers = {
@@ -95,22 +117,23 @@ async def _look(name: str, rest: Rest, config: DiscordConfig) -> Sequence[Findin
         for guild in children({"found": await rest.call("GET", "/users/@me/guilds")}, "found")
     }
     who = label(text(me, "username")) or "?"
-    found = [Finding("ok", f"the token is that of {who}", account=name)]
+    found = [Finding.of("ok", "discord.token", name, who=who)]
     if (integer(application, "flags") or 0) & _CONTENT:
-        found.append(Finding("ok", "it may read what messages say", account=name))
+        found.append(Finding.of("ok", "discord.reads", name))
     else:
-        fix = f"On the Bot page of {_PORTAL}, switch on Message Content Intent."
-        found.append(Finding("error", "it may not read what messages say", fix, name))
+        found.append(Finding.of("error", "discord.may_not_read", name, portal=_PORTAL))
     if text(application, "interactions_endpoint_url"):
-        words = "slash commands and buttons go to a web address instead of here"
-        fix = f"On the General page of {_PORTAL}, clear Interactions Endpoint URL."
-        found.append(Finding("error", words, fix, name))
-    link = invitation(identity(application, "id") or identity(me, "id"))
+        found.append(Finding.of("error", "discord.elsewhere", name, portal=_PORTAL))
+    number = identity(application, "id") or identity(me, "id")
+    link = invitation(number)
     if not servers:
-        words = "it is in no server: people can only write to it once they share one with it"
-        found.append(Finding("warning", words, f"Add it to a server: {link}", name))
-    missing = sorted(config.guilds.keys() - servers - {"*"})
-    return found + [
-        Finding("warning", f"it is not in server {server}", f"Add it: {link}", name)
-        for server in missing
+        found.append(Finding.of("warning", "discord.no_server", name, link=link))
+    found += [
+        Finding.of("warning", "discord.not_in_server", name, server=server, link=link)
+        for server in sorted(config.guilds.keys() - servers - {"*"})
     ]
+    if not menus:
+        return found
+    if await is_registered(rest, number, menus):
+        return [*found, Finding.of("ok", "discord.has_menu", name)]
+    return [*found, Finding.of("warning", "discord.menu", name, "register")]

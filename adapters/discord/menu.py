@@ -16,6 +16,7 @@ MAX_COMMANDS = 100  # Discord's limits
 MAX_DESCRIPTION = 100
 _NAME = re.compile(r"[a-z0-9_-]{1,32}")
 _LOCALES: Mapping[str, tuple[str, ...]] = {"en": ("en-US", "en-GB"), "zh": ("zh-CN", "zh-TW")}
+_PATH = "/applications/{application_id}/commands"
 _EVERYWHERE = [0, 1]  # contexts: servers, and direct messages with the bot
 
 _log = structlog.get_logger()
@@ -27,16 +28,24 @@ async def sync(rest: Rest, application: str, menus: Mapping[str, Sequence[Comman
     Raises:
         DiscordException: as every call.
     """
-    wanted = payload(menus)
-    path = "/applications/{application_id}/commands"
-    found = await rest.call(
-        "GET", path, query={"with_localizations": "true"}, application_id=application
-    )
-    registered = children({"commands": found}, "commands")
-    if _outline(registered) == _outline(wanted):
+    if await is_registered(rest, application, menus):
         return False
-    await rest.call("PUT", path, wanted, application_id=application)
+    await rest.call("PUT", _PATH, payload(menus), application_id=application)
     return True
+
+
+async def is_registered(
+    rest: Rest, application: str, menus: Mapping[str, Sequence[Command]]
+) -> bool:
+    """True when Discord shows just these commands.
+
+    Raises:
+        DiscordException: as every call.
+    """
+    found = await rest.call(
+        "GET", _PATH, query={"with_localizations": "true"}, application_id=application
+    )
+    return _outline(children({"commands": found}, "commands")) == _outline(payload(menus))
 
 
 def payload(menus: Mapping[str, Sequence[Command]]) -> list[Json]:

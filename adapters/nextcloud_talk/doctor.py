@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal, cast
+from typing import cast
 
 import aiohttp
 
@@ -11,7 +11,7 @@ from adapters.nextcloud_talk import NextcloudTalkConfig, Seat
 from adapters.nextcloud_talk.api import TalkApi, Unreachable, new_session
 from adapters.nextcloud_talk.signing import new_random, sign
 from adapters.nextcloud_talk.webhook import BACKEND_HEADER, RANDOM_HEADER, SIGNATURE_HEADER
-from bot.channel import Finding, confidant, reveal
+from bot.channel import Finding, Level, reveal
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.json_access import child, mapping, number, text
 
@@ -23,9 +23,8 @@ ASKABLE = "bot-features-api"  # the capability to ask for features; Talk 25
 
 FEATURES = "--feature webhook --feature response"
 SWITCH_ON = f"occ talk:bot:list shows the bot's number; then occ talk:bot:state {FEATURES} NUMBER 1"
-Level = Literal["ok", "warning", "error"]
 _FEATURES = {"webhook": 1, "response": 2}
-_WITHOUT = {"webhook": "Talk tells it nothing", "response": "Talk refuses every reply (401)"}
+_TOLD = frozenset({400, 401, 404, 405})  # what an answer of our own address means, told apart
 _PROBE = b'{"type":"Check"}'  # a call that means nothing
 
 
@@ -33,12 +32,7 @@ async def examine(config: NextcloudTalkConfig) -> Sequence[Finding]:
     """What is right and wrong with every account."""
     seats = config.seats()
     found = [
-        Finding(
-            "error",
-            "base_url or a bot_secret of its own is missing",
-            "Set both; without them this account stays off.",
-            name,
-        )
+        Finding.of("error", "nextcloud_talk.missing", name)
         for name in config.accounts
         if name not in seats
     ]
@@ -71,94 +65,66 @@ class _Visit:
         self._seat = seat
         self._session = session
         self._api = TalkApi(seat, session)
-        self.reached = self._say("ok", "")
+        self.reached = self._say("ok", "answers", url=seat.base_url)
 
     def secret(self) -> Finding:
         length = len(reveal(self._seat.secret).encode())
-        if length in SECRET_LENGTHS:
-            return self._say("ok", f"the secret has {length} characters")
-        return self._say(
-            "error",
-            f"the secret has {length} characters; Talk takes 40 to 128",
-            "Make one with: openssl rand -hex 32. Then install the bot again with it.",
-        )
+        is_good = length in SECRET_LENGTHS
+        level, name = ("ok", "secret") if is_good else ("error", "bad_secret")
+        return self._say(level, name, length=length)
 
     async def abilities(self) -> Sequence[object] | None:
         """What this server's Talk can do, or None when that cannot be found out."""
-        base, fix = self._seat.base_url, "Check base_url, and that this machine reaches it."
+        base = self._seat.base_url
         try:
             answer = await self._api.call("GET", "/ocs/v2.php/cloud/capabilities", patience=TIMEOUT)
         except (Unreachable, TooLarge) as error:
-            reason = str(error) or "too long an answer"
-            self.reached = self._say("error", f"{base} cannot be reached: {reason}", fix)
+            why = str(error) or "too long an answer"
+            self.reached = self._say("error", "unreachable", url=base, why=why)
             return None
         if answer.status == 503:
-            self.reached = self._say("error", f"{base} is in maintenance mode", "Try again later.")
+            self.reached = self._say("error", "closed", url=base)
             return None
         data = mapping(answer.data)
         if answer.status != 200 or not data:
-            problem = f"{base} does not answer like a Nextcloud (HTTP {answer.status})"
-            self.reached = self._say("error", problem, fix)
+            self.reached = self._say("error", "strange", url=base, status=answer.status)
             return None
-        self.reached = self._say("ok", f"{base} answers")
+        self.reached = self._say("ok", "answers", url=base)
         features: object = child(child(data, "capabilities"), "spreed").get("features")
         return cast("list[object]", features) if isinstance(features, list) else ()
 
     def capable(self, abilities: Sequence[object]) -> Finding:
         if NEEDED in abilities:
-            return self._say("ok", "Talk there takes bots")
-        return self._say(
-            "error",
-            "Talk is not there, or too old for bots" if abilities else "Talk is not there",
-            "Install or update Talk: bots need 17.1 or newer (Nextcloud 27.1).",
-        )
+            return self._say("ok", "takes_bots")
+        return self._say("error", "too_old" if abilities else "no_talk")
 
     async def api_user(self, rooms: list[str]) -> AsyncIterator[Finding]:
         """Whether the API user may log in; the rooms it is in are added to `rooms`."""
         user = self._seat.api_user
         if not user:
-            yield self._say(
-                "warning",
-                "without api_user every chat counts as a room, also direct ones, and what is said "
-                "while Confidant is down is lost",
-                "Make an account for the bot, set api_user and an app password of it.",
-            )
+            yield self._say("warning", "no_user")
             return
         try:
             answer = await self._api.rooms()
         except (Unreachable, TooLarge) as error:
-            yield self._say("warning", f"its rooms cannot be listed: {error}")
+            yield self._say("warning", "no_list", why=str(error))
             return
         if answer.status != 200:
-            yield self._say(
-                "error",
-                f"api_user {user} is not let in (HTTP {answer.status})",
-                "Make an app password in that account's security settings and set "
-                "NEXTCLOUD_TALK_API_PASSWORD.",
-            )
+            yield self._say("error", "user_refused", user=user, status=answer.status)
             return
         listed = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
         seen = [token for each in listed if (token := text(mapping(each), "token"))]
         rooms += seen
-        yield self._say("ok", f"api_user {user} is let in and sees {len(listed)} conversations")
+        yield self._say("ok", "user", user=user, count=len(listed))
         missing = ", ".join(room for room in self._seat.rooms if room not in seen)
         if missing:
-            yield self._say(
-                "warning",
-                f"api_user {user} is not in {missing}: what is said there while Confidant is down "
-                "is lost, and files cannot be fetched",
-                "Add that account to the conversation as a participant.",
-            )
+            yield self._say("warning", "user_not_in", user=user, rooms=missing)
 
     async def features(self, rooms: Sequence[str], *, askable: bool) -> AsyncIterator[Finding]:
         """Whether the bot may answer, tried in the first rooms that are known."""
         known = [room for room in dict.fromkeys(rooms) if room.isascii() and room.isalnum()]
         if not known:
-            yield self._say(
-                "warning",
-                "no conversation is known to check the bot's features in",
-                f"List one in groups, or set api_user. Or look yourself: {SWITCH_ON}",
-            )
+            yield self._say("warning", "no_room", switch_on=SWITCH_ON)
             return
         for room in known[:MOST_ROOMS]:
             flags = await self._flags(room, askable=askable)
@@ -166,18 +132,13 @@ class _Visit:
                 continue
             missing = [name for name, flag in _FEATURES.items() if not flags & flag]
             if not missing:
-                yield self._say("ok", "the bot has the features it needs")
+                yield self._say("ok", "features")
                 return
             for name in missing:
-                words = f"the bot lacks the feature {name}: without it {_WITHOUT[name]}"
-                yield self._say("error", words, SWITCH_ON)
+                yield self._say("error", f"lacks_{name}", switch_on=SWITCH_ON)
             return
-        yield self._say(
-            "error",
-            f"Talk does not let the bot answer (401), tried in {', '.join(known[:MOST_ROOMS])}",
-            f"Most often the feature response is missing: {SWITCH_ON}. Otherwise bot_secret is "
-            "another one than at talk:bot:install, or the bot is not switched on there.",
-        )
+        tried = ", ".join(known[:MOST_ROOMS])
+        yield self._say("error", "may_not_answer", rooms=tried, switch_on=SWITCH_ON)
 
     async def _flags(self, room: str, *, askable: bool) -> int | None:
         """The bot's features, or None when it may not answer in this room."""
@@ -194,36 +155,16 @@ class _Visit:
         """Whether Talk's calls arrive here, as far as that can be seen from this machine."""
         url = self._seat.webhook_url
         if not url:
-            yield self._say(
-                "warning",
-                "public_url is not set, so nothing can be said about the webhook's address",
-                "Set public_url to the address Nextcloud reaches this machine at.",
-            )
+            yield self._say("warning", "no_address")
             return
         status = await self._call_ourselves(url)
         if status == 200:
-            yield self._say("ok", f"a signed call to {url} arrives")
+            yield self._say("ok", "webhook", url=url)
         elif status is None:
-            yield self._say(
-                "error",
-                f"{url} cannot be reached from here",
-                f"Start {confidant('run')}; then check the proxy before it, public_url and "
-                "webhook_port.",
-            )
+            yield self._say("error", "webhook_unreachable", url=url)
         else:
-            reasons = {
-                401: "another secret or base_url is in force there",
-                400: "a proxy takes the X-Nextcloud-Talk headers away",
-                404: "another program answers, or webhook_path differs",
-                405: "another program answers, or a proxy forwards to another address",
-            }
-            reason = reasons.get(status, "the bot may not be running behind the proxy")
-            yield self._say(
-                "error",
-                f"{url} answers HTTP {status}: {reason}",
-                f"Start {confidant('run')} with this configuration, and forward the whole path to "
-                "webhook_host:webhook_port.",
-            )
+            name = f"webhook_{status}" if status in _TOLD else "webhook_other"
+            yield self._say("error", name, url=url, status=status)
 
     async def _call_ourselves(self, url: str) -> int | None:
         random = new_random()
@@ -242,5 +183,7 @@ class _Visit:
         except (aiohttp.ClientError, OSError, TimeoutError):
             return None
 
-    def _say(self, level: Level, words: str, fix: str = "") -> Finding:
-        return Finding(level, words, fix, self._seat.account)
+    def _say(self, level: Level, name: str, **values: str | int) -> Finding:
+        """A finding about this account; the catalogues have its words."""
+        named = f"nextcloud_talk.{name}"
+        return Finding(level, account=self._seat.account, id=named, values=values)

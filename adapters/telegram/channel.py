@@ -139,10 +139,16 @@ class Telegram:
             account.publish(menus)
 
     async def examine(self) -> Sequence[Finding]:
-        """What is right and wrong with every bot: its token, and its privacy in groups."""
+        """What is right and wrong with every bot: its token, its privacy in groups, its menu."""
         from adapters.telegram.doctor import examine  # noqa: PLC0415  # only `doctor` needs it
 
-        return await examine(self._config)
+        return await examine(self._config, self._menus)
+
+    async def register(self) -> None:
+        """Register webhooks and commands with every bot; see `Registers`."""
+        from adapters.telegram.doctor import register  # noqa: PLC0415  # only `doctor` needs it
+
+        await register(self._config, self._menus)
 
     async def tried(self, option: str) -> Trial:
         """What Telegram says of a secret; see `TriesSecrets`."""

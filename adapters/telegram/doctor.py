@@ -18,14 +18,12 @@ from telegram.error import (
 )
 
 from adapters.telegram import TelegramConfig, webhook_url
+from adapters.telegram.account import menu_pages
 from adapters.telegram.api import LeanBot, new_session, reason, redact
-from bot.channel import Finding, Trial, confidant, reveal
-from bot.channel.kit.json_access import integer, label, mapping, text
-
-PRIVACY = (
-    "To let it read along: in @BotFather, /setprivacy, choose the bot, Disable; then take the bot "
-    "out of each group and add it again. Or make it an admin of the group."
-)
+from adapters.telegram.webhook import set_webhook
+from bot.channel import Command, Finding, Trial, reveal
+from bot.channel.kit.json_access import Json, children, integer, label, mapping, text
+from bot.errors import ChannelError
 
 # First match wins: the SDK counts what was answered to a request as a fault of the network.
 _WHY: Final[tuple[tuple[type[TelegramError], Trial], ...]] = (
@@ -36,17 +34,17 @@ _WHY: Final[tuple[tuple[type[TelegramError], Trial], ...]] = (
 )
 
 
-async def examine(config: TelegramConfig) -> Sequence[Finding]:
-    """What is right and wrong with every account."""
+async def examine(config: TelegramConfig, menus: dict[str, Sequence[Command]]) -> Sequence[Finding]:
+    """What is right and wrong with every account; `menus` are the commands, as far as known."""
     tokens: Mapping[str, SecretStr] = config.tokens()
     found = [
-        Finding("error", "this account has no token", "Ask @BotFather for one.", name)
+        Finding.of("error", "telegram.no_token", name)
         for name in config.accounts
         if name not in tokens
     ]
     async with new_session() as session:
         for name, token in tokens.items():
-            found += await _account(name, reveal(token), config, session)
+            found += await _account(name, reveal(token), config, session, menus)
     return found
 
 
@@ -66,59 +64,95 @@ async def tried(config: TelegramConfig, option: str) -> Trial:
     return Trial("known", f"@{username}") if username else Trial("strange")
 
 
+async def register(config: TelegramConfig, menus: dict[str, Sequence[Command]]) -> None:
+    """Tell Telegram once more where to bring updates and which commands there are.
+
+    Raises:
+        ChannelError: it does not take it; the message says why.
+    """
+    async with new_session() as session:
+        for name, token in config.tokens().items():
+            section = _section(config, name)
+            bot = LeanBot(reveal(token), section.api_root, session)
+            try:
+                if section.mode == "webhook":
+                    await set_webhook(bot, section, name)
+                for language, commands in menu_pages(menus).items():
+                    await bot.set_my_commands(commands, language_code=language or None)
+            except TelegramError as error:
+                raise ChannelError(f"Telegram ({name}): {reason(error, bot.token)}") from error
+
+
+def _section(config: TelegramConfig, name: str) -> TelegramConfig:
+    found = config.account(name)
+    return found if isinstance(found, TelegramConfig) else config
+
+
 async def _account(
-    name: str, token: str, config: TelegramConfig, session: aiohttp.ClientSession
+    name: str,
+    token: str,
+    config: TelegramConfig,
+    session: aiohttp.ClientSession,
+    menus: dict[str, Sequence[Command]],
 ) -> Sequence[Finding]:
-    section = config.account(name)
-    section = section if isinstance(section, TelegramConfig) else config
+    section = _section(config, name)
     bot = LeanBot(token, section.api_root, session)
     try:
         me = mapping(await bot.call("getMe", {}))
     except InvalidToken:
-        fix = "Copy it from @BotFather again."
-        return [Finding("error", "Telegram does not accept this bot's token", fix, name)]
+        return [Finding.of("error", "telegram.refused_token", name)]
     except TelegramError as error:
-        words = f"Telegram cannot be asked: {reason(error, token)}"
-        return [Finding("error", words, "Check the network, the proxy and api_root.", name)]
-    found = [Finding("ok", f"the token is that of @{me.get('username', '?')}", account=name)]
+        return [Finding.of("error", "telegram.unreachable", name, why=reason(error, token))]
+    who = label(text(me, "username")) or "?"
+    found = [Finding.of("ok", "telegram.token", name, who=who)]
     if me.get("can_join_groups") is False:
-        words, fix = "it cannot be added to groups", "In @BotFather: /setjoingroups, Enable."
-        found.append(Finding("warning", words, fix, name))
+        found.append(Finding.of("warning", "telegram.no_groups", name))
     elif me.get("can_read_all_group_messages") is True:
-        words = "privacy mode is off: in groups it reads along and knows what was said before"
-        found.append(Finding("ok", words, account=name))
+        found.append(Finding.of("ok", "telegram.reads_along", name))
     else:
-        words = (
-            "privacy mode is on: in groups Telegram brings it only commands, mentions and replies"
-        )
-        found.append(Finding("warning", words, PRIVACY, name))
+        found.append(Finding.of("warning", "telegram.privacy", name))
     listed = [chat for chat in section.groups if chat != "*"]
     if section.group_policy != "disabled":
         found += [await _room(bot, name, chat, integer(me, "id") or 0) for chat in listed]
     if section.mode == "webhook":
         found += await _webhook(bot, name, section)
-    return found
+    return [*found, *await _menu(bot, name, menu_pages(menus))]
+
+
+async def _menu(
+    bot: LeanBot, name: str, wanted: Mapping[str, Sequence[tuple[str, str]]]
+) -> Sequence[Finding]:
+    """Whether Telegram shows the commands there are, in each language; nothing without any."""
+    try:
+        for language, commands in wanted.items():
+            asked: Json = {"language_code": language} if language else {}
+            answer: object = await bot.call("getMyCommands", asked)
+            shown = children({"shown": answer}, "shown")
+            if [(text(one, "command"), text(one, "description")) for one in shown] != [*commands]:
+                return [Finding.of("warning", "telegram.menu", name, "register")]
+    except TelegramError:  # a Bot API server of one's own may not know them
+        return []
+    return [Finding.of("ok", "telegram.has_menu", name)] if wanted else []
 
 
 async def _room(bot: LeanBot, name: str, chat: str, me: int) -> Finding:
     """Whether the bot is in a group or channel that is listed."""
     if not chat.removeprefix("-").isdecimal():
-        fix = "Rooms are listed by their numbers; /whoami says one there."
-        return Finding("error", f"groups.{label(chat)} is no id", fix, name)
+        return Finding.of("error", "telegram.no_room", name, chat=label(chat))
     try:
         asked = {"chat_id": int(chat), "user_id": me}
         member = mapping(await bot.call("getChatMember", asked))
     except ChatMigrated as error:
-        words = f"the group {chat} has another id now: {error.new_chat_id}"
-        return Finding("warning", words, f"Write groups.{error.new_chat_id} instead.", name)
+        moved = str(error.new_chat_id)
+        return Finding.of("warning", "telegram.room_moved", name, chat=chat, moved=moved)
     except TelegramError as error:
-        words = f"the bot cannot see the room {chat}: {reason(error, bot.token)}"
-        return Finding("warning", words, "Add it there, or take the room out of groups.", name)
+        why = reason(error, bot.token)
+        return Finding.of("warning", "telegram.room_unseen", name, chat=chat, why=why)
     status = text(member, "status")
     if status in {"left", "kicked", ""}:
-        return Finding("warning", f"the bot is not in the room {chat}", "Add it there.", name)
-    as_what = "as an admin, so it reads along" if status == "administrator" else "as a member"
-    return Finding("ok", f"it is in the room {chat} {as_what}", account=name)
+        return Finding.of("warning", "telegram.not_in_room", name, chat=chat)
+    as_what = "admin" if status == "administrator" else "member"
+    return Finding.of("ok", f"telegram.room_{as_what}", name, chat=chat)
 
 
 async def _webhook(bot: LeanBot, name: str, section: TelegramConfig) -> Sequence[Finding]:
@@ -126,17 +160,14 @@ async def _webhook(bot: LeanBot, name: str, section: TelegramConfig) -> Sequence
     try:
         info = mapping(await bot.call("getWebhookInfo", {}))
     except TelegramError as error:
-        return [Finding("warning", f"its webhook is unknown: {reason(error, bot.token)}", "", name)]
+        why = reason(error, bot.token)
+        return [Finding.of("warning", "telegram.webhook_unknown", name, why=why)]
     wanted = webhook_url(section, name)
     if text(info, "url") != wanted:
-        words, fix = (
-            f"Telegram does not call {wanted} yet",
-            f"Start {confidant('run')}: it says so.",
-        )
-        return [Finding("warning", words, fix, name)]
+        return [Finding.of("warning", "telegram.no_webhook", name, "register", url=wanted)]
     said = redact(label(text(info, "last_error_message"), 200), bot.token)
     waiting = integer(info, "pending_update_count") or 0
     if said and waiting:
-        fix = f"Start {confidant('run')}; then check the proxy in front of webhook_port."
-        return [Finding("error", f"{wanted} fails, {waiting} wait: {said}", fix, name)]
-    return [Finding("ok", f"Telegram calls {wanted}", account=name)]
+        values = {"url": wanted, "count": waiting, "why": said}
+        return [Finding("error", account=name, id="telegram.webhook_fails", values=values)]
+    return [Finding.of("ok", "telegram.webhook", name, url=wanted)]

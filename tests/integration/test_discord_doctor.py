@@ -4,6 +4,9 @@ import pytest
 
 from adapters.discord.channel import Discord
 from bot.channel import Doctor
+from bot.commands.menu import menus
+from bot.errors import ChannelError
+from bot.findings import told
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import settings
 
@@ -17,7 +20,7 @@ async def fake():
 async def found(config):
     channel = Discord(config)
     assert isinstance(channel, Doctor)
-    return await channel.examine()
+    return [told(each, "en") for each in await channel.examine()]
 
 
 async def test_a_bot_that_is_set_up_is_well(fake):
@@ -46,3 +49,20 @@ async def test_a_server_that_does_not_answer_is_an_error():
     config = settings(fake)
     await fake.stop()
     assert [finding.level for finding in await found(config)] == ["error"]
+
+
+async def test_slash_commands_are_compared_and_registered_once_more(fake):
+    channel = Discord(settings(fake))
+    await channel.publish_commands(menus())
+    assert [each.id for each in await channel.examine() if each.repair] == ["discord.menu"]
+    await channel.register()
+    found = await channel.examine()
+    assert [each.id for each in found if each.repair] == []
+    assert "discord.has_menu" in {each.id for each in found}
+
+
+async def test_commands_that_discord_does_not_take_say_why(fake):
+    channel = Discord(settings(fake, token="wrong"))
+    await channel.publish_commands(menus())
+    with pytest.raises(ChannelError, match=r"Discord \(default\): 401"):
+        await channel.register()

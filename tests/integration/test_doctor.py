@@ -24,6 +24,7 @@ from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.storage import backup, schema
 from bot.storage.files import DATABASE_NAME, DataDirLock
+from tests.fakes.telegram import FakeTelegram
 from tests.support import running
 
 HOUR = 3600
@@ -273,6 +274,28 @@ def test_a_page_whose_port_another_program_has(tmp_path, monkeypatch):
     assert serious(asked("doctor")) == {"page.short_token": "", "page.plain_origin": ""}
     monkeypatch.delenv("CONFIDANT_DASHBOARD__TOKEN")
     monkeypatch.setenv("CONFIDANT_DASHBOARD__HOST", "0.0.0.0")
+
+
+async def test_webhook_and_menu_are_registered_once_more(tmp_path, monkeypatch):
+    async with FakeTelegram() as fake:
+        variables = {
+            "TELEGRAM_BOT_TOKEN": fake.token,
+            "CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": fake.url,
+            "CONFIDANT_CHANNELS__TELEGRAM__MODE": "webhook",
+            "CONFIDANT_CHANNELS__TELEGRAM__WEBHOOK_URL": "http://127.0.0.1:9/",
+            "CONFIDANT_CHANNELS__TELEGRAM__WEBHOOK_SECRET": "s3cret-of-nobody",
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        found = await asyncio.to_thread(asked, "doctor", "telegram")
+        wanted = {"telegram.no_webhook": "register", "telegram.menu": "register"}
+        assert wanted.items() <= serious(found).items()
+        assert fake.called("setWebhook") == fake.called("setMyCommands") == []
+        out = await asyncio.to_thread(said, "telegram", "--fix")
+        assert out.count("→ Registering webhook and menu of telegram once more.\n  ✓ done\n") == 1
+        found = await asyncio.to_thread(asked, "doctor", "telegram", "--fix")
+        assert (found["mended"], wanted.keys() & serious(found).keys()) == ([], set())
+        assert len(fake.called("setWebhook")) == 1
 
 
 def test_it_speaks_the_language_of_the_terminal(data, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 from adapters.nextcloud_talk.channel import NextcloudTalk
 from adapters.nextcloud_talk.doctor import MOST_ROOMS
 from bot.channel import Address, Doctor
+from bot.findings import told
 from bot.testing import RecordingEngine
 from tests.fakes.nextcloud import (
     RESPONSE,
@@ -30,7 +31,7 @@ async def fake():
 async def examine(config):
     channel = NextcloudTalk(config)
     assert isinstance(channel, Doctor)
-    return await channel.examine()
+    return [told(each, "en") for each in await channel.examine()]
 
 
 def problems(findings):

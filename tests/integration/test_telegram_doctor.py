@@ -4,6 +4,9 @@ import pytest
 
 from adapters.telegram.channel import Telegram
 from bot.channel import Doctor
+from bot.commands.menu import menus
+from bot.errors import ChannelError
+from bot.findings import told
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import settings
 
@@ -17,7 +20,7 @@ async def fake():
 async def examine(config):
     channel = Telegram(config)
     assert isinstance(channel, Doctor)
-    return await channel.examine()
+    return [told(each, "en") for each in await channel.examine()]
 
 
 async def test_privacy_mode_is_told_with_its_remedy(fake):
@@ -77,3 +80,34 @@ async def test_the_webhook_is_looked_at_from_telegrams_side(fake):
     _, _, unknown = await examine(settings(fake, **hook))
     assert unknown.level == "warning"
     assert fake.called("setWebhook") == []
+
+
+async def test_the_menu_and_the_webhook_are_compared_and_registered_once_more(fake):
+    hook = {"mode": "webhook", "webhook_url": "http://127.0.0.1:9/", "webhook_secret": "s"}
+    channel = Telegram(settings(fake, **hook))
+    await channel.publish_commands(menus())
+    before = {each.id: each.repair for each in await channel.examine() if each.repair}
+    assert before == {"telegram.no_webhook": "register", "telegram.menu": "register"}
+    assert fake.called("setMyCommands") == fake.called("setWebhook") == []
+    await channel.register()
+    assert not [each for each in await channel.examine() if each.repair]
+    await channel.publish_commands({**menus(), "zh": ()})  # a version that has none of these
+    assert [each.id for each in await channel.examine() if each.repair] == ["telegram.menu"]
+    assert fake.called("sendMessage") == []
+
+
+async def test_what_is_not_registered_says_why_without_the_token(fake):
+    channel = Telegram(settings(fake, token="1:wrong-token-aaaaaaaaaaaaaaaaaaaa"))
+    await channel.publish_commands(menus())
+    with pytest.raises(ChannelError) as caught:
+        await channel.register()
+    assert "Telegram (default): " in str(caught.value)
+    assert "wrong-token" not in str(caught.value)
+
+
+async def test_without_a_webhook_only_the_menu_is_registered(fake):
+    channel = Telegram(settings(fake))
+    await channel.publish_commands(menus())
+    await channel.register()
+    assert fake.called("setWebhook") == fake.called("deleteWebhook") == []
+    assert {each.id for each in await channel.examine()} >= {"telegram.has_menu"}
