@@ -54,6 +54,9 @@ def block(tx: Transaction, seat: Seat, now: int) -> Block | None:
     found = pairing.block(tx, seat, now)
     if found is not None:
         page_logins.end_from(tx, seat)
+        for channel, name in links.seats_of(tx, seat):  # whoever was invited, too
+            if channel == routing.OWNER_SEAT[0] and (channel, name) != routing.OWNER_SEAT:
+                page_logins.end(tx, name)
     return found
 
 

@@ -165,7 +165,9 @@ class App:
         reached = pages.reached_of(ground, self._parts.push_endpoints)
         self._browsers = reached.browsers
         brought = Brought(self._parts.tools, self.tool_plugins, self.tool_servers)
-        parts = await engine_of(ground, brought, reached.pusher, self._page_port)
+        parts = await engine_of(
+            ground, brought, reached.pusher, self._page_port, reached.browsers.relook
+        )
         self.tasks, self.reminders = parts.tasks, parts.reminders
         self.sweeper, self.notices = parts.sweeper, parts.notices
         gateway, lanes = parts.gateway, parts.lanes

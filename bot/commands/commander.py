@@ -5,7 +5,7 @@ One transaction changes, answers, notes it in the transcript, and is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -97,13 +97,16 @@ class Commander:
         stops: TurnStops,
         resolver: ConversationResolver,
         clock: Clock,
+        joined: Callable[[], Awaitable[None]],
     ) -> None:
+        """`joined` is called when accounts were joined or parted: what rests on it may be over."""
         self._handlers = handlers
         self._committer = committer
         self._upkeep = upkeep
         self._stops = stops
         self._resolver = resolver
         self._clock = clock
+        self._joined = joined
 
     async def command_in(self, inbound: Inbound, conversation: Conversation) -> Parsed | None:
         """The command to answer at once, if a message is one.
@@ -134,6 +137,7 @@ class Commander:
             )
             if (links := commit.result.links) is not None:
                 self._resolver.linked(links)
+                await self._joined()
             if (zones := commit.result.zones) is not None:
                 self._resolver.zoned(zones)
             if (activation := commit.result.activation) is not None:

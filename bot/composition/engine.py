@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -102,9 +102,15 @@ class EngineParts:
 
 
 async def engine_of(
-    ground: Ground, brought: Brought, pusher: Pusher, page_port: Callable[[], int]
+    ground: Ground,
+    brought: Brought,
+    pusher: Pusher,
+    page_port: Callable[[], int],
+    joined: Callable[[], Awaitable[None]],
 ) -> EngineParts:
     """Make the engine; `page_port` is that of the page, 0 while it has none.
+
+    `joined` is called when somebody joined accounts, or parted them.
 
     Raises:
         ConfigError: voice messages are to be understood here, and cannot be.
@@ -198,6 +204,7 @@ async def engine_of(
         stops=stops,
         resolver=resolver,
         clock=clock,
+        joined=joined,
     )
     attempts = Attempts(database=database, committer=committer, clock=clock, metrics=metrics)
     if not coordination.is_shared:  # there, what a node was doing is seen to by others

@@ -197,7 +197,7 @@ class Browsers:
 
     def _is_welcome(self, link: LoginLink) -> bool:
         if link.origin is None:
-            return True
+            return self._may_come(link.person, None)
         asked = self._resolver.of(link.origin)
         return asked.is_admitted and (link.person != PAGE_OWNER or asked.is_owner)
 
@@ -205,9 +205,14 @@ class Browsers:
         return self._may_come(login.person, login.origin)
 
     def _may_come(self, name: str, origin: MessageOrigin | None) -> bool:
-        """True while whoever came from there may talk to the bot, and is this person here."""
+        """True while whoever came from there may talk to the bot, and is this person here.
+
+        Who was invited, from nowhere, may as long as no account of theirs is blocked.
+        """
         if origin is None:
-            return True
+            here, blocked = self._resolver.of(origin_of(name)), self._resolver.now.books.blocked
+            seats = {here.seat, *(link.seat for link in here.joined)}
+            return name == PAGE_OWNER or seats.isdisjoint(blocked)
         asked = self._resolver.of(origin)
         if not asked.is_admitted:
             return False
@@ -265,6 +270,9 @@ class Browsers:
         """Make a link for somebody, who is let in by it; see `page_logins.invite`."""
         now = self._clock()
 
+        if not self._may_come(name, None):
+            return "not_let_in"
+
         def may_talk(origin: MessageOrigin) -> bool:
             return self._resolver.of(origin).is_admitted
 
@@ -287,6 +295,13 @@ class Browsers:
     async def heard(self, _event: Event) -> None:
         """Another node, or the command line, may have ended something."""
         await self.look()
+
+    async def relook(self) -> None:
+        """The same as `look` where nothing may fail: it is looked again soon."""
+        try:
+            await self.look()
+        except StorageError as error:
+            log.warning("page.not_looked", error=type(error).__name__)
 
     async def look(self) -> None:
         """End the connections of logins that do not hold any more, also by their age.

@@ -114,6 +114,13 @@ def everything(tx: Transaction) -> list[Link]:
     return [_link(row) for row in rows]
 
 
+def seats_of(tx: Transaction, seat: Seat) -> set[Seat]:
+    """The accounts that were joined to the one that a seat counts as, and that one."""
+    joined = everything(tx)
+    root = next((link.root for link in joined if link.seat == seat), seat)
+    return {root, *(link.seat for link in joined if link.root == root)}
+
+
 def is_open(tx: Transaction, typed: Collection[str], now: int) -> bool:
     """True when one of these is a code that is still valid."""
     return any(made.code in typed for made in _valid(tx, now))
