@@ -19,7 +19,7 @@ import apsw
 import pytest
 from typer.testing import CliRunner, Result
 
-from bot.archive import restore
+from bot.archive import passphrase, restore
 from bot.cli.main import cli
 from bot.errors import ArchiveRefused
 from bot.identity.view import folder_name
@@ -547,6 +547,16 @@ def test_the_passphrase_of_the_configuration_seals_and_opens(folder, tmp_path):
     said = (tmp_path / "new" / "restored-settings.toml").read_text()
     assert "[backup]" in said
     assert "correct horse" not in said
+
+
+def test_where_there_is_no_memory_for_a_passphrase_nothing_is_made(folder, tmp_path, monkeypatch):
+    dying = tmp_path / "dying.py"
+    dying.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setattr(passphrase, "__file__", str(dying))
+    words = {"CONFIDANT_BACKUP__PASSPHRASE": "correct horse"}
+    result = invoke(folder, "backup", str(tmp_path / "x"), **words)
+    assert "half a gigabyte" in str(result.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dying.py", "home"]
 
 
 def test_a_passphrase_is_one_line_of_a_file(folder, tmp_path):
