@@ -19,7 +19,8 @@ SHORT: Final = 16  # characters of a token that can be guessed
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask what listens there
 
-Answer = Literal["alive", "other", "none"]
+Answer = Literal["alive", "other", "silent", "none"]
+"""What is at an address: the page, something else, something that does not answer, or nothing."""
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
@@ -63,10 +64,10 @@ def _address(page: DashboardConfig, answer: Answer, *, is_running: bool | None) 
     level, name = "ok", "free"
     if answer == "alive" and is_running is not False:
         name = "answers"
+    elif is_running and answer in {"silent", "none"}:
+        level, name = "error", "silent"
     elif answer != "none":
         level, name = "error", "taken"
-    elif is_running:
-        level, name = "error", "silent"
     return Finding.of(level, f"page.{name}", host=page.host, port=page.port)
 
 
@@ -77,7 +78,8 @@ async def _proxies(session: aiohttp.ClientSession, page: DashboardConfig) -> Asy
         if answer == "alive":
             yield Finding.of("ok", "page.proxy", origin=each)
         else:
-            yield Finding.of("warning", f"page.proxy_{answer}", origin=each)
+            name = "other" if answer == "other" else "none"
+            yield Finding.of("warning", f"page.proxy_{name}", origin=each)
 
 
 def _own(page: DashboardConfig) -> URL:
@@ -89,9 +91,11 @@ async def _asked(session: aiohttp.ClientSession, address: URL) -> Answer:
     try:
         async with session.get(address / "healthz", allow_redirects=False) as response:
             said = await response.content.read(200)
-    except (aiohttp.ClientConnectorError, OSError, TimeoutError):
+    except aiohttp.ClientConnectorError:
         return "none"
-    except aiohttp.ClientError:
+    except TimeoutError:
+        return "silent"
+    except (aiohttp.ClientError, OSError):
         return "other"
     return "alive" if response.status == 200 and b'"alive"' in said else "other"
 

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -260,20 +259,6 @@ def test_too_few_descriptors_are_told(tmp_path, soft, level):
         each for each in orjson.loads(done.stdout)["findings"] if each["check"] == "limits"
     )
     assert (finding["level"], finding["values"]["count"]) == (level, soft)
-
-
-def test_a_page_whose_port_another_program_has(tmp_path, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        monkeypatch.setenv("CONFIDANT_DASHBOARD__PORT", str(port))
-        monkeypatch.setattr("bot.doctor.page.TIMEOUT", 0.2)  # it never answers
-        assert "page.silent" not in serious(asked("doctor"))
-    assert "page.free" in {each["id"] for each in asked("doctor")["findings"]}
-    monkeypatch.setenv("CONFIDANT_DASHBOARD__TOKEN", "short")
-    monkeypatch.setenv("CONFIDANT_DASHBOARD__ALLOWED_ORIGINS", "http://bot.example.org")
-    assert serious(asked("doctor")) == {"page.short_token": "", "page.plain_origin": ""}
-    monkeypatch.delenv("CONFIDANT_DASHBOARD__TOKEN")
-    monkeypatch.setenv("CONFIDANT_DASHBOARD__HOST", "0.0.0.0")
 
 
 async def test_webhook_and_menu_are_registered_once_more(tmp_path, monkeypatch):

@@ -1,0 +1,243 @@
+"""What the doctor finds out over the network: clock, page, models, embedder, server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from bot.channel import reveal
+from bot.cli.main import cli
+from bot.clock import system_clock
+from bot.config import Config
+from bot.doctor import clock, left_over, memory, models, page, server
+from bot.findings import Told
+from bot.storage.files import DataDirLock
+from tests.fakes import completions_api as completions
+from tests.fakes import messages_api as api
+from tests.fakes import sites
+from tests.fakes.checkup import looked, setup_of
+from tests.fakes.ports import free_port
+from tests.support import FakeClock, running
+
+
+def config_of(folder: Path, **sections: Any) -> Config:
+    storage = {"dir": folder / "data", **sections.pop("storage", {})}
+    return Config.model_validate({"storage": storage, **sections})
+
+
+def wrong(found: list[Told]) -> list[tuple[str, str]]:
+    return [(each.level, each.text) for each in found if each.level != "ok"]
+
+
+# --- the clock ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def dated(seconds: float) -> AsyncIterator[str]:
+    """A service whose clock is some seconds before this machine's."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path}")
+        assert "Authorization" not in request.headers
+        date = formatdate(system_clock() / 1000 + seconds, usegmt=True)
+        return web.Response(status=404, headers={"Date": date})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with sites.serving(app) as url:
+        yield url
+    assert asked == ["HEAD /"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, []),
+        (-20, []),
+        (120, [("warning", "the clock is 120 seconds slow, by 1 server")]),
+        (-3_600, [("error", "the clock is 3600 seconds fast, by 1 server")]),
+    ],
+)
+async def test_the_clock_is_compared_with_the_date_of_what_is_asked_anyway(tmp_path, seconds, said):
+    async with dated(seconds) as url:
+        service = {"anthropic": {"base_url": f"{url}/v1", "api_key": "sk-canary"}}
+        found = wrong(await looked(clock.check, config_of(tmp_path, models=service)))
+    assert len(found) == len(said)
+    for (level, text), (wanted, words) in zip(found, said, strict=True):
+        near = text.replace("119 ", "120 ").replace("121 ", "120 ").replace("3601 ", "3600 ")
+        assert (level, near.replace("3599 ", "3600 ").partition(" that")[0]) == (wanted, words)
+
+
+async def test_nobody_is_asked_where_nothing_is_set_up_or_reached(tmp_path):
+    gone = {"anthropic": {"base_url": f"http://127.0.0.1:{free_port()}"}}
+    for sections in ({}, {"models": gone}):
+        found = await looked(clock.check, config_of(tmp_path, **sections))
+        assert [each.level for each in found] == ["ok"]  # the time zone
+
+
+async def test_a_clock_that_was_set_back_is_told_by_what_is_stored(tmp_path):
+    folder, now = tmp_path / "data", FakeClock()
+    async with running(folder, clock=now) as engine:
+        await engine.ask("hello")
+    config = config_of(tmp_path)
+    assert wrong(await looked(clock.check, config, now)) == []
+    now.advance(hours=-2)
+    ((level, text),) = wrong(await looked(clock.check, config, now))
+    assert (level, text.partition(":")[0]) == (
+        "error",
+        "something was stored 7200 seconds from now",
+    )
+
+
+async def test_nodes_are_told_when_their_clock_is_not_the_servers(tmp_path, postgres_url):
+    config = config_of(tmp_path, storage={"url": postgres_url})
+    assert wrong(await looked(clock.check, config)) == []
+    found = wrong(await looked(clock.check, config, lambda: system_clock() + 600_000))
+    assert [level for level, _ in found] == ["warning"]
+
+
+async def test_the_time_zone_is_named(tmp_path):
+    agent = {"timezone": "Asia/Shanghai"}
+    (found,) = await looked(clock.check, config_of(tmp_path, agent=agent))
+    assert found.text == "the time zone is Asia/Shanghai, as [agent] timezone says"
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+async def test_the_page_answers_also_through_its_proxy(tmp_path):
+    port = free_port()
+    async with running(tmp_path / "data", serves=True, dashboard={"port": port}):
+        origin = f"http://127.0.0.1:{port}"
+        dashboard = {"port": port, "allowed_origins": [origin, "http://127.0.0.1:1"]}
+        found = await looked(page.check, config_of(tmp_path, dashboard=dashboard))
+    assert [each.text for each in found] == [
+        "only this machine reaches it, so it needs no token",
+        f"the page answers at 127.0.0.1:{port}",
+        f"the page is there at {origin}, too",
+        "http://127.0.0.1:1 cannot be reached from here",
+    ]
+
+
+async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as other:  # it never answers
+        port = other.getsockname()[1]
+        config = config_of(tmp_path, dashboard={"port": port})
+        ((level, text),) = wrong(await looked(page.check, config))
+        assert (level, text) == (
+            "error",
+            f"another program answers at 127.0.0.1:{port}, so the page cannot",
+        )
+        with DataDirLock(tmp_path / "data"):
+            ((_, text),) = wrong(await looked(page.check, config))
+            assert "the bot runs, but its page does not answer" in text
+    assert wrong(await looked(page.check, config)) == []
+    app = web.Application()
+    async with sites.serving(app) as url:
+        config = config_of(tmp_path, dashboard={"port": int(url.rpartition(":")[2])})
+        ((_, text),) = wrong(await looked(page.check, config))
+        assert "another program answers" in text
+
+
+@pytest.mark.parametrize(
+    ("dashboard", "said"),
+    [
+        ({"host": "0.0.0.0"}, "listens on 0.0.0.0 without a token"),
+        ({"token": "short"}, "has 5 characters and could be guessed"),
+        ({"allowed_origins": ["http://bot.example.org"]}, "bot.example.org is not encrypted"),
+    ],
+)
+async def test_what_lets_strangers_in_is_told(tmp_path, dashboard, said):
+    config = config_of(tmp_path, dashboard={"port": 0, **dashboard})
+    ((_, text),) = wrong(await looked(page.check, config))
+    assert said in text
+
+
+# --- models and embedder --------------------------------------------------------------------------
+
+
+async def test_a_model_whose_price_nobody_told_is_named(tmp_path):
+    async with completions.running() as server:
+        server.pages = completions.ollama(131_072)
+        service = {"local": {"kind": "openai", "base_url": server.base_url, "window": 32_768}}
+        sections: dict[str, Any] = {"models": service, "agent": {"model": "local/qwen3"}}
+        found = wrong(await looked(models.check, config_of(tmp_path, **sections)))
+        assert found == [
+            ("warning", "nobody has told what local/qwen3 costs: it is counted in tokens only")
+        ]
+        sections["prices"] = {"models": {"local/qwen3": {"input": 0, "output": 0}}}
+        assert wrong(await looked(models.check, config_of(tmp_path, **sections))) == []
+
+
+async def test_a_model_that_cannot_be_reached_is_an_error(tmp_path):
+    async with api.running() as gone:
+        pass
+    service = {"anthropic": {"base_url": gone.base_url, "api_key": "sk-canary"}}
+    sections: dict[str, Any] = {"models": service, "agent": {"model": "claude-x"}}
+    found = await looked(models.check, config_of(tmp_path, **sections))
+    assert [each.level for each in found] == ["error", "warning"]
+    assert "Check ANTHROPIC_API_KEY" in found[0].fix
+    assert "sk-canary" not in str(found)
+
+
+async def test_a_server_for_embeddings_that_is_gone_is_told(tmp_path):
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    embedder = {"provider": "openai", "base_url": url, "model": "m", "timeout": 1}
+    found = wrong(await looked(memory.check, config_of(tmp_path, memory={"embedder": embedder})))
+    assert [(level, url in text) for level, text in found] == [("warning", True)]
+
+
+# --- a server for many nodes ----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("logs_stay")
+async def test_a_move_into_the_server_that_was_interrupted_is_completed(
+    tmp_path, monkeypatch, empty_postgres_url
+):
+    folder = tmp_path / "data"
+    async with running(folder) as engine:
+        await engine.ask("the bike is blue")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(folder))
+    monkeypatch.setenv("CONFIDANT_MEMORY__EMBEDDER__PROVIDER", "none")
+
+    async def killed(_: object) -> None:
+        raise SystemExit(9)
+
+    def typed(*words: str) -> Any:
+        return CliRunner().invoke(cli, words, catch_exceptions=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bot.move.moving.Move._index", killed)
+        await asyncio.to_thread(typed, "move", "--to", empty_postgres_url)
+    monkeypatch.setenv("CONFIDANT_STORAGE__URL", empty_postgres_url)
+    done = await asyncio.to_thread(typed, "doctor", "--json")
+    (found,) = (
+        each for each in orjson.loads(done.stdout)["findings"] if each["check"] == "storage"
+        and each["level"] == "error"
+    )  # fmt: skip
+    assert (done.exit_code, found["id"], found["repair"]) == (1, "server.moving", "move")
+    done = await asyncio.to_thread(typed, "doctor", "--fix", "--json")
+    said = orjson.loads(done.stdout)
+    assert said["mended"] == [{"repair": "move", "check": "storage", "why": ""}]
+    assert [each["id"] for each in said["findings"] if each["level"] == "error"] == []
+    config = config_of(tmp_path, storage={"url": empty_postgres_url})
+    assert (
+        wrong([*await looked(server.check, config), *await looked(left_over.check, config)]) == []
+    )
+    async with setup_of(config).opened() as database:
+        rows = await database.read(lambda tx: tx.execute("SELECT count(*) FROM entries"))
+    assert int(rows[0][0]) >= 2
+    assert reveal(config.storage.url) == empty_postgres_url

@@ -1,0 +1,54 @@
+"""What the doctor says of backups of everything, by how they went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bot.config import BackupConfig
+from bot.doctor import backups
+from bot.findings import told, worst
+from bot.storage.backup_state import BackupState, Record
+from tests.support import NOON
+
+DAY = 86_400_000
+FOLDER = BackupConfig(folder=Path("/mnt/usb"))
+MADE = Record(at=NOON - DAY // 2, archive="one.backup", size=1)
+TESTED = Record(at=NOON - DAY)
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "said"),
+    [
+        (BackupConfig(), BackupState(), [("warning", "no backup is kept on another disk")]),
+        (FOLDER, BackupState(), [("warning", "no backup of everything is in /mnt/usb yet")]),
+        (FOLDER, BackupState(made=MADE), [("warning", "no backup was restored for a test yet")]),
+        (FOLDER, BackupState(made=MADE, tested=TESTED), [("ok", "on 2026-11-20")]),
+        (
+            FOLDER,
+            BackupState(made=MADE.failed("the disk is gone", NOON), tested=TESTED),
+            [("error", "no backup could be made in /mnt/usb: the disk is gone")],
+        ),
+        (
+            FOLDER,
+            BackupState(made=Record(at=NOON - 3 * DAY), tested=TESTED),
+            [("error", "the latest backup of everything is of 2026-11-18")],
+        ),
+        (
+            FOLDER,
+            BackupState(made=MADE, tested=TESTED.failed("it is cut off", NOON)),
+            [("error", "cannot be restored: it is cut off")],
+        ),
+    ],
+)
+def test_each_trouble_is_told_with_what_to_do(config, state, said):
+    found = [told(each, "en") for each in backups.of_everything(state, config, NOON)]
+    assert [each.level for each in found] == [level for level, _ in said]
+    assert [part in each.text for each, (_, part) in zip(found, said, strict=True)] == [True]
+    assert [bool(each.fix) for each in found] == [each.level != "ok" for each in found]
+
+
+def test_the_worst_of_nothing_is_well():
+    assert worst(()) == "ok"
+    assert worst(backups.of_everything(BackupState(), FOLDER, NOON)) == "warning"
