@@ -24,6 +24,8 @@ def confidant(words: str = "") -> str:
 def _program() -> str:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     module = spec.name.removesuffix(".__main__") if spec is not None else ""
+    if sys.argv[:1] == ["-m"]:  # Python still looks for the module, and imports what it is in
+        module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
     return called(sys.argv, sys.executable, module, os.environ)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from bot import __version__
+from bot.cli.help import lay_out
 from bot.cli.progress import QuietOption
 from bot.errors import ConfidantError
 from bot.money import KEPT_DAYS, Heading
@@ -489,6 +490,9 @@ def _options(
     from bot.cli import logger
 
     logger.load()
+
+
+lay_out(cli)
 
 
 def main() -> None:

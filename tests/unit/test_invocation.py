@@ -88,11 +88,12 @@ def test_what_a_text_names_can_be_typed(tmp_path, way):
 
 # Texts for strangers, who type nothing here; and for whoever reads the options.
 GENERIC = {
-    "bot/i18n/en.toml": 4,
-    "bot/i18n/zh.toml": 4,
-    "bot/housekeeping.py": 2,
-    "adapters/console.py": 1,
-    "adapters/nextcloud_talk/__init__.py": 1,
+    "bot/i18n/en.toml",
+    "bot/i18n/zh.toml",
+    "bot/housekeeping.py",
+    "bot/importing/openclaw/proposal.py",  # a file that is read elsewhere, later
+    "adapters/console.py",
+    "adapters/nextcloud_talk/__init__.py",
 }
 
 
@@ -100,13 +101,13 @@ def test_no_text_names_a_command_in_another_way():
     """In code it is f"`{confidant('doctor')}`", in the catalogues `{confidant} doctor`."""
     commands = "|".join(sorted({*names(cli), "run"}))
     named = re.compile(rf"\bconfidant ({commands})\b")
-    found: dict[str, int] = {}
+    found: set[str] = set()
     for folder in ("bot", "adapters"):
         for path in sorted((ROOT / folder).rglob("*.*")):
             if path.suffix in {".py", ".toml", ".html", ".js"}:
                 texts = strings(path) if path.suffix == ".py" else [path.read_text("utf-8")]
-                if count := sum(len(named.findall(text)) for text in texts):
-                    found[path.relative_to(ROOT).as_posix()] = count
+                if any(map(named.search, texts)):
+                    found.add(path.relative_to(ROOT).as_posix())
     assert found == GENERIC
 
 

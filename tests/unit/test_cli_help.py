@@ -1,0 +1,58 @@
+"""Help: every command in one line, in its group, with an example that can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import click
+import pytest
+import typer
+from rich.cells import cell_len
+from typer.testing import CliRunner
+
+from bot.cli.help import COMMANDS, typed
+from bot.cli.main import cli
+
+WIDTH = 80  # columns of a terminal
+ROOT = typer.main.get_command(cli)
+
+
+def test_every_command_has_its_line_and_example():
+    assert set(typed(cli)) == COMMANDS.keys()
+
+
+def test_each_command_is_one_line_of_a_usual_terminal():
+    names = [name.split()[-1] for name in COMMANDS]
+    widest = WIDTH - 4 - max(map(len, names)) - 2
+    assert not [shown.line for shown in COMMANDS.values() if cell_len(shown.line) > widest]
+    seen = CliRunner().invoke(cli, ["--help"], env={"COLUMNS": str(WIDTH), "NO_COLOR": "1"}).stdout
+    for name, shown in COMMANDS.items():
+        if " " not in name:
+            assert re.search(rf"^│ {name} +{re.escape(shown.line)} +│$", seen, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_example_is_of_its_command_and_can_be_typed(name):
+    words = shlex.split(COMMANDS[name].example)
+    assert words[: len(name.split())] == name.split()
+    context = click.Context(ROOT)
+    command: click.Command = ROOT
+    while isinstance(command, click.Group):
+        found, command, words = command.resolve_command(context, words)
+        assert command is not None, found
+    command.make_context(name, words, parent=context)  # what does not fit is refused
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_shows_the_example(name):
+    done = CliRunner().invoke(cli, [*name.split(), "--help"], env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    example = COMMANDS[name].example if name else "run"
+    assert f"Example: confidant {example}" in done.stdout
+
+
+def test_groups_are_shown_in_the_order_of_what_is_done():
+    seen = CliRunner().invoke(cli, ["--help"], env={"COLUMNS": str(WIDTH)}).stdout
+    panels = list(dict.fromkeys(shown.panel for shown in COMMANDS.values() if shown.panel))
+    assert re.findall(r"╭─ ([^─]+) ─", seen) == ["Options", *panels]
