@@ -168,6 +168,17 @@ def test_on_an_empty_machine_the_same_is_found_and_shown(made, archive, tmp_path
     assert archive.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
+def test_the_same_is_found_by_what_it_means(made, archive, tmp_path):
+    other, local = tmp_path / "other", {"CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "local"}
+    assert invoke(other, "restore", str(archive)).exit_code == 0
+    for words in ("what is our vessel called", "火车", "the harbour"):
+        here = invoke(made, "memory", "search", words, **local)
+        assert here.exit_code == 0, here.exception
+        assert here.output == invoke(other, "memory", "search", words, **local).output
+        assert here.output.strip()
+
+
 async def test_the_bot_goes_on_with_what_was_restored(archive, tmp_path):
     other = tmp_path / "other"
     await restore.restore(archive, other, other / "workspace", str, clock=FakeClock())

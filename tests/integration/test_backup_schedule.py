@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from bot.archive import keeping, making, rehearsal, schedule
+from bot.archive import keeping, making, rehearsal, restore, schedule
 from bot.archive.schedule import Backups
 from bot.archive.work import Stopped, in_thread
 from bot.clock import DAY_MS
 from bot.errors import ArchiveRefused
 from bot.metrics import Metrics
 from bot.storage import backup, backup_state
-from bot.storage.backup_state import BackupState
+from bot.storage.backup_state import BackupState, Record
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import Engine, FakeClock, make_config, running, until
 
@@ -234,6 +236,73 @@ async def test_of_two_programs_one_makes_it(kept):
         assert len(found.files()) == 1
         assert found.counted("made", "ok") == 1
         assert found.counted("tested", "ok") == 1
+
+
+async def test_what_somebody_began_who_is_gone_is_begun_anew(kept):
+    found = kept()
+    async with found.open() as backups:
+        gone = BackupState("ab12", Record(claimed_at=found.clock()))
+        await found.database.write(lambda tx: backup_state.write(tx, gone, found.clock()))
+        found.clock.advance(minutes=4)
+        await backups.look()
+        assert found.files() == []
+        found.clock.advance(minutes=2)
+        await backups.look()
+        (made,) = found.files()
+        assert made.name.startswith("confidant-ab12-")
+        assert (await found.state()).made.claimed_at == 0
+
+
+async def test_who_is_at_it_gives_signs_of_life(kept, monkeypatch):
+    monkeypatch.setattr(schedule, "LOOK_SECONDS", 0.001)
+    found, may_end = kept(), threading.Event()
+    original = making.pack
+
+    def slow(*arguments: Any, **more: Any) -> Any:
+        assert may_end.wait(60)
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(making, "pack", slow)
+    async with found.open() as backups:
+        began = found.clock()
+        looking = asyncio.create_task(backups.look())
+        while (await found.state()).made.claimed_at != began:
+            pass
+        found.clock.advance(minutes=7)
+        while (await found.state()).made.claimed_at == began:
+            pass
+        await found.backups().look()  # somebody else, who does not begin it too
+        may_end.set()
+        await looking
+        assert len(found.files()) == 1
+        assert found.counted("made", "ok") == 1
+
+
+async def test_after_a_week_the_disk_is_lost_and_all_is_there_again(tmp_path):
+    home, target = tmp_path / "home", tmp_path / "usb"
+    target.mkdir()
+    clock, rules = FakeClock(), {"folder": target, "kept": 3, "kept_weeks": 1}
+    config, _ = make_config(home, backup=rules)
+    for day in range(7):
+        async with running(home, clock=clock) as engine:
+            await engine.ask(f"on day {day} we sailed")
+            note = home / "workspace" / "memory" / "sailing.md"
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text("".join(f"- day {each}\n" for each in range(day + 1)))
+        database = await SqliteDatabase.open(home / "confidant.db")
+        await Backups(config, database, clock, Metrics(), lambda: "[agent]\n").look()
+        await database.close()
+        clock.advance(days=1)
+    transcripts = {path.name: path.read_bytes() for path in (home / "sessions").iterdir()}
+    shutil.rmtree(home)
+    newest = max(target.iterdir())
+    await restore.restore(newest, home, home / "workspace", str, clock=clock)
+    assert {path.name: path.read_bytes() for path in (home / "sessions").iterdir()} == transcripts
+    assert (home / "workspace" / "memory" / "sailing.md").read_text().endswith("- day 6\n")
+    async with running(home, clock=clock) as engine:
+        await engine.say("hello again")
+        await engine.channel.wait_until(lambda _: "You said: hello again" in engine.sent_to("ada"))
+    assert len(list(target.iterdir())) <= 4
 
 
 async def test_the_program_makes_them_by_itself_and_a_stop_leaves_nothing(
