@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,13 +72,13 @@ def _known(tx: SqliteTransaction, database: Path) -> int:
         return current
     copies = backup.before_upgrades(database)
     fitting = next((each for each in copies if backup.number_of(each) <= schema.VERSION), None)
+    if fitting is not None:
+        restore = confidant(f"restore {shlex.quote(str(fitting))}")
+        back = f"the copy from before the upgrade with `{restore}`"
+    else:
+        back = "a backup from before the upgrade; there is no copy of then any more"
     raise errors.StorageError(
         f"{database.parent} has tables of version {current}, made by a newer Confidant"
         f"{f' ({program})' if program else ''}; this is {__version__} and knows version "
-        f"{schema.VERSION}. Nothing was changed: start the newer one again, or go back to "
-        + (
-            f"the copy from before the upgrade with `{confidant('restore')} {fitting}`."
-            if fitting
-            else "a backup from before the upgrade; there is no copy of then any more."
-        )
+        f"{schema.VERSION}. Nothing was changed: start the newer one again, or go back to {back}."
     )

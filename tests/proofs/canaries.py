@@ -242,7 +242,7 @@ class Setting:
 
     @remembered
     def conversation(self, who: Who) -> tuple[str, ...]:
-        """Who shares whose prompt, by the table in docs/architecture.md."""
+        """Who shares whose prompt, by the table in docs/operating.md."""
         if who.room:
             return ("room", who.channel, who.account, who.room, who.thread)
         root = self.as_whom(who)

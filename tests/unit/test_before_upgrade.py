@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 import apsw
@@ -171,6 +172,20 @@ async def test_a_newer_folder_is_refused_in_one_line_that_names_the_way_back(tmp
     copy.unlink()
     with pytest.raises(StorageError, match="there is no copy of then any more"):
         await open_database(tmp_path, FakeClock())
+
+
+async def test_the_way_back_can_be_typed_where_the_folder_has_a_space_in_its_name(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "my bot's folder"
+    await used(folder / DATABASE_NAME)
+    with monkeypatch.context() as patch:
+        add(patch)
+        await used(folder / DATABASE_NAME)
+    with pytest.raises(StorageError) as refused:
+        await SqliteDatabase.open(folder / DATABASE_NAME)
+    (copy,) = backup.before_upgrades(folder / DATABASE_NAME)
+    assert shlex.split(str(refused.value).split("`")[1])[1:] == ["restore", str(copy)]
 
 
 async def test_of_several_copies_the_newest_that_this_program_knows_is_named(tmp_path, monkeypatch):
