@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Literal, cast
 
 from bot.sessions.imported import Source
-from bot.unicode import well_formed
+from bot.unicode import harmless, well_formed
 
 MAX_TEXT = 1_000_000  # characters of one message; what is beyond is left out, and said so
 CUT = "\n[… {count} characters were left out by the import]"
@@ -71,7 +71,7 @@ def made(
         found.setdefault(name, Said(name, each.role, text, at))
     name = id_ or digest(*(each.id for each in found.values()))
     left = sum(each is None for each in said)
-    return Talk(source, name, well_formed(title.replace("\0", "")), tuple(found.values()), left)
+    return Talk(source, name, harmless(well_formed(title)), tuple(found.values()), left)
 
 
 def digest(*parts: str) -> str:

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,12 @@ import pytest
 
 from bot.errors import StorageError
 from bot.importing import exports, storing
+from bot.importing.openclaw import home, moving, proposal
 from bot.importing.storing import Count, Owner
+from bot.person.whose import snapshot_of
+from bot.storage import Database, Transaction
 from tests.fakes import exports as made
+from tests.fakes import openclaw
 from tests.faults import faulty_disk
 from tests.proofs.crash import SEED
 from tests.proofs.rounds import rounds
@@ -172,3 +177,136 @@ async def test_a_disk_that_fills_in_the_middle_keeps_whole_conversations(
         assert 0 < whole(folder) < TALKS
         await bring(folder, archive)
     assert state(folder) == undisturbed
+
+
+# --- OpenClaw -----------------------------------------------------------------------------------
+
+DAYS = 60
+SESSIONS = 40
+
+
+@pytest.fixture(scope="module")
+def claw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of many days and sessions, half of them of the newer format, and people."""
+    home = tmp_path_factory.mktemp("claw") / "home"
+    notes = {
+        f"memory/2026-{1 + day // 28:02}-{1 + day % 28:02}.md": f"- day {day}\n- rope {day}\n"
+        for day in range(DAYS)
+    }
+    openclaw.workspace(home / "workspace", {**openclaw.NOTES, **notes})
+    talks = {
+        f"agent:main:telegram:direct:{number}": openclaw.session(
+            "x", *(f"talk{number} line{line} " + "water " * 9 for line in range(MESSAGES))
+        )
+        for number in range(SESSIONS)
+    }
+    openclaw.in_files(home, dict(list(talks.items())[: SESSIONS // 2]), agent="one")
+    openclaw.in_database(home, dict(list(talks.items())[SESSIONS // 2 :]), agent="two")
+    openclaw.let_in(home, *(("telegram", "default", str(number)) for number in range(9)))
+    openclaw.settings(home, channels={"telegram": {"dmPolicy": "pairing"}})
+    return home
+
+
+async def move_in(folder: Path, claw: Path, *, mortal: Callable[[Database], Database]) -> None:
+    config, _ = make_config(folder)
+    async with storing.opened(config, FakeClock()) as target:
+        database = mortal(target.database)
+        snapshot = await database.read(lambda tx: snapshot_of(tx, config))
+        move = moving.Move(home.look(claw), snapshot, folder, target.notes, False, FakeClock()())
+        await move.run(database, is_rehearsal=False)
+
+
+def moved(folder: Path) -> dict[str, Any]:
+    """What was brought: what was said, people, every note, the proposal."""
+    connection = apsw.Connection(str(folder / "confidant.db"))
+    try:
+        rows = {
+            name: sorted(map(str, connection.execute(query)))
+            for name, query in (
+                ("entries", "SELECT id, session_id, at, line FROM entries"),
+                ("sessions", "SELECT id, person, key, entry_count, mirror_bytes FROM sessions"),
+                ("pairing", "SELECT * FROM pairing"),
+                ("brought", "SELECT key, value FROM meta WHERE key LIKE 'import.%'"),
+            )
+        }
+    finally:
+        connection.close()
+    files = [*(folder / "workspace").rglob("*.md"), folder / proposal.NAME]
+    return {**rows, **{str(path.relative_to(folder)): path.read_bytes() for path in files}}
+
+
+class Killed(Exception):
+    """The program ends here."""
+
+
+class Mortal:
+    """A database whose program ends at its n-th write, before or just after it is stored."""
+
+    def __init__(self, database: Database, writes: int, *, after: bool) -> None:
+        self._database = database
+        self._left = writes
+        self._after = after
+
+    async def write(self, work: Callable[[Transaction], Any]) -> Any:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise Killed
+        done = await self._database.write(work)
+        if self._left == 0:
+            raise Killed
+        return done
+
+    async def read(self, work: Callable[[Transaction], Any]) -> Any:
+        return await self._database.read(work)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+
+async def test_moving_in_that_ends_at_any_write_ends_as_one_that_did_not(claw, tmp_path, capsys):
+    await move_in(tmp_path / "whole", claw, mortal=lambda database: database)
+    undisturbed = moved(tmp_path / "whole")
+    assert len(undisturbed["entries"]) == SESSIONS * MESSAGES
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    kills = 0
+    for life in range(rounds(25, 3)):
+        folder = tmp_path / f"life{life}"
+        while True:
+            try:
+                await move_in(
+                    folder,
+                    claw,
+                    mortal=lambda database: Mortal(
+                        database, chance.randrange(1, 40), after=chance.random() < 0.5
+                    ),
+                )
+                break
+            except Killed:
+                kills += 1
+        assert moved(folder) == undisturbed
+    assert kills
+    with capsys.disabled():
+        print(f"\nMoving in from OpenClaw: {kills} ends in the middle, all completed by the next")
+
+
+async def test_a_disk_that_fills_while_moving_in_loses_nothing(claw, tmp_path):
+    await move_in(tmp_path / "whole", claw, mortal=lambda database: database)
+    folder = tmp_path / "full"
+    for writes in (1, 5, 30):
+        with faulty_disk(folder) as disk:
+
+            class Filling(Mortal):
+                async def write(self, work: Callable[[Transaction], Any]) -> Any:
+                    self._left -= 1
+                    disk.full = self._left <= 0
+                    return await self._database.write(work)
+
+            with pytest.raises(StorageError):
+                await move_in(
+                    folder,
+                    claw,
+                    mortal=lambda database, n=writes: Filling(database, n, after=False),
+                )
+            disk.full = False
+    await move_in(folder, claw, mortal=lambda database: database)
+    assert moved(folder) == moved(tmp_path / "whole")

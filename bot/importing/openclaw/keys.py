@@ -5,7 +5,7 @@ In doubt it is nobody's: then it is named, and not brought.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from bot.channel import DEFAULT_ACCOUNT
@@ -22,15 +22,19 @@ _OTHER_NAMES: Final = {"nextcloud-talk": "nextcloud_talk", "nextcloudtalk": "nex
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A session key taken apart: a peer of a channel, a room, work, or the main session."""
+    """A session key taken apart: a peer of a channel, a room, work, or the main session.
+
+    `kind` is the chat type of a room, "group" or "channel".
+    """
 
     channel: str = ""
     account: str = DEFAULT_ACCOUNT
     peer: str = ""
     room: str = ""
+    kind: str = "group"
     thread: str = ""
     is_work: bool = False
-    is_unclear: bool = field(default=False)
+    is_unclear: bool = False
 
 
 def parse(key: str) -> Key:
@@ -62,7 +66,8 @@ def _chat(parts: list[str], at: int) -> Key:
     id_ = ":".join(rest)
     if parts[at] in _DIRECT:
         return Key() if channel in _HERE else Key(channel, account, peer=id_)
-    return Key(channel, account, room=id_, thread=thread)
+    kind = "channel" if parts[at] == "channel" else "group"
+    return Key(channel, account, room=id_, kind=kind, thread=thread)
 
 
 def channel_of(name: str) -> str:
@@ -77,7 +82,7 @@ def owner_of(key: Key, snapshot: PolicySnapshot) -> Owner | None:
     if key.peer:
         return Owner(snapshot.person_of((key.channel, key.peer)).identity)
     if key.room:
-        origin = MessageOrigin(key.channel, key.account, key.room, "group", "", key.thread)
+        origin = MessageOrigin(key.channel, key.account, key.room, key.kind, "", key.thread)
         session = snapshot.policy.config.session
         person = routing.person_of(session, (key.channel, ""))
         return Owner(room=routing.session_key(session, origin, person))

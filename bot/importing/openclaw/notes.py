@@ -117,17 +117,16 @@ async def bring(
             known = await database.read(lambda tx: _known(tx, note.path))
         pieces = marking.pieces(note.text)
         after = marking.merged(before or "", pieces, known, note.day)
-        if after == (before or ""):
-            return None
-        size = marking.count(after) - marking.count(before or "")
-        if not is_rehearsal:
+        is_new = after != (before or "")
+        if is_new and not is_rehearsal:
             exchange.write(store, exchange.Change(note.path, before or "", after))
     except (ExchangeError, ToolError) as exc:
         return Skipped(note.path, str(exc))
-    if database is not None and not is_rehearsal:
-        digests = {*known, *(piece.digest for piece in pieces)}
+    digests = known.union(piece.digest for piece in pieces)
+    if database is not None and not is_rehearsal and digests != known:
         await database.write(lambda tx: _remember(tx, note.path, sorted(digests), now))
-    return Brought(note.path, size, is_new=before is None)
+    size = marking.count(after) - marking.count(before or "")
+    return Brought(note.path, size, is_new=before is None) if is_new else None
 
 
 def _character(
