@@ -28,14 +28,14 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.memory import versions
-from bot.sessions import approvals, entries, inbox, journal_records, page_logins, store
+from bot.sessions import approvals, entries, erasing, inbox, journal_records, page_logins, store
 from bot.sessions.entries import Entry
 from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction, backup, journal, upsert
+from bot.storage import Database, Transaction, backup, files, journal, upsert
 from bot.storage.files import DATABASE_NAME
 from bot.storage.meta import must_be_whole
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage.sqlite import SqliteDatabase, compact
 
 TRANSCRIPTS = "sessions"
 _KEY = "restored"
@@ -52,6 +52,8 @@ Recovered = Callable[[Transaction, Session, Sequence[Entry]], object]
 class Told:
     """What the journal gave back: how much of each kind, and what was not.
 
+    `erased` says that the database still held somebody who was erased.
+
     `unreadable` counts lines that are none of ours, `unknown` those the database could not have
     lost; the file they stood in is `aside` now.
     """
@@ -60,6 +62,7 @@ class Told:
     unreadable: int = 0
     unknown: int = 0
     aside: Path | None = None
+    erased: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -72,6 +75,7 @@ class Told:
             self.kept.setdefault(kind, set()).update(subjects)
         self.unreadable += other.unreadable
         self.unknown += other.unknown
+        self.erased = self.erased or other.erased
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         StorageCorrupt: it is damaged and there is no sound backup; nothing was changed.
         StorageError: it cannot be opened.
     """
+    files.must_not_be_erasing(folder)
     path = folder / DATABASE_NAME
     now = clock()
     used = ""
@@ -126,10 +131,8 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         await database.close()
         raise
     is_due = backup.read_back_is_due(path)
-    settle = partial(inbox.settle, now=now)
     try:
-        told = await read_journal(database, journal.file_of(path), now)
-        added = await read_back(database, folder / TRANSCRIPTS, settle, now, every=is_due)
+        told, added = await _read_files(database, folder, now, every=is_due)
         back = Restored(
             at=now,
             backup=used,
@@ -168,6 +171,18 @@ def _unusable(path: Path, exc: OSError) -> StorageError:
         f"The journal {journal.file_of(path)} cannot be used: {exc.strerror}. It says what was "
         "forgotten, so nothing is begun without it. Mend that, or move it away."
     )
+
+
+async def _read_files(
+    database: Database, folder: Path, now: int, *, every: bool
+) -> tuple[Told, int]:
+    """Read the journal back, then transcripts: what it gave back, and how many entries they did."""
+    path = folder / DATABASE_NAME
+    told = await read_journal(database, journal.file_of(path), now)
+    if told.erased:
+        await asyncio.to_thread(compact, path)
+    settle = partial(inbox.settle, now=now)
+    return told, await read_back(database, folder / TRANSCRIPTS, settle, now, every=every)
 
 
 # --- reading back --------------------------------------------------------------------------------
@@ -233,10 +248,10 @@ def _take(
         line = clean.decode()
         if hash(line) in known:
             continue
-        if not is_lost and record.kind not in {"forgotten", "dropped"}:
+        if not is_lost and record.kind not in {"forgotten", "dropped", "erased"}:
             told.unknown += 1
             continue
-        journal_records.apply(tx, line, record, now)
+        told.erased = erasing.apply(tx, line, record, now) is not None or told.erased
         journal.add(tx, line)
         told.kept.setdefault(record.kind, set()).add(record.subject)
     return told

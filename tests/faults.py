@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ class Disk:
 
 
 @contextmanager
-def faulty_disk(folder: Path) -> Iterator[Disk]:
+def faulty_disk(folder: Path) -> Generator[Disk]:
     """Every database opened meanwhile lives on the disk that is returned."""
     disk = Disk(folder)
     real = apsw.vfs_names()[0]
@@ -44,7 +44,13 @@ def faulty_disk(folder: Path) -> Iterator[Disk]:
             if disk.full and self._here:
                 disk.refused += 1
                 raise apsw.FullError("no space left on device")
-            super().xWrite(data, offset)
+            super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]
+
+        def xLock(self, level: int) -> None:  # noqa: N802 - SQLite's name
+            try:
+                super().xLock(level)
+            except apsw.IOError as error:  # SQLite takes it so, where a file is only read
+                raise apsw.BusyError from error
 
     class Files(apsw.VFS):
         def __init__(self) -> None:

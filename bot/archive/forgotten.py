@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import apsw
@@ -18,14 +19,19 @@ import structlog
 from bot.archive import container
 from bot.errors import ArchiveError
 from bot.memory import layout, versions
-from bot.recovery import Restored, note
-from bot.sessions import approvals, journal_records, page_logins
+from bot.recovery import TRANSCRIPTS, Restored, note
+from bot.sessions import approvals, erasing, journal_records, page_logins
+from bot.sessions.belongings import Belongings
+from bot.sessions.erasing import Mark
 from bot.storage import Database, Transaction, journal
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite_sql import SqliteTransaction
 
 _MODE = 0o700
-_SAYS = frozenset({"forgotten", "dropped"})  # lines of a journal that hold whatever came before
+Sizes = Mapping[str, int]
+_SAYS = frozenset(
+    {"forgotten", "dropped", "erased"}
+)  # lines of a journal that hold whatever came before
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +47,14 @@ class Forgotten:
     workspace: Path
     lines: tuple[str, ...] = ()
     spaces: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How much was forgotten since, and whom a backup still held who was erased since."""
+
+    count: int
+    erased: tuple[Belongings, ...] = ()
 
 
 def of_folder(folder: Path, workspace: Path) -> Forgotten:
@@ -87,8 +101,8 @@ def forgettings(batch: Iterable[bytes]) -> Iterator[str]:
             yield clean.decode()
 
 
-async def settle(database: Database, forgotten: Forgotten, name: str, now: int) -> int:
-    """Let a restored database know what was forgotten since; how much that is.
+async def settle(database: Database, forgotten: Forgotten, name: str, now: int) -> Settled:
+    """Let a restored database know what was forgotten since.
 
     What was asked, who was let in and what notes said before may be over since, too.
 
@@ -98,15 +112,17 @@ async def settle(database: Database, forgotten: Forgotten, name: str, now: int) 
     known = await database.read(journal.digests)
     new = [line for line in forgotten.lines if hash(line) not in known]
 
-    def work(tx: Transaction) -> int:
+    def work(tx: Transaction) -> Settled:
         if journal.end(tx) == len(journal.HEADER):  # it comes from a server, which has none
             for line in journal_records.everything(tx):
                 tx.note(line)
         subjects: set[str] = set()
+        erased: list[Belongings] = []
         for line in new:
             record = journal_records.parse(line.encode())
             if record is not None:
-                journal_records.apply(tx, line, record, now)
+                if (again := erasing.apply(tx, line, record, now)) is not None:
+                    erased.append(again.theirs)
                 tx.note(line)
                 subjects.add(record.subject)
         for space, number in forgotten.spaces:
@@ -119,9 +135,42 @@ async def settle(database: Database, forgotten: Forgotten, name: str, now: int) 
         page_logins.drop_all(tx)
         versions.clear(tx)
         note(tx, Restored(now, name, counts={"forgotten": len(subjects)}))
-        return len(subjects)
+        return Settled(len(subjects), tuple(erased))
 
     return await database.write(work)
+
+
+def marks(forgotten: Forgotten, known: frozenset[int]) -> list[Mark]:
+    """Who was erased, by lines that a restored journal does not know."""
+    lines = (line for line in forgotten.lines if hash(line) not in known)
+    records = (journal_records.parse(line.encode()) for line in lines)
+    return [erasing.mark_of(each.data) for each in records if each and each.kind == "erased"]
+
+
+def leave(
+    marked: Collection[Mark], settled: Settled, unpacked: Path, workspace: Path, sizes: Sizes
+) -> None:
+    """Take the files out of a backup of whoever was erased since; for a thread.
+
+    `unpacked` is its database, with transcripts and journals beside it, and `sizes` how long the
+    transcripts must be now: the others are written anew by the next start, or not at all.
+
+    Raises:
+        ArchiveError: one cannot be removed.
+    """
+    transcripts, people = unpacked.parent / TRANSCRIPTS, workspace / layout.PEOPLE
+    try:
+        for folder in [*people.iterdir()] if people.is_dir() else []:
+            if any(mark.is_of(f"{layout.PEOPLE}/{folder.name}") for mark in marked):
+                shutil.rmtree(folder)
+        for path in [*transcripts.iterdir()] if transcripts.is_dir() else []:
+            name, _, kept = path.name.partition(".jsonl")
+            if kept or sizes.get(name) != path.stat().st_size:
+                path.unlink()
+        for theirs in settled.erased:
+            journal.drop_kept(journal.file_of(unpacked), partial(erasing.is_about, theirs))
+    except OSError as exc:
+        raise ArchiveError(f"{exc.filename} cannot be removed: {exc.strerror}.") from exc
 
 
 def keep_notes(workspace: Path, forgotten: Forgotten, before: Mapping[str, int]) -> int:

@@ -23,9 +23,10 @@ from bot.clock import Clock
 from bot.errors import ArchiveError, StorageError
 from bot.memory import versions
 from bot.move import tables
-from bot.storage import Transaction, files, schema
+from bot.sessions import store
+from bot.storage import Transaction, files, journal, schema
 from bot.storage.files import DataDirLock
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import SqliteTransaction
 
 _STEPS = 100_000  # of SQLite, between two looks whether to stop
@@ -160,11 +161,21 @@ async def settle(
     kept = await asyncio.to_thread(forgotten.keep_notes, workspace, since, unpacked.forgotten)
     database = await SqliteDatabase.open(unpacked.database)
     try:
-        return kept, await forgotten.settle(database, since, name, now)
+        erased = forgotten.marks(since, await database.read(journal.digests))
+        settled = await forgotten.settle(database, since, name, now)
+        if erased:
+            path = unpacked.database
+            sizes = await database.read(store.mirror_sizes)
+            await database.read(lambda tx: journal.write_anew(tx, journal.file_of(path)))
+            await asyncio.to_thread(forgotten.leave, erased, settled, path, workspace, sizes)
+            await asyncio.to_thread(compact, path)
+    except OSError as exc:
+        raise ArchiveError(f"{name} cannot be restored: {exc.strerror}.") from exc
     except StorageError as exc:
         raise ArchiveError(f"{name} cannot be restored: {exc} Nothing was changed.") from exc
     finally:
         await database.close()
+    return kept, settled.count
 
 
 def _reads(file: IO[bytes], advance: Advance) -> Advance:

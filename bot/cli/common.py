@@ -21,7 +21,7 @@ from bot.errors import StorageError
 from bot.invocation import confidant
 from bot.settings import Loaded
 from bot.settings import load as load_settings
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, files
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite import SqliteDatabase
 
@@ -114,6 +114,7 @@ async def opened_database(config: Config) -> AsyncGenerator[Database]:
             f"There is no database in {path.parent} yet: start `{confidant('run')}` once."
         )
 
+    files.must_not_be_erasing(path.parent)
     database = await SqliteDatabase.open(path)
     try:
         yield database

@@ -199,9 +199,30 @@ def export_person(
     config: ConfigOption = None,
 ) -> None:
     """Write everything of one person into one file; the bot may run meanwhile. They are told."""
-    from bot.cli import person as of_person
+    from bot.cli import export
 
-    of_person.export(person, file, config)
+    export.export(person, file, config)
+
+
+@cli.command()
+def erase(
+    person: Annotated[
+        str | None, typer.Argument(metavar="PERSON", help="Such as telegram:42, or a linked name.")
+    ] = None,
+    config: ConfigOption = None,
+    *,
+    yes: YesOption = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Complete an erasing that was interrupted.")
+    ] = False,
+) -> None:
+    """Remove everything of one person, for good. The bot must not run meanwhile.
+
+    It says what that is, and asks twice.
+    """
+    from bot.cli import erase
+
+    erase.erase(person, config, yes=yes, finish=finish)
 
 
 @cli.command()

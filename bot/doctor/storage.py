@@ -20,7 +20,7 @@ from bot.doctor import server
 from bot.doctor.setup import Setup
 from bot.errors import StorageCorrupt, StorageError
 from bot.storage import backup, files, schema
-from bot.storage.files import DATABASE_NAME, RESTORE_BEGUN, RESTORING
+from bot.storage.files import DATABASE_NAME, ERASING, RESTORE_BEGUN, RESTORING
 from bot.storage.meta import MOVED, MOVED_FROM, text_of
 from bot.storage.sqlite import SqliteTransaction, mapped
 
@@ -28,7 +28,7 @@ BLOCKING: Final = frozenset(
     {
         *("storage.damaged", "storage.damaged_alone", "storage.unreadable", "storage.newer"),
         *("storage.older", "storage.restoring", "storage.moving", "storage.closed"),
-        *("server.unusable", "server.problem", "server.moving"),
+        *("storage.erasing", "server.unusable", "server.problem", "server.moving"),
     }
 )
 """After one of these nothing else looks into the database."""
@@ -92,6 +92,9 @@ def _database(setup: Setup) -> Iterator[Finding]:
     path = folder / DATABASE_NAME
     if (folder / RESTORING / RESTORE_BEGUN).exists():
         yield Finding.of("error", "storage.restoring", repair="restore", folder=str(folder))
+        return
+    if (folder / ERASING).exists():
+        yield Finding.of("error", "storage.erasing", folder=str(folder))
         return
     try:
         if backup.is_new(path):

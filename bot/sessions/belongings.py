@@ -79,13 +79,13 @@ def conditions(found: Belongings) -> dict[str, Condition]:
     direct, names = _direct(found.names)
     theirs = f"session_id IN (SELECT id FROM sessions WHERE {direct})"
     of_entries = f"seq IN (SELECT seq FROM entries WHERE {theirs})"
-    person = _within("person", found.names)
+    person = within("person", found.names)
     at, seats = _at(found.seats)
     rooted, roots = _at(found.seats, "root_channel", "root_sender")
     here, chats = _among("channel, account, chat", found.chats)
     asked, askers = _at(found.seats, "channel", "asker")
-    on_page = _within("person", [sender for channel, sender in found.seats if channel == WEB])
-    named = _within("name", on_page[1])
+    on_page = within("person", [sender for channel, sender in found.seats if channel == WEB])
+    named = within("name", on_page[1])
     planned = f"repeat IN (SELECT id FROM repeats WHERE {person[0]})"
     return {
         "conversations": (theirs, names),
@@ -110,11 +110,11 @@ def conditions(found: Belongings) -> dict[str, Condition]:
         "limit_notices": person,
         "push_subscriptions": person,
         "usage_counts": (f"{person[0]} OR {theirs}", (*person[1], *names)),
-        "page_links": _or(on_page, _within("asker", found.names)),
+        "page_links": _or(on_page, within("asker", found.names)),
         "page_logins": on_page,
         "page_people": (f"{named[0]} OR {at}", (*named[1], *seats)),
-        "note_versions": _within("space", found.spaces),
-        "forgotten_spaces": _within("space", found.spaces),
+        "note_versions": within("space", found.spaces),
+        "forgotten_spaces": within("space", found.spaces),
         "entries": (theirs, names),
         "sessions": (direct, names),
     }
@@ -173,7 +173,7 @@ def _page_names(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
 
 
 def _direct(names: Sequence[str]) -> Condition:
-    where, values = _within("person", names)
+    where, values = within("person", names)
     return f"chat_type = 'direct' AND {where}", values
 
 
@@ -181,7 +181,8 @@ def _at(seats: Sequence[Seat], channel: str = "channel", sender: str = "sender")
     return _among(f"{channel}, {sender}", seats)
 
 
-def _within(column: str, values: Sequence[Value]) -> Condition:
+def within(column: str, values: Sequence[Value]) -> Condition:
+    """Rows that have one of these values, of which there may be none."""
     return f"{column} IN ({', '.join('?' * len(values))})" if values else "1 = 0", tuple(values)
 
 

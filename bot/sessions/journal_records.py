@@ -126,6 +126,8 @@ TABLES: dict[str, Table] = {
 
 CHOICES = frozenset(TABLES["sessions"].columns)  # of a session's columns, those that last
 
+ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
+
 _DROP = {
     "artifact": "DELETE FROM artifacts WHERE id = ?",
     "prompt": "DELETE FROM snapshots WHERE session_id = ?",
@@ -144,7 +146,7 @@ class Record:
     def subject(self) -> str:
         """What it speaks of: two lines about the same thing have the same."""
         table = TABLES.get(self.kind)
-        names = table.key if table is not None else ("entry", "key", "id")
+        names = table.key if table is not None else ("entry", "key", "id", "salt")
         return "\0".join(str(self.data[name]) for name in names if name in self.data)
 
     @property
@@ -226,6 +228,11 @@ def dropped_line(what: Literal["artifact", "prompt"], id_: str) -> str:
     return _line({"type": "dropped", "row": {"what": what, "id": id_}})
 
 
+def erased(tx: Transaction, row: Mapping[str, Any]) -> None:
+    """Note that somebody was erased, by digests of their names."""
+    tx.note(_line({"type": "erased", "row": row}))
+
+
 def went_back(tx: Transaction, key: str, session_id: str, now: int) -> None:
     """Note that a key's next message belongs to an older session again.
 
@@ -251,6 +258,13 @@ def everything(tx: Transaction) -> list[str]:
     for entry, block, at in gone:
         row = {"entry": entry, "blocks": [] if block < 0 else [block], "says": block < 0, "at": at}
         found.append(_line({"type": "forgotten", "row": row}))
+    found += [
+        _line({"type": "erased", "row": orjson.loads(value)})
+        for (value,) in tx.execute(
+            "SELECT value FROM meta WHERE substr(key, 1, ?) = ? ORDER BY key",
+            (len(ERASED), ERASED),
+        )
+    ]
     return found
 
 
@@ -279,6 +293,10 @@ def apply(tx: Transaction, line: str, record: Record, now: int) -> None:
         _put(tx, record)
     elif record.kind == "dropped":
         tx.execute(_DROP[record.data["what"]], (record.data["id"],))
+    elif record.kind == "erased":
+        value = orjson.dumps(record.data).decode()
+        row = {"key": f"{ERASED}{record.data['salt']}", "value": value, "updated_at": now}
+        upsert(tx, "meta", ("key",), row)
     elif record.kind == "current" or not _apply_to_session(tx, record, now):
         tx.execute("INSERT INTO ahead(session_id, line) VALUES (?, ?)", (record.session, line))
 
@@ -349,14 +367,15 @@ def _is_sound(record: Record) -> bool:
     """True when a line has all that its kind needs, of the right types."""
     data = record.data
     match record.kind:
+        case "erased":
+            return not record.is_gone and _is_mark(data)
         case kind if kind in TABLES:
             table = TABLES[kind]
             names = table.key if record.is_gone else table.columns
-            if record.is_gone and kind == "sessions":
-                return False  # transcripts only grow
             missing = set(names) - set(data)
             return (
-                set(data) <= set(names)
+                not (record.is_gone and kind == "sessions")  # transcripts only grow
+                and set(data) <= set(names)
                 and missing <= set(table.later)
                 and all(_fits(table, name, value) for name, value in data.items())
             )
@@ -378,6 +397,17 @@ def _is_sound(record: Record) -> bool:
             )
         case _:
             return False
+
+
+def _is_mark(data: Mapping[str, Any]) -> bool:
+    """True for what says who was erased."""
+    digests = data.get("digests")
+    return (
+        isinstance(data.get("salt"), str)
+        and isinstance(digests, list)
+        and all(isinstance(each, str) for each in cast("list[object]", digests))
+        and _is_number(data.get("at"))
+    )
 
 
 def _fits(table: Table, name: str, value: object) -> bool:

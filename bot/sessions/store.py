@@ -1,7 +1,8 @@
 """Sessions and transcripts in the database: plain functions over one transaction.
 
 They compose: a turn, a command or a reset is one transaction made of these. Nothing here deletes
-or changes an entry; only the pointer of a conversation moves.
+or changes an entry; only the pointer of a conversation moves. `bot.sessions.erasing` is the one
+exception.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ DATABASE_NAME = "confidant.db"
 LOCK_NAME = "confidant.lock"
 PAGE_NAME = "confidant.page"  # who serves the page of a folder, and where
 RESTORING = "restoring"  # a folder: what a restore is about to put in place
+ERASING = "erasing.json"  # says whom an erasing that is not complete removes
 RESTORE_BEGUN = "begun.json"  # in it, once all of it is there: from then on it is only completed
 
 log = structlog.get_logger(__name__)
@@ -114,6 +115,19 @@ def _mode_for_others(path: Path) -> int:
     mode = stat.S_IMODE(found.st_mode)
     is_ours = not stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid()
     return mode if is_ours and mode & OTHERS else 0
+
+
+def must_not_be_erasing(folder: Path) -> None:
+    """Make sure that nobody is half erased from a storage folder.
+
+    Raises:
+        StorageError: an erasing was interrupted.
+    """
+    if (folder / ERASING).exists():
+        raise StorageError(
+            f"Somebody is being erased from {folder}, and that is not complete, so nothing runs on "
+            "it yet: `confidant erase --finish` completes it."
+        )
 
 
 def must_not_be_restoring(folder: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -161,6 +161,41 @@ def repair(tx: Transaction, path: Path) -> Path | None:
         _extend(tx, file, position)
     files.sync_folder(path.parent)
     return aside
+
+
+def write_anew(tx: Transaction, path: Path) -> None:
+    """Let the file be what the table says, whatever it said before: nothing of that is kept.
+
+    Raises:
+        OSError: the disk does not take it; the file is as it was.
+    """
+    if end(tx) == len(HEADER) and not path.exists():
+        return
+    beside = path.with_name(f".{path.name}.tmp")
+    with locked(path):
+        with open(beside, "w+b", opener=files.opener) as file:
+            _extend(tx, file, file.write(HEADER))
+        beside.replace(path)
+        files.sync_folder(path.parent)
+
+
+def drop_kept(path: Path, is_gone: Callable[[bytes], bool]) -> None:
+    """Take lines out of the files that were set aside of a journal's.
+
+    Raises:
+        OSError: the disk does not take it; each file is as it was, or done.
+    """
+    for kept in path.parent.glob(f"{path.name}.kept-*"):
+        lines = kept.read_bytes().splitlines(keepends=True)
+        left = [line for line in lines if not is_gone(line.strip(b"\0\n"))]
+        if len(left) < len(lines):
+            beside = kept.with_name(f".{kept.name}.tmp")
+            with open(beside, "wb", opener=files.opener) as file:
+                file.writelines(left)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(kept)
+    files.sync_folder(path.parent)
 
 
 @contextmanager

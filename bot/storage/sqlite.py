@@ -175,3 +175,25 @@ def _connect_and_migrate(path: Path, *, keeps: bool = True) -> apsw.Connection:
     except OSError as exc:
         raise errors.StorageError(f"cannot use {path.parent}: {exc.strerror}") from exc
     return writer.connection
+
+
+def compact(path: Path) -> None:
+    """Write a database anew, so that nothing is left on free pages, nor of words in its index.
+
+    Raises:
+        StorageError: somebody else uses it, or the disk is full; it is as it was.
+    """
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        tx = SqliteTransaction(connection)
+        tx.execute("PRAGMA secure_delete = ON")
+        tx.execute("INSERT INTO entries_text(entries_text) VALUES ('optimize')")
+        tx.execute("VACUUM")
+        ((busy, *_),) = tx.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if busy:
+            raise errors.StorageError("Another process kept the database locked for too long.")
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
+    finally:
+        connection.close()

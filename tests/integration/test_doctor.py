@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.storage import backup, schema
-from bot.storage.files import DATABASE_NAME, DataDirLock
+from bot.storage.files import DATABASE_NAME, ERASING, DataDirLock
 from tests.fakes.telegram import FakeTelegram
 from tests.support import running
 
@@ -209,6 +209,13 @@ def test_an_interrupted_restore_is_completed(data, tmp_path):
     assert found["mended"] == [mended("restore", "storage")]
     assert (data / "workspace" / "MEMORY.md").read_text() == "- the bike is blue\n"
     assert serious(found) == {}
+
+
+def test_an_erasing_that_is_not_complete_is_found_and_nothing_else_looks(data):
+    (data / ERASING).write_text("{}")
+    found = asked("doctor", code=1)
+    assert serious(found) == {"storage.erasing": ""}
+    assert not any(each["check"] in {"memory", "messages"} for each in found["findings"])
 
 
 def test_late_backups_are_found_by_when_something_was_last_written(data):

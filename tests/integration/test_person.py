@@ -6,22 +6,16 @@ import asyncio
 import errno
 import json
 import zipfile
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from bot.channel import Inbound
 from bot.cli.main import cli
-from bot.identity.view import folder_name
-from tests.support import Engine, running
+from tests.fakes.persons import ADA, BO, OPEN_ROOMS, talk
+from tests.support import running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
-
-OPEN_ROOMS = {"memory": {"group_policy": "open", "groups": {"*": {"allow_from": ["*"]}}}}
-ADA, BO = "zqada", "zqbo"  # what only one of them ever said
 
 
 def invoke(folder: Path, *words: str, typed: str = "") -> Result:
@@ -31,26 +25,6 @@ def invoke(folder: Path, *words: str, typed: str = "") -> Result:
         "CONFIDANT_MEMORY__WATCH": "false",
     }
     return CliRunner().invoke(cli, list(words), env=where, input=typed)
-
-
-def in_room(engine: Engine, text: str, sender: str, name: str) -> Inbound:
-    said = engine.message(f"@Confidant {text}", sender=sender)
-    return replace(said, chat="den", chat_type="group", sender_name=name, mentions_bot=True)
-
-
-async def talk(engine: Engine) -> None:
-    """Ada and Bo each talk alone, and both in a room."""
-    for sender, word in (("ada", ADA), ("bo", BO)):
-        await engine.ask(f"my word is {word}", sender=sender)
-        await engine.ask(f"/remind in 3 hours {word} the plants", sender=sender)
-        space = engine.folder / "workspace" / "people" / folder_name(f"memory:{sender}")
-        (space / "memory").mkdir(parents=True, exist_ok=True)
-        (space / "MEMORY.md").write_text(f"- likes {word}\n")
-        (space / "memory" / "旅行.md").write_text(f"- {word} by train\n")
-    for sender, word in (("ada", ADA), ("bo", BO)):
-        before = len(engine.sent_to("den"))
-        await engine.channel.push(in_room(engine, f"in the room {word}", sender, sender.title()))
-        await engine.channel.wait_until(lambda _, n=before: len(engine.sent_to("den")) > n)
 
 
 def content(archive: Path) -> dict[str, str]:
@@ -75,22 +49,17 @@ async def test_everything_of_one_and_nothing_of_another_while_the_bot_runs(
     held = content(target)
     assert not [name for name, text in held.items() if BO in text]
     holding = sorted(name.partition("/")[0] for name, text in held.items() if ADA in text)
-    # Each conversation and room as Markdown and JSONL, two notes, a reminder.
-    assert holding == ["conversations", "conversations", "data", "notes", "notes", "rooms", "rooms"]
+    # Two conversations and a room, each as Markdown and JSONL, two notes, a reminder.
+    assert holding == [*4 * ["conversations"], "data", "notes", "notes", "rooms", "rooms"]
     assert held["notes/memory/旅行.md"] == f"- {ADA} by train\n"
     assert json.loads(held["data/reminders.json"])[0]["text"] == f"{ADA} the plants"
     assert "Of memory:ada" in held["README.md"]
-    (path,) = [
-        each
-        for each in (tmp_path / "home" / "sessions").glob("*.jsonl")
-        if f"my word is {ADA}" in each.read_text()
-    ]
-    assert path.read_text().startswith(held[f"conversations/{day_of(path)}-{path.name}"])
-
-
-def day_of(transcript: Path) -> str:
-    at = json.loads(transcript.read_text().splitlines()[0])["started_at"]
-    return f"{datetime.fromtimestamp(at / 1000).astimezone():%Y-%m-%d}"
+    kept = {path.name: path for path in (tmp_path / "home" / "sessions").glob("*.jsonl")}
+    copied = [name for name in held if name.startswith("conversations/") and name[-1] == "l"]
+    assert len(copied) == 2
+    for name in copied:
+        (path,) = [path for own, path in kept.items() if name.endswith(own)]
+        assert path.read_text().startswith(held[name])
 
 
 async def greet(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""`confidant export` and `confidant erase`: everything of one person."""
+"""`confidant export`: everything of one person, to take along."""
 
 from __future__ import annotations
 

@@ -1,0 +1,344 @@
+"""Removing everything of one person from the database, for good. Functions over a transaction.
+
+Transcripts only grow, and this is the one exception that an operator asks for by name. What is in
+a room is everybody's: there their words go, with the answers to them and whatever quotes them, and
+a mark stays in each place.
+
+A mark of the person stays as well, by digest: what an older copy of the database holds of them is
+removed again when it takes this one's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from bot.identity import MessageOrigin
+from bot.sessions import belongings, entries, journal_records, speakers, store, uploads
+from bot.sessions.belongings import Belongings
+from bot.sessions.entries import GONE, Entry
+from bot.sessions.journal_records import ERASED, Record
+from bot.storage import Transaction, fulltext, journal
+from bot.storage.meta import keep
+
+_SHORTEST = 12  # characters of what somebody said that is looked for in what others were told
+_QUOTING = frozenset({"heard", "reply", "before", "carried", "mixed", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Somebody who was erased: digests of all their names and spaces, with a salt of its own."""
+
+    salt: str
+    digests: frozenset[str]
+    at: int
+
+    @classmethod
+    def of(cls, found: Belongings, now: int) -> Mark:
+        """A new mark of somebody."""
+        salt = secrets.token_hex(8)
+        return cls(salt, frozenset(_digest(salt, n) for n in (*found.names, *found.spaces)), now)
+
+    def is_of(self, name: str) -> bool:
+        """True for one of their names, or spaces."""
+        return _digest(self.salt, name) in self.digests
+
+    def row(self) -> dict[str, Any]:
+        """As the journal has it."""
+        return {"salt": self.salt, "digests": sorted(self.digests), "at": self.at}
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What was removed: of whom, and how many rows by table.
+
+    `in_rooms` are places of rooms where only a mark is left.
+    """
+
+    theirs: Belongings
+    rows: Mapping[str, int]
+    in_rooms: int
+
+
+def preview(tx: Transaction, found: Belongings) -> tuple[dict[str, int], int]:
+    """How many rows of each table would go, and how many messages of theirs are in rooms."""
+    accounts = [name for name in found.names if ":" in name]
+    said = sum(len(speakers.said_by(tx, id_, accounts)) for id_, _ in speakers.rooms(tx))
+    return belongings.counts(tx, found), said
+
+
+def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
+    """Remove everything of somebody, and keep a mark of them."""
+    in_rooms = _leave_rooms(tx, found, now)
+    for key in belongings.channel_keys(tx, found):
+        tx.execute("DELETE FROM meta WHERE key = ?", (key,))
+    told = dict[str, int]()
+    for table, (where, values) in belongings.conditions(found).items():
+        if table == "entries":
+            for (seq,) in tx.execute(f"SELECT seq FROM entries WHERE {where}", values):
+                tx.forget_text(int(seq))
+        gone = tx.execute(f"DELETE FROM {table} WHERE {where} RETURNING 1", values)
+        if gone:
+            told[table] = len(gone)
+    _leave_inbox(tx, found)
+    where, values = belongings.within("session_id", found.sessions)
+    tx.execute(f"DELETE FROM ahead WHERE {where}", values)
+    _leave_journal(tx, found)
+    if not any(all(map(mark.is_of, found.names)) for mark in marks(tx)):
+        put_mark(tx, Mark.of(found, now))
+    return Erased(found, told, in_rooms)
+
+
+def _leave_inbox(tx: Transaction, found: Belongings) -> None:
+    """Remove what somebody said in rooms and waits for its answer; what has one has no words."""
+    where, values = belongings.within("channel", [channel for channel, _ in found.seats])
+    rows = tx.execute(f"SELECT id, channel, body FROM inbox WHERE body <> '' AND {where}", values)
+    for id_, channel, body in rows:
+        if (str(channel), str(orjson.loads(body).get("sender"))) in found.seats:
+            tx.execute("DELETE FROM inbox WHERE id = ?", (id_,))
+
+
+# --- marks ----------------------------------------------------------------------------------------
+
+
+def put_mark(tx: Transaction, mark: Mark) -> None:
+    """Keep a mark, in the database and in the journal."""
+    keep(tx, f"{ERASED}{mark.salt}", orjson.dumps(mark.row()).decode(), mark.at)
+    journal_records.erased(tx, mark.row())
+
+
+def apply(tx: Transaction, line: str, record: Record, now: int) -> Erased | None:
+    """Do what a line of the journal says, also when that is to erase somebody once more.
+
+    What it comes to then; None for every other line, and when nothing of them is there.
+    """
+    journal_records.apply(tx, line, record, now)
+    return _erase_again(tx, mark_of(record.data), now) if record.kind == "erased" else None
+
+
+def marks(tx: Transaction) -> list[Mark]:
+    """Everybody who was erased."""
+    rows = tx.execute(
+        "SELECT value FROM meta WHERE substr(key, 1, ?) = ? ORDER BY key", (len(ERASED), ERASED)
+    )
+    return [mark_of(orjson.loads(row[0])) for row in rows]
+
+
+def mark_of(row: Mapping[str, Any]) -> Mark:
+    """A mark, as the journal has it."""
+    return Mark(str(row["salt"]), frozenset(map(str, row["digests"])), int(row["at"]))
+
+
+def _erase_again(tx: Transaction, mark: Mark, now: int) -> Erased | None:
+    """Remove what an older copy of the database holds of somebody; None when that is nothing."""
+    names = [name for name in dict.fromkeys(_everybody(tx)) if mark.is_of(name)]
+    if not names:
+        return None
+    return erase(tx, belongings.of(tx, names), now)
+
+
+def _everybody(tx: Transaction) -> Iterator[str]:
+    """Every name that something may be kept under."""
+    for table in ("sessions", "reminders", "repeats", "zones", "told_zones", "usage_counts"):
+        yield from (str(row[0]) for row in tx.execute(f"SELECT DISTINCT person FROM {table}"))
+    for table in ("pairing", "links", "blocks", "page_people"):
+        for channel, sender in tx.execute(f"SELECT DISTINCT channel, sender FROM {table}"):
+            yield f"{channel}:{sender}"
+    yield from (f"{belongings.WEB}:{row[0]}" for row in tx.execute("SELECT name FROM page_people"))
+    yield from speakers.accounts(tx)
+
+
+def _digest(salt: str, name: str) -> str:
+    return hashlib.sha256(f"{salt}\0{name}".encode()).hexdigest()[:32]
+
+
+# --- the journal ----------------------------------------------------------------------------------
+
+
+def _leave_journal(tx: Transaction, found: Belongings) -> None:
+    """Take every line about somebody out of the journal; its file is written anew after that."""
+    lines = [str(row[0]) for row in tx.execute("SELECT line FROM journal ORDER BY seq")]
+    left = [line for line in lines if not is_about(found, line.encode())]
+    if len(left) == len(lines):
+        return
+    tx.execute("DELETE FROM journal")
+    start = len(journal.HEADER)
+    for line in left:
+        tx.execute("INSERT INTO journal(start, line) VALUES (?, ?)", (start, line))
+        start += len(line.encode()) + 1
+
+
+def is_about(found: Belongings, line: bytes) -> bool:
+    """True when a line of the journal is about somebody, or may be: it is none, and names them."""
+    record = journal_records.parse(line)
+    if record is None:
+        return any(orjson.dumps(each)[1:-1] in line for each in _told(found))
+    return _is_about(found, record)
+
+
+def _is_about(found: Belongings, record: Record) -> bool:
+    data = record.data
+    sessions = frozenset(found.sessions)
+    if {record.session, data.get("session_id"), data.get("id")} & sessions:
+        return True
+    seats = {(data.get("channel"), data.get("sender"))}
+    seats.add((data.get("root_channel"), data.get("root_sender")))
+    if not seats.isdisjoint(found.seats) or data.get("person") in found.names:
+        return True
+    return "origin" in data and _is_theirs(found, str(data["origin"]))
+
+
+def _is_theirs(found: Belongings, packed: str) -> bool:
+    """True when whoever asked for something in a room is somebody, by its origin."""
+    try:
+        return MessageOrigin(**orjson.loads(packed)).seat in found.seats
+    except (TypeError, ValueError):
+        return False
+
+
+def _told(found: Belongings) -> tuple[str, ...]:
+    return (*found.names, *found.sessions, *(sender for _, sender in found.seats if sender))
+
+
+# --- rooms ----------------------------------------------------------------------------------------
+
+
+def _leave_rooms(tx: Transaction, found: Belongings, now: int) -> int:
+    """Put a mark in the place of what somebody said in rooms, was answered, and is quoted with."""
+    accounts = [name for name in found.names if ":" in name]
+    by_key: dict[str, list[str]] = {}
+    for session_id, key in speakers.rooms(tx):
+        by_key.setdefault(key, []).append(session_id)
+    count = 0
+    for key, ids in by_key.items():
+        said = {id_: speakers.said_by(tx, id_, accounts) for id_ in ids}
+        if not any(said.values()):
+            continue
+        wanted = _Wanted.of(entry for each in said.values() for _, entry in each)
+        for id_ in ids:
+            count += _leave_room(tx, id_, {seq for seq, _ in said[id_]}, wanted, now)
+        _leave_planned(tx, found, key)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What tells that something quotes somebody: their words, and what they were called."""
+
+    words: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, said: Iterable[Entry]) -> _Wanted:
+        words, names = dict[str, None](), dict[str, None]()
+        for entry in said:
+            for line in entry.text.splitlines():
+                folded = fulltext.folded(line)
+                if len(folded) >= _SHORTEST:
+                    words[folded] = None
+            if (who := speakers.speaker_of(entry)) is not None and who.name:
+                names[who.name] = None
+        return cls(tuple(words), tuple(names))
+
+    def is_in(self, told: str) -> bool:
+        """True when a text repeats what they said."""
+        folded = fulltext.folded(told)
+        return any(each in folded for each in self.words)
+
+
+def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted, now: int) -> int:
+    """Put marks into one conversation of a room; in how many places."""
+    count, begun, is_answer = 0, False, False
+    before: Entry | None = None
+    for seq, entry in speakers.read(tx, session_id):
+        begun = begun or seq in own
+        if entry.role == "user" and speakers.speaker_of(entry) is not None:
+            # Messages that were answered together are one turn; so is what a tool said in it.
+            goes_on = before is not None and before.role == "user" and is_answer
+            is_answer = seq in own or goes_on
+        elif entry.kind != "message":
+            is_answer = False
+        left = _without(entry, wanted, whole=seq in own or _goes(entry, begun, is_answer))
+        before = entry
+        if left is not None:
+            _put(tx, seq, entry, left, now)
+            count += 1
+    if count:
+        size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
+        store.set_mirror_bytes(tx, session_id, size)
+        tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
+        tx.execute("DELETE FROM snapshots WHERE session_id = ?", (session_id,))
+    return count
+
+
+def _goes(entry: Entry, begun: bool, is_answer: bool) -> bool:  # noqa: FBT001 - both are facts
+    """True when all of an entry goes that the person did not say themselves.
+
+    That is what answers them, a summary of what was said by then, and a command: nothing tells who
+    typed it.
+    """
+    if entry.kind == "compaction":
+        return begun
+    if entry.kind in {"command", "notice"}:
+        return True
+    return is_answer and speakers.speaker_of(entry) is None
+
+
+def _without(entry: Entry, wanted: _Wanted, *, whole: bool) -> Entry | None:
+    """An entry without what holds somebody's words; None when nothing does."""
+    if whole:
+        blocks = {*range(len(entry.content))}
+    else:
+        blocks = {n for n, block in enumerate(entry.content) if _quotes(block, wanted)}
+    says = whole or wanted.is_in(entry.text)
+    if not says and not blocks:
+        return None
+    left = entries.veil(entry, {*range(len(entry.content))} if says else blocks)
+    if says:
+        return replace(left, text=GONE, source="", below="", files=(), failed=(), said_at=0)
+    return replace(left, text=entry.text, files=entry.files)
+
+
+def _quotes(block: Mapping[str, Any], wanted: _Wanted) -> bool:
+    """True when a block beside what others said may hold somebody's words, or names them."""
+    packed = orjson.dumps(block).decode()
+    if wanted.is_in(packed.replace("\\n", "\n")):
+        return True
+    is_about = bool(block.get("note")) and block.get("origin") in _QUOTING
+    return is_about and (block["origin"] != "heard" or any(n in packed for n in wanted.names))
+
+
+def _put(tx: Transaction, seq: int, was: Entry, left: Entry, now: int) -> None:
+    """Store what is left of an entry, and remove what came with the rest of it."""
+    session_id = was.session_id
+    kept = entries.to_append(left)
+    line = entries.line_of(kept, was.id, was.parent_id, was.at)
+    tx.execute("UPDATE entries SET line = ? WHERE seq = ?", (line, seq))
+    if left.text == GONE:
+        tx.forget_text(seq)
+        tx.execute("DELETE FROM hidden WHERE seq = ?", (seq,))
+        tx.execute(
+            "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING", (seq, now)
+        )
+        tx.execute("DELETE FROM outbox WHERE entry = ?", (was.id,))
+        uploads.drop_of(tx, session_id, was.files)
+    for id_ in _artifacts(was.content):
+        tx.execute("DELETE FROM artifacts WHERE id = ? AND session_id = ?", (id_, session_id))
+
+
+def _artifacts(content: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for block in content:
+        yield from (str(block[name]) for name in ("artifact", "kept") if block.get(name))
+
+
+def _leave_planned(tx: Transaction, found: Belongings, key: str) -> None:
+    """Remove what somebody planned in a room, as far as it tells who did."""
+    for id_, origin in tx.execute("SELECT id, origin FROM repeats WHERE key = ?", (key,)):
+        if _is_theirs(found, str(origin)):
+            tx.execute("DELETE FROM repeat_runs WHERE repeat = ?", (id_,))
+            tx.execute("DELETE FROM repeats WHERE id = ?", (id_,))

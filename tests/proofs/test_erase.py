@@ -1,0 +1,118 @@
+"""An erasing that is killed, or meets a full disk, leaves the old, or what only goes forward."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bot.errors import StorageError
+from bot.recovery import open_database
+from bot.storage.files import ERASING
+from tests.fakes.persons import ADA, BO, holding, live, space_of
+from tests.faults import faulty_disk
+from tests.integration.test_erase import invoke, kept_of
+from tests.proofs.crash import SEED
+from tests.proofs.rounds import rounds
+from tests.support import FakeClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("logs_stay")]
+
+NAMES = (ADA, "memory:ada", space_of("ada"))
+ERASE = ("erase", "memory:ada", "--yes")
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lived") / "home"
+    asyncio.run(live(folder))
+    return folder
+
+
+def killed(folder: Path, at: int, *words: str) -> str:
+    """Run a command that dies at its n-th touch of the folder; what it said when it did not."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.proofs.killed", str(folder), str(at), *words],
+        env={
+            "PATH": os.environ["PATH"],
+            "CONFIDANT_STORAGE__DIR": str(folder),
+            "CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "none",
+        },
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
+    return done.stdout
+
+
+def test_killed_anywhere_it_is_the_old_or_is_completed(lived: Path, tmp_path: Path) -> None:
+    whole = Path(shutil.copytree(lived, tmp_path / "whole"))
+    touches = int(killed(whole, 0, *ERASE).rsplit(maxsplit=1)[1])
+    assert not holding(whole, *NAMES)
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    old, others = holding(lived, *NAMES), kept_of(lived, BO)
+    seen = set[str]()
+    for number in range(rounds(50, few=6)):
+        folder = Path(shutil.copytree(lived, tmp_path / f"{number}"))
+        killed(folder, chance.randint(1, touches), *ERASE)
+        if (folder / ERASING).exists():
+            seen.add("begun")
+            with pytest.raises(StorageError, match="confidant erase --finish"):
+                asyncio.run(open_database(folder, FakeClock()))
+            shown = invoke(folder, "sessions", "list")
+            assert "erase --finish" in str(shown.exception), shown.output
+            if number % 2:
+                killed(folder, chance.randint(1, touches), "erase", "--finish")
+            if (folder / ERASING).exists():
+                assert invoke(folder, "erase", "--finish").exit_code == 0
+        elif held := [name for name in holding(folder, *NAMES) if not is_log(name)]:
+            seen.add("old")
+            assert held == old
+            assert invoke(folder, *ERASE).exit_code == 0
+        else:
+            seen.add("done")
+        assert not holding(folder, *NAMES)
+        assert kept_of(folder, BO) == others
+        shutil.rmtree(folder)
+    assert "begun" in seen
+
+
+def is_log(name: str) -> bool:
+    """What SQLite keeps beside a database while it is open."""
+    return name.endswith(("-wal", "-shm"))
+
+
+@pytest.mark.parametrize("step", ["database", "free pages", "copies"])
+def test_a_full_disk_leaves_the_old_or_is_gone_on_with(
+    lived: Path, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(lived, tmp_path / "home"))
+    old = holding(folder, *NAMES)
+    with faulty_disk(folder) as disk:
+
+        def fill(what: str) -> None:
+            disk.full = what == step
+
+        with monkeypatch.context() as patch:
+            patch.setattr("bot.cli.erase._step", fill)
+            result = invoke(folder, *ERASE)
+        said = str(result.exception)
+        assert disk.refused
+        disk.full = False
+    if step == "database":
+        assert "Nothing was changed" in said
+        assert [name for name in holding(folder, *NAMES) if not is_log(name)] == old
+        assert invoke(folder, *ERASE).exit_code == 0
+    else:
+        assert "confidant erase --finish" in said
+        assert (folder / ERASING).exists()
+        assert invoke(folder, "erase", "--finish").exit_code == 0
+    assert not holding(folder, *NAMES)
