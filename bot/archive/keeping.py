@@ -37,6 +37,16 @@ def found(folder: Path, bot: str) -> dict[int, Path]:
     return backups
 
 
+def is_other_disk(folder: Path, home: Path) -> bool:
+    """True when a folder is on another file system than the storage folder, which may come later.
+
+    Raises:
+        OSError: one cannot be looked at.
+    """
+    near = next(each for each in (home.resolve(), *home.resolve().parents) if each.exists())
+    return folder.stat().st_dev != near.stat().st_dev
+
+
 def outlived(made: Collection[int], now: int, kept: int, weeks: int) -> set[int]:
     """Those of the moments (ms) whose backups may go.
 

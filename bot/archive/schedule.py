@@ -53,6 +53,7 @@ class Backups:
         self._metrics = metrics
         self._settings = settings
         self.state = BackupState()
+        self._other_disk = ""
         if config.backup.folder is not None:
             metrics.follow(
                 "backup_age_seconds",
@@ -113,7 +114,8 @@ class Backups:
             log.info("backup.done", what=what, size=size)
             self._metrics.backups.labels(what, "ok").inc()
             name, now = path.name, self._clock()
-            await self._note(what, lambda record: record.succeeded(name, size, now))
+            disk = self._other_disk if what == "made" else None
+            await self._note(what, lambda record: record.succeeded(name, size, now), disk)
             if what == "made":
                 await self._prune(path)
 
@@ -122,6 +124,7 @@ class Backups:
         folder, bot = self._target(), self.state.bot
         with _told(folder):
             await asyncio.to_thread(keeping.remove_unfinished, folder, bot)
+            await self._must_be_mounted(folder)
         made = await making.make(
             self._config,
             folder / keeping.name_of(bot, self._clock()),
@@ -130,6 +133,22 @@ class Backups:
             clock=self._clock,
         )
         return made.path, made.size
+
+    async def _must_be_mounted(self, folder: Path) -> None:
+        """Make sure that a disk on which backups were is there still: its folder alone is none.
+
+        Raises:
+            ArchiveError: it is not.
+            OSError: the folder cannot be looked at.
+        """
+        home = self._config.storage.folder
+        is_other = await asyncio.to_thread(keeping.is_other_disk, folder, home)
+        if not is_other and self.state.other_disk == str(folder):
+            raise ArchiveError(
+                f"{folder} was on another disk, which is not mounted now. Mount it, or name "
+                "another folder as [backup] folder."
+            )
+        self._other_disk = str(folder) if is_other else ""
 
     async def _test(self) -> tuple[Path, int]:
         """Restore the newest backup into a folder that is thrown away."""
@@ -164,10 +183,14 @@ class Backups:
     def _passphrase(self) -> str | None:
         return reveal(self._config.backup.passphrase) or None
 
-    async def _note(self, what: What, change: Callable[[Record], Record]) -> None:
+    async def _note(
+        self, what: What, change: Callable[[Record], Record], other_disk: str | None = None
+    ) -> None:
         def work(tx: Transaction) -> BackupState:
             state = backup_state.read(tx)
             state = state.with_record(what, change(state.record(what)))
+            if other_disk is not None:
+                state = replace(state, other_disk=other_disk)
             backup_state.write(tx, state, self._clock())
             return state
 

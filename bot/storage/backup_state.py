@@ -72,11 +72,19 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class BackupState:
-    """The state of backups; `bot` tells this bot's files from others in the same folder."""
+    """The state of backups.
+
+    Attributes:
+        bot: what tells this bot's files from others in the same folder.
+        made: how making them goes.
+        tested: how restoring them for a test goes.
+        other_disk: the folder of the newest one, when that was on another disk than what it is of.
+    """
 
     bot: str = ""
     made: Record = Record()
     tested: Record = Record()
+    other_disk: str = ""
 
     def age_ms(self, now: int) -> int | None:
         """How old the newest backup is; None where there is none."""
@@ -121,7 +129,8 @@ def read(tx: Transaction) -> BackupState:
     if text is None:
         return BackupState()
     said = cast("dict[str, Any]", orjson.loads(text))
-    return BackupState(said["bot"], Record(**said["made"]), Record(**said["tested"]))
+    made, tested = Record(**said["made"]), Record(**said["tested"])
+    return BackupState(said["bot"], made, tested, said.get("other_disk", ""))
 
 
 def write(tx: Transaction, state: BackupState, now: int) -> None:

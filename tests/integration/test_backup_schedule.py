@@ -167,7 +167,7 @@ async def test_one_that_fails_is_told_of_and_tried_again(kept):
             await backups.look()
         assert [each["event"] for each in logs] == ["backup.failed"]
         state = await found.state()
-        assert "There is no folder" in state.made.failure
+        assert "cannot be used" in state.made.failure
         assert str(found.target) in state.made.failure
         assert state.troubles(found.config.backup, found.clock()) == ("failing", "never_made")
         assert found.counted("made", "failed") == 1
@@ -182,6 +182,34 @@ async def test_one_that_fails_is_told_of_and_tried_again(kept):
         assert len(found.files()) == 1
         assert (state.made.failing_since, state.made.failure) == (0, "")
         assert state.made.at > since
+
+
+async def test_where_the_other_disk_is_not_mounted_nothing_is_written_beside(kept, monkeypatch):
+    found, is_mounted = kept(), True
+    monkeypatch.setattr(keeping, "is_other_disk", lambda _folder, _home: is_mounted)
+    async with found.open() as backups:
+        await backups.look()
+        assert (await found.state()).other_disk == str(found.target)
+        (made,) = found.files()
+        made.rename(made.with_suffix(".elsewhere"))
+        is_mounted = False
+        found.clock.advance(days=1)
+        await backups.look()
+        assert "not mounted" in (await found.state()).made.failure
+        assert not list(found.target.glob("*.backup"))
+        elsewhere = found.target.with_name("elsewhere")
+        elsewhere.mkdir()
+        found.config, _ = make_config(found.home, backup={"folder": elsewhere})
+        found.clock.advance(minutes=11)
+        await found.backups().look()  # another folder is meant to be where it is
+        state = await found.state()
+        assert (state.made.failure, state.other_disk) == ("", "")
+        assert len(list(elsewhere.iterdir())) == 1
+
+
+def test_a_folder_of_the_same_disk_is_known(tmp_path):
+    assert not keeping.is_other_disk(tmp_path, tmp_path / "not" / "yet")
+    assert keeping.is_other_disk(Path("/dev"), tmp_path)
 
 
 async def test_what_was_half_written_counts_for_nothing_and_goes(kept):
