@@ -27,13 +27,19 @@ ENDED = "Confidant ended by a fault of its own. What was said is stored: start i
 _SERIOUS = {"warning": "Warning", "error": "Error", "critical": "Error"}
 
 SENTENCES: Mapping[str, str] = {
+    "aftercare.failed": "What comes after a reply failed ({what}: {error}). The reply was sent.",
     "archive.database_unreadable": "The database that is there cannot be read ({error}), so what "
     "was forgotten is only known from the journal.",
+    "background.failed": "Something that runs beside the conversations failed ({error}). Start it "
+    "again to have it back.",
     "channel.start.failed": "The channel {channel} could not be started.",
     "clock.no_zone": "This machine says no time zone, so {used} is used. [session] timezone names "
     "another.",
+    "command.failed": "A command in {channel} failed by a fault of this program, and is tried "
+    "once more.",
     "delivery.parked": "A text for {channel} could not be sent. It is kept and tried again; "
     "`{confidant} doctor` lists it.",
+    "job.failed": "The regular job {job} failed ({error}). It is done again at its next time.",
     "journal.read_back": "The journal said more than the database, and was read back.",
     "journal.repaired": "The journal was not in step with the database, and was written anew.",
     "journal.write_failed": "The journal cannot be written ({error}). Look at the disk of the "
@@ -68,7 +74,11 @@ SENTENCES: Mapping[str, str] = {
     "storage.waiting": "The database {server} cannot be reached, and is waited for: {reason}",
     "storage.write_failed": "Something could not be stored ({error}). Look at the disk of the "
     "storage folder, or at the database's server.",
+    "tool.failed": "The tool {tool} failed ({error}). The model was told, and went on.",
+    "tool.timeout": "The tool {tool} did not answer within {seconds:g} s.",
     "tools.plugin_failed": "The tools of {package} cannot be used: {problem}",
+    "turn.failed": "A reply failed by a fault of this program; its person was told.",
+    "usage.not_counted": "What a reply used could not be counted ({error}).",
     "web.search.missing": "Searching the web needs a package that is not installed: {install}",
     "workspace.not_prepared": "The workspace could not be prepared ({error}). Look at its "
     "permissions.",
