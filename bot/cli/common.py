@@ -22,10 +22,12 @@ from bot.invocation import confidant
 from bot.settings import Loaded
 from bot.settings import load as load_settings
 from bot.storage import Database, Transaction, files
-from bot.storage.files import DATABASE_NAME
+from bot.storage.files import DATABASE_NAME, served
 from bot.storage.sqlite import SqliteDatabase
 
 T = TypeVar("T")
+
+READ_THERE = ("confidant.toml", ".env")  # by a program that is started in a folder
 
 
 def load(
@@ -53,7 +55,23 @@ def load(
     logs.configure(LogConfig(level="error") if quiet else loaded.config.log)
     for warning in () if quiet else loaded.warnings:
         (warn or _warn)(warning)
+    if missed := _not_read(loaded, Path.cwd()):
+        (warn or _warn)(missed)
     return loaded
+
+
+def _not_read(loaded: Loaded, cwd: Path) -> str:
+    """What is told where the bot that runs has read other files than this command; or empty."""
+    page = served(loaded.config.storage.folder)
+    if page is None or page.started_in in {cwd, loaded.file and loaded.file.resolve().parent}:
+        return ""
+    there = [name for name in READ_THERE if (page.started_in / name).is_file()]
+    if not there:
+        return ""
+    return (
+        f"The bot that runs was started in {page.started_in}. This command does not read what is "
+        f"set there ({', '.join(there)}): start it there, or name a file with --config."
+    )
 
 
 def _warn(words: str) -> None:

@@ -19,7 +19,7 @@ from bot.invocation import confidant
 from bot.sessions import page_logins
 from bot.sessions.page_logins import Invited
 from bot.storage import Transaction
-from bot.storage.files import page_of
+from bot.storage.files import served
 
 
 def invite(name: str, config: Path | None) -> None:
@@ -70,8 +70,8 @@ def _address(config: Config) -> str:
     dashboard = config.dashboard
     if dashboard.allowed_origins or dashboard.port:
         return dashboard.public_url or f"http://127.0.0.1:{dashboard.port}"
-    if page := page_of(config.storage.folder):
-        return page.rstrip("/")
+    if (page := served(config.storage.folder)) is not None:
+        return page.url.rstrip("/")
     raise ConfidantError(
         "With [dashboard] port 0 the page has another port after each start, and it does not run "
         f"now. Start `{confidant('run')}`, and do this again while it runs."

@@ -25,7 +25,7 @@ from bot.errors import ChannelError, ConfidantError, ConfigError, StorageBusy
 from bot.invocation import confidant
 from bot.memory import embed
 from bot.settings import Loaded
-from bot.storage.files import page_of
+from bot.storage.files import served
 
 SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
 
@@ -208,6 +208,7 @@ async def chat_here(loaded: Loaded) -> None:
             await console.finished()
     except StorageBusy as busy:
         try:
-            await console.attach(page_of(config.storage.folder) or url, token)
+            page = served(config.storage.folder)
+            await console.attach(page.url if page is not None else url, token)
         except ChannelError as exc:
             raise StorageBusy(f"{busy} Its page could not be joined from here: {exc}") from exc

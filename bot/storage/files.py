@@ -186,6 +186,14 @@ def clear_unbegun_restore(folder: Path, workspace: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where the page of a running program is, and the folder it was started in."""
+
+    url: str
+    started_in: Path
+
+
 @contextmanager
 def serving(folder: Path, url: str) -> Generator[None]:
     """Let others know where the page is, for the length of a `with` within that of the lock.
@@ -194,22 +202,24 @@ def serving(folder: Path, url: str) -> Generator[None]:
         OSError: the disk does not take it.
     """
     path = folder / PAGE_NAME
-    with open(path, "w", encoding="utf-8", opener=opener) as file:
-        file.write(f"{os.getpid()} {url}\n")
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=opener) as file:
+        file.write(f"{os.getpid()}\n{url}\n{Path.cwd()}\n")
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
 
 
-def page_of(folder: Path) -> str:
-    """Where the page of the program is that runs on a folder; empty when none does, or has none."""
+def served(folder: Path) -> Served | None:
+    """The page of the program that runs on a folder; None when none does, or has none."""
     try:
-        process, _, url = (folder / PAGE_NAME).read_text("utf-8").strip().partition(" ")
+        said = (folder / PAGE_NAME).read_text("utf-8", "surrogateescape").split("\n")
         found = holder(folder)
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return url if found.is_running and process == str(found.process) else ""
+    except OSError:
+        return None
+    if len(said) != 4 or not found.is_running or said[0] != str(found.process):
+        return None
+    return Served(said[1], Path(said[2]))
 
 
 class DataDirLock:

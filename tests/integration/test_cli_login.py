@@ -156,7 +156,7 @@ async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_now
         assert stat.S_IMODE((data / "confidant.page").stat().st_mode) == 0o600
         left = (data / "confidant.page").read_text()
     assert not (data / "confidant.page").exists()
-    for stale in (left, "1 http://127.0.0.1:9/\n", "\x00", ""):  # what a kill left
+    for stale in (left, "1\nhttp://127.0.0.1:9/\n/\n", "\x00", ""):  # what a kill left
         (data / "confidant.page").write_text(stale)
         assert (await asyncio.to_thread(CliRunner().invoke, cli, words)).exit_code == 1
 
@@ -209,3 +209,28 @@ async def test_it_says_what_is_missing(tmp_path: Path):
     assert "allowed_origins" in done.stderr
     assert "within a day" in done.stderr
     assert "within ten minutes" in (await login(tmp_path, "owner", site="")).stderr
+
+
+async def test_a_command_that_reads_other_files_than_the_running_bot_says_so(tmp_path, monkeypatch):
+    place, elsewhere = tmp_path / "srv", tmp_path / "elsewhere"
+    for folder in (place, elsewhere):
+        folder.mkdir()
+    (place / ".env").write_text(f"CONFIDANT_DASHBOARD__TOKEN={TOKEN}\n")
+    monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(tmp_path / "data"))
+
+    async def said(folder: Path) -> tuple[str, bool]:
+        monkeypatch.chdir(folder)
+        done = await asyncio.to_thread(CliRunner().invoke, cli, ["login", "ada"])
+        return done.stderr, done.exit_code == 0
+
+    monkeypatch.chdir(place)
+    async with running(tmp_path / "data"):
+        told, is_done = await said(elsewhere)
+        assert f"The bot that runs was started in {place}. This command does not read" in told
+        assert "(.env)" in told
+        assert not is_done
+        told, is_done = await said(place)
+        assert "started in" not in told
+        assert is_done
+    told, is_done = await said(elsewhere)
+    assert "started in" not in told
