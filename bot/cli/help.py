@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Shown] = {
     "doctor": Shown("Check everything, and mend what can be mended.", "doctor --fix", RUN),
     "pairing": Shown("Let people in, and out again.", "pairing list", PEOPLE),
     "export": Shown("Write all of one person into a file.", "export telegram:42 ada.zip", PEOPLE),
+    "erase": Shown("Erase one person for good.", "erase telegram:42", PEOPLE),
     "usage": Shown("Show what was used, by whom, and what it cost.", "usage --days 7", PEOPLE),
     "sessions": Shown("Look at conversations, and write them out.", "sessions list", MEMORY),
     "memory": Shown(
