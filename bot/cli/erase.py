@@ -12,6 +12,7 @@ from bot.cli.common import load, opened_database
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageError
+from bot.invocation import confidant
 from bot.move import places
 from bot.person import erase as erasing
 from bot.person import erase_server
@@ -129,7 +130,8 @@ def _ask(config: Config, plan: Plan, counts: list[tuple[int, str]], *, yes: bool
     """
     if not any(count for count, _ in counts):
         raise ConfidantError(
-            f"Nothing is kept of {plan.identity}. `confidant pairing list` shows who was let in."
+            f"Nothing is kept of {plan.identity}. `{confidant('pairing list')}` shows who was let "
+            "in."
         )
     typer.echo(f"Of {plan.identity} (also kept as {', '.join(plan.names)}) this goes, for good:")
     for count, what in counts:

@@ -21,6 +21,7 @@ from bot.clock import Clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageError, StorageFull
 from bot.identity.view import PRIVATE, TALK
+from bot.invocation import confidant
 from bot.memory.index.leaving import leave_folder
 from bot.memory.memory import INDEX_FOLDER
 from bot.person.whose import Whose
@@ -248,5 +249,5 @@ def _copies(database: Path, now: int) -> None:
 def _unfinished(why: str) -> str:
     return (
         f"The erasing is not complete: {why}. No program runs on the folder until it is, so "
-        "nothing of it shows. Mend that; then `confidant erase --finish` completes it."
+        f"nothing of it shows. Mend that; then `{confidant('erase --finish')}` completes it."
     )

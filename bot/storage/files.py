@@ -126,7 +126,7 @@ def must_not_be_erasing(folder: Path) -> None:
     if (folder / ERASING).exists():
         raise StorageError(
             f"Somebody is being erased from {folder}, and that is not complete, so nothing runs on "
-            "it yet: `confidant erase --finish` completes it."
+            f"it yet: `{confidant('erase --finish')}` completes it."
         )
 
 
