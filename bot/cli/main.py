@@ -375,9 +375,9 @@ def import_openclaw(
     quiet: QuietOption = False,
 ) -> None:
     """Bring notes, conversations, people and settings of an OpenClaw, which stays as it is."""
-    from bot.cli import importing
+    from bot.cli import openclaw
 
-    importing.openclaw(folder, config, mine=mine, yes=yes, dry_run=dry_run, quiet=quiet)
+    openclaw.move(folder, config, mine=mine, yes=yes, dry_run=dry_run, quiet=quiet)
 
 
 @of_import.command("claude")

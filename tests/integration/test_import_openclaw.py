@@ -327,8 +327,13 @@ def test_a_workspace_alone_is_enough(folder, tmp_path):
 
 def test_its_own_workspace_is_left_as_it_is(folder, tmp_path):
     made.workspace(folder / "workspace")
-    said = refused(folder, "openclaw", str(folder / "workspace"))
-    assert "is the workspace of this bot already" in said
+    before = digests(folder)
+    said = imported(folder, "openclaw", str(folder / "workspace"))
+    assert said.startswith("Its notes are those of this bot already, and stay as they are.")
+    assert said.endswith("There is nothing new. Nothing was changed.\n")
+    assert digests(folder) | {str(folder / "confidant.lock"): ""} == before | {
+        str(folder / "confidant.lock"): ""
+    }
 
 
 def test_links_and_what_is_no_text_stay_where_they_are(folder, tmp_path):

@@ -21,14 +21,18 @@ from bot.importing.values import Skipped, Talk
 from bot.memory.note_store import NoteStore
 from bot.storage import Database, files
 
+OWNERS = "you"  # as `Report.whose` has it, and
+ROOMS = "rooms"
+
 
 @dataclass(slots=True)
 class Report:
     """What moving in comes to, or came to.
 
-    `whose` counts conversations by whose they are. `unclear` counts those of which nothing says
-    whose they are, `work` those in which nobody was talked with. `left` is what is not brought, and
-    why. `settings` is the proposal, empty when there is nothing to propose or it is there already.
+    `whose` counts conversations by whose they are: a person's, `OWNERS`, `ROOMS`. `unclear` counts
+    those of which nothing says it, `work` those in which nobody was talked with. `left` is what is
+    not brought, and why. `settings` is the proposal, empty when there is nothing to propose or it
+    is there already.
     """
 
     notes: list[Brought] = field(default_factory=list[Brought])
@@ -61,6 +65,7 @@ class Move:
     is_mine: bool
     now: int
     tell: Callable[[int], object] = lambda _done: None
+    _owners: dict[str, Owner] = field(default_factory=dict[str, Owner], repr=False, compare=False)
 
     async def run(self, database: Database | None, *, is_rehearsal: bool) -> Report:
         """Bring everything that is new, or only look what that would be.
@@ -146,8 +151,6 @@ class Move:
                         report.whose[_label(self._owners[session.talk.id])] += 1
                     yield session.talk
 
-    _owners: dict[str, Owner] = field(default_factory=dict[str, Owner], repr=False, compare=False)
-
     def _whose(self, talk: Talk) -> Owner:
         return self._owners[talk.id]
 
@@ -187,5 +190,5 @@ def _write(path: Path, text: str) -> None:
 
 def _label(owner: Owner) -> str:
     if owner.room:
-        return "rooms"
-    return "you" if owner.person == routing.OWNER else owner.person
+        return ROOMS
+    return OWNERS if owner.person == routing.OWNER else owner.person
