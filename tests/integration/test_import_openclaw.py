@@ -134,6 +134,22 @@ def test_notes_keep_their_days_and_bear_a_mark(folder, claw):
     assert "OpenClaw" not in note(folder, "AGENTS.md")
 
 
+def test_what_openclaw_itself_put_into_its_notes_is_not_brought(folder, tmp_path):
+    claw = tmp_path / "claw"
+    # A sentence of each of its templates; the rest of the first is somebody's own.
+    notes = {
+        "USER.md": "# USER.md - User Model\n\nUse one directive per entry:\n\n- Call me Ada\n",
+        "SOUL.md": "# SOUL.md - Who You Are\n\n_You're not a chatbot. You're becoming someone._\n",
+    }
+    made.workspace(claw, notes)
+    said = imported(folder, "openclaw", str(claw))
+    assert "USER.md: new, 1 piece" in said
+    assert "SOUL.md: it is as OpenClaw made it" in said
+    assert "Use one directive" not in note(folder, "USER.md")
+    assert "- Call me Ada <!-- imported 2026-01-09 -->" in note(folder, "USER.md")
+    assert "becoming someone" not in note(folder, "SOUL.md")
+
+
 def test_notes_that_are_there_get_only_what_they_have_not(folder, claw, tmp_path):
     own = folder / "workspace" / "memory" / "2026-01-05.md"
     own.parent.mkdir(parents=True)
