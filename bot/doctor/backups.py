@@ -9,11 +9,13 @@ from typing import Final
 
 import apsw
 
+from bot import recovery
 from bot.channel import Finding
 from bot.clock import to_the_minute
 from bot.config import BackupConfig, StorageConfig
 from bot.doctor.setup import Setup
 from bot.errors import StorageNotMade
+from bot.recovery import Restored
 from bot.storage import backup, backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.files import DATABASE_NAME
@@ -33,9 +35,11 @@ async def check(setup: Setup) -> Sequence[Finding]:
     try:
         async with setup.opened() as database:
             state = await database.read(backup_state.read)
+            restored = await database.read(recovery.latest)
     except StorageNotMade:  # said of the storage
         return found
-    return [*found, *of_everything(state, config.backup, now)]
+    found += of_everything(state, config.backup, now)
+    return found if restored is None else [*found, _restored(restored)]
 
 
 def of_everything(state: BackupState, config: BackupConfig, now: int) -> Iterator[Finding]:
@@ -55,6 +59,19 @@ def of_everything(state: BackupState, config: BackupConfig, now: int) -> Iterato
     if not troubles:
         name = "all_tested" if tested else "all_made"
         yield Finding.of("ok", f"backups.{name}", folder=folder, at=made, tested=tested)
+
+
+def _restored(restored: Restored) -> Finding:
+    """What became of a database that was lost once."""
+    how = "backup" if restored.backup else "by_hand" if restored.by_hand else "anew"
+    return Finding.of(
+        "ok",
+        f"backups.restored_{how}",
+        at=to_the_minute(restored.at, None),
+        name=restored.backup,
+        entries=restored.entries,
+        more=sum(restored.counts.values()),
+    )
 
 
 def of_database(storage: StorageConfig, now: int) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ CHECKS: Final = (
     Check("speech", speech.check),
     Check("tokens", tokens.check),
     Check("messages", left_over.check, needs_database=True),
-    Check("urgent", urgent.check, needs_database=True),
+    Check("connections", urgent.check, needs_database=True),
     Check("web", web.check),
 )
 

@@ -12,9 +12,8 @@ from typing import Final
 
 import apsw
 
-from bot import housekeeping, recovery
+from bot import housekeeping
 from bot.channel import Finding
-from bot.clock import to_the_minute
 from bot.config import Config
 from bot.doctor import server
 from bot.doctor.setup import Setup
@@ -28,7 +27,8 @@ BLOCKING: Final = frozenset(
     {
         *("storage.damaged", "storage.damaged_alone", "storage.unreadable", "storage.newer"),
         *("storage.older", "storage.restoring", "storage.moving", "storage.closed"),
-        *("storage.erasing", "server.unusable", "server.problem", "server.moving"),
+        *("storage.erasing", "storage.other_owner"),
+        *("server.unusable", "server.problem", "server.moving"),
     }
 )
 """After one of these nothing else looks into the database."""
@@ -40,13 +40,10 @@ LITTLE_ROOM: Final = 1_000_000_000  # the same, for a hint
 async def check(setup: Setup) -> Sequence[Finding]:
     """What there is to say of where everything is kept."""
     if setup.is_shared:
-        return await server.check(setup)
-    found = await asyncio.to_thread(_folder, setup)
-    if setup.has_database and not any(each.id in BLOCKING for each in found):
-        async with setup.opened() as database:
-            if (restored := await database.read(recovery.latest)) is not None:
-                found.append(_restored(restored))
-    return found
+        kept = await server.check(setup)
+    else:
+        kept = await asyncio.to_thread(_folder, setup)
+    return [*kept, *await asyncio.to_thread(_modes, setup)]
 
 
 def _folder(setup: Setup) -> list[Finding]:
@@ -55,9 +52,12 @@ def _folder(setup: Setup) -> list[Finding]:
         return [Finding.of("ok", "storage.none", folder=str(folder))]
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return [Finding.of("error", "storage.closed", folder=str(folder))]
+    database = folder / DATABASE_NAME
+    if database.exists() and (owner := database.stat().st_uid) != os.geteuid():
+        # SQLite would make files beside it that the bot may not open.
+        return [Finding.of("error", "storage.other_owner", path=str(database), owner=owner)]
     return [
         *_lock(folder),
-        *_modes(setup),  # before the database is opened: it makes files beside it
         *_database(setup),
         *space(setup.config),
     ]
@@ -71,11 +71,13 @@ def _lock(folder: Path) -> Iterator[Finding]:
         yield Finding.of("warning", "storage.stale_lock", repair="lock", process=held.process)
 
 
-def _modes(setup: Setup) -> Iterator[Finding]:
+def _modes(setup: Setup) -> list[Finding]:
     opened = files.open_to_others(private_files(setup))
-    if opened:
-        names = ", ".join(path.name for path in opened[:3]) + (", …" if len(opened) > 3 else "")
-        yield Finding.of("warning", "storage.modes", repair="modes", count=len(opened), names=names)
+    if not opened:
+        return []
+    names = ", ".join(path.name for path in opened[:3]) + (", …" if len(opened) > 3 else "")
+    count = len(opened)
+    return [Finding.of("warning", "storage.modes", repair="modes", count=count, names=names)]
 
 
 def private_files(setup: Setup) -> list[Path]:
@@ -155,19 +157,6 @@ def _read(path: Path) -> tuple[int, str | None]:
             connection.close()
     except apsw.Error as exc:
         raise mapped(exc) from exc
-
-
-def _restored(restored: recovery.Restored) -> Finding:
-    """What became of a database that was lost once."""
-    how = "backup" if restored.backup else "by_hand" if restored.by_hand else "anew"
-    return Finding.of(
-        "ok",
-        f"storage.restored_{how}",
-        at=to_the_minute(restored.at, None),
-        name=restored.backup,
-        entries=restored.entries,
-        more=sum(restored.counts.values()),
-    )
 
 
 # --- room, also for whoever runs it and does not look ---------------------------------------------

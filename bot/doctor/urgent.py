@@ -17,7 +17,7 @@ import structlog
 
 from bot.channel import Address, Finding, Health
 from bot.clock import DAY_MS, Clock
-from bot.config import Config
+from bot.config import BackupConfig, Config
 from bot.doctor import backups, storage
 from bot.doctor.setup import Setup
 from bot.errors import StorageNotMade
@@ -28,13 +28,13 @@ from bot.identity.routing import OWNER, OWNER_SEATS
 from bot.sessions import repeats, store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, backup_state
+from bot.storage.backup_state import BackupState
 from bot.storage.meta import keep, text_of
 from bot.unit_of_work import Committer, UnitOfWork
 
 LOOK_SECONDS: Final = 60.0
 FIRST_SECONDS: Final = 300.0  # a start makes a backup first, and connects
-DOWN_MS: Final = 3_600_000  # for which an account is down before somebody is told
-FAILING_MS: Final = 3_600_000  # for which backups fail before somebody is told
+LATELY_MS: Final = 3_600_000  # for which something is wrong before somebody is told
 SEEN_MS: Final = 10 * 60_000  # what nobody has seen down for so long is not down any more
 MINUTE_MS: Final = 60_000
 MOST_CHATS: Final = 50  # of the owner's, the latest
@@ -59,7 +59,7 @@ class Down:
 
     def is_long(self, now: int) -> bool:
         """True when it is worth telling."""
-        return now - self.since >= DOWN_MS and now - self.seen <= SEEN_MS
+        return now - self.since >= LATELY_MS and now - self.seen <= SEEN_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,10 @@ class Last:
 
     at: int = 0
     tasks: tuple[int, ...] = ()
+
+    def is_recent(self, now: int) -> bool:
+        """True on the day after, by any node's clock; what is far from now was a wrong one's."""
+        return abs(now - self.at) < DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,7 @@ class Urgent:
         self._committer = committer
         self._connections = connections
         self._clock = clock
+        self._begun = clock()
 
     def configure(self, config: Config) -> None:
         """What is kept where, and the language, are those of this from now on."""
@@ -130,10 +135,11 @@ class Urgent:
         ]
         if gone or await self._database.read(downs):
             await self._database.write(partial(_note_downs, gone=gone, now=now))
-        if now - (await self._database.read(_last)).at < DAY_MS:
+        if (await self._database.read(_last)).is_recent(now):
             return False
-        here = await asyncio.to_thread(_here, self._config, now)
-        plan = partial(self._plan, here=here, now=now)
+        # A backup that was due long before is made after the start, which may take a while.
+        looked = partial(_here, self._config, now, is_new=now - self._begun < LATELY_MS)
+        plan = partial(self._plan, here=await asyncio.to_thread(looked), now=now)
         if await self._database.read(plan) is None:
             return False
         return (await self._committer.commit(now, partial(_tell, plan=plan))).result
@@ -141,18 +147,15 @@ class Urgent:
     def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> Plan | None:
         """What is to be told where; None for nothing."""
         last = _last(tx)
-        if now - last.at < DAY_MS:  # another node was first
+        if last.is_recent(now):  # another node was first
             return None
         long = [each for each in downs(tx) if each.is_long(now)]
         found, tasks = [*here, *_of_downs(long, now)], tuple(repeats.paused(tx))
-        state = backup_state.read(tx)
-        copies = backups.of_everything(state, self._config.backup, now)
-        if now - (state.made.failing_since or now) >= FAILING_MS or not state.made.failed_at:
-            found += [each for each in copies if each.level == "error"]
+        found += _copies(backup_state.read(tx), self._config.backup, now)
         if new := set(tasks) - set(last.tasks):
             found.append(Finding.of("error", "messages.paused", count=len(new)))
-        chat = self._chat(tx, {each.account for each in long})
-        if not found or chat is None:
+        chat = self._chat(tx, {each.account for each in long}) if found else None
+        if chat is None:
             return None
         wanted = self._config.agent.language
         language = language_of(chat.locale if wanted == "auto" else wanted)
@@ -174,12 +177,22 @@ class Urgent:
         return found.key == chat.key and found.is_owner and found.is_admitted
 
 
-def _here(config: Config, now: int) -> list[Finding]:
+def _here(config: Config, now: int, *, is_new: bool) -> list[Finding]:
     """What is wrong with this machine's own folder, where that is what is used."""
     if config.storage.url is not None:
         return []
-    found = [*storage.space(config), *backups.of_database(config.storage, now)]
-    return [each for each in found if each.level == "error"]
+    copies = () if is_new else tuple(backups.of_database(config.storage, now))
+    return [each for each in (*storage.space(config), *copies) if each.level == "error"]
+
+
+def _copies(state: BackupState, config: BackupConfig, now: int) -> list[Finding]:
+    """What is wrong with backups of everything; one that failed just now is tried again first."""
+    is_short = now - state.made.failing_since < LATELY_MS
+    return [
+        each
+        for each in backups.of_everything(state, config, now)
+        if each.level == "error" and not (is_short and each.id == "backups.all_failing")
+    ]
 
 
 def _tell(unit: UnitOfWork, plan: Callable[[Transaction], Plan | None]) -> bool:
@@ -218,7 +231,7 @@ def _note_downs(tx: Transaction, gone: Sequence[str], now: int) -> None:
     for account in gone:
         before = known.get(account)
         is_same = before is not None and now - before.seen <= SEEN_MS
-        since = before.since if before is not None and is_same else now
+        since = min(before.since, now) if before is not None and is_same else now
         keep(tx, f"{_DOWN}{account}", f"{since} {now}", now)
     for account, each in known.items():
         if account not in gone and now - each.seen > SEEN_MS:
@@ -229,7 +242,7 @@ def _of_downs(found: Sequence[Down], now: int) -> list[Finding]:
     return [
         Finding.of(
             "error",
-            "urgent.down",
+            "connections.down",
             name=each.account.removesuffix("/default"),
             minutes=(now - each.since) // MINUTE_MS,
         )

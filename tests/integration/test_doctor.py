@@ -133,6 +133,16 @@ def test_a_database_of_another_version_is_not_touched(data):
     assert changed(before, content(data)) == set()
 
 
+def test_a_folder_of_another_account_is_not_looked_into(data, monkeypatch):
+    owner = (data / DATABASE_NAME).stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)  # only an administrator can give it away
+    before = content(data.parent)
+    names = sorted(path.name for path in data.iterdir())
+    assert serious(asked("doctor", "--fix", code=1)) == {"storage.other_owner": ""}
+    assert changed(before, content(data.parent)) == set()
+    assert sorted(path.name for path in data.iterdir()) == names
+
+
 def test_a_lock_of_a_process_that_was_killed_is_cleared_and_one_that_is_held_is_not(data):
     program = (
         "import os, signal, sys; from pathlib import Path; from bot.storage.files import "
