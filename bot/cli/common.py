@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 
 import typer
 
-from bot import logs
+from bot import __version__, logs
 from bot.clock import to_the_minute
 from bot.cluster.extra import visiting
 from bot.config import Config, LogConfig, LogForm
-from bot.errors import StorageError
+from bot.errors import StorageBusy, StorageError
 from bot.invocation import confidant
 from bot.settings import Loaded
 from bot.settings import load as load_settings
-from bot.storage import Database, Transaction, files
-from bot.storage.files import DATABASE_NAME, served
+from bot.storage import Database, Transaction, backup, files, schema
+from bot.storage.files import DATABASE_NAME, DataDirLock, served
 from bot.storage.sqlite import SqliteDatabase
 
 T = TypeVar("T")
@@ -133,11 +133,31 @@ async def opened_database(config: Config) -> AsyncGenerator[Database]:
         )
 
     files.must_not_be_erasing(path.parent)
-    database = await SqliteDatabase.open(path)
+    database = await _opened(path)
     try:
         yield database
     finally:
         await database.close()
+
+
+async def _opened(path: Path) -> SqliteDatabase:
+    """Open a file; tables of an earlier version are changed only while no program runs on them.
+
+    Raises:
+        StorageError: one does, or the file cannot be used.
+    """
+    version, _ = await asyncio.to_thread(backup.tables_of, path)
+    if version >= schema.VERSION:
+        return await SqliteDatabase.open(path)
+    try:
+        with DataDirLock(path.parent):
+            return await SqliteDatabase.open(path)
+    except StorageBusy as busy:
+        raise StorageError(
+            f"An earlier version of Confidant runs on {path.parent} (tables of version {version}; "
+            f"this is {__version__} and knows version {schema.VERSION}). Nothing was changed: "
+            "start it again with this version first."
+        ) from busy
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from bot.cli.main import cli
 from bot.errors import StorageBusy, StorageError
 from bot.storage import backup, schema
-from bot.storage.files import DATABASE_NAME
+from bot.storage.files import DATABASE_NAME, DataDirLock
 from bot.storage.sqlite import _connect_and_migrate
 from tests.fakes.earlier import VERSIONS, Earlier, earlier
 from tests.support import PATIENCE, Engine, running
@@ -85,6 +85,29 @@ async def test_a_copy_is_looked_at_and_not_put_back_while_the_bot_runs(tmp_path)
     looked = invoke(tmp_path, "restore", "--check", str(copy))
     assert f"has tables of version {schema.VERSION}. Nothing was changed." in looked.output
     assert (tmp_path / DATABASE_NAME).read_bytes() == before
+
+
+def changed(folder: Path) -> tuple[bytes, list[str]]:
+    database = folder / DATABASE_NAME
+    return database.read_bytes(), [path.name for path in backup.before_upgrades(database)]
+
+
+def test_a_command_of_a_newer_version_changes_nothing_below_a_bot_that_runs(tmp_path):
+    _connect_and_migrate(tmp_path / DATABASE_NAME).close()
+    before = changed(tmp_path)
+    with the_next_version():
+        with DataDirLock(tmp_path):
+            refused = invoke(tmp_path, "sessions", "list")
+        assert isinstance(refused.exception, StorageError)
+        said = str(refused.exception)
+        assert f"An earlier version of Confidant runs on {tmp_path}" in said
+        assert "Nothing was changed: start it again with this version first." in said
+        assert changed(tmp_path) == before
+        assert invoke(tmp_path, "sessions", "list").exit_code == 0  # nobody runs: it is upgraded
+        assert backup.tables_of(tmp_path / DATABASE_NAME)[0] == schema.VERSION
+        with DataDirLock(tmp_path):
+            assert invoke(tmp_path, "sessions", "list").exit_code == 0
+    assert changed(tmp_path)[1] == [f"confidant-version-{schema.VERSION}.db"]
 
 
 # --- every version there ever was ----------------------------------------------------------------
