@@ -379,8 +379,9 @@ async def _clear_stage(folder: Path) -> None:
         return
     from bot.archive import making  # noqa: PLC0415 - few starts need what it imports
 
-    with suppress(ArchiveError), making.stage(folder):
-        pass
+    with suppress(ArchiveError):
+        async with making.stage(folder):
+            pass
 
 
 def _told_if_failed(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ together beside, under a name of its own, which the file gets only when all of i
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import io
@@ -14,8 +15,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -65,32 +66,38 @@ class Made:
     left: int
 
 
-@contextmanager
-def stage(folder: Path) -> Generator[Path]:
+@asynccontextmanager
+async def stage(folder: Path) -> AsyncGenerator[Path]:
     """An empty folder of this machine's to put a backup together in; one at a time.
 
     Raises:
         ArchiveError: another backup is being made, or the folder cannot be used.
     """
     place = folder / backup.FOLDER / backup.STAGE
+    lock = await asyncio.to_thread(_locked, place)
     try:
-        place.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)  # parents get another mode
-        place.mkdir(mode=_MODE, exist_ok=True)
+        await asyncio.to_thread(_empty, place)
+        try:
+            yield place
+        finally:
+            await asyncio.to_thread(_empty, place)
+    finally:
+        os.close(lock)
+
+
+def _locked(place: Path) -> int:
+    """Make a folder, unless it is there, and lock it."""
+    try:
+        place.mkdir(mode=_MODE, parents=True, exist_ok=True)
         lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as exc:
         raise ArchiveError(f"{place} cannot be used: {exc.strerror}.") from exc
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise ArchiveError("Another backup is being made just now: wait for it.") from exc
-        _empty(place)
-        try:
-            yield place
-        finally:
-            _empty(place)
-    finally:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
         os.close(lock)
+        raise ArchiveError("Another backup is being made just now: wait for it.") from exc
+    return lock
 
 
 def check_target(target: Path, workspace: Path) -> None:
@@ -115,8 +122,16 @@ def size_of(content: Content) -> int:
     """
     with _transaction(content.database) as tx:
         said = int(tx.execute("SELECT coalesce(sum(mirror_bytes), 0) FROM sessions")[0][0])
-    notes = (path.lstat() for path in _files(content.workspace, content.folder) if path.exists())
-    return content.database.stat().st_size + said + sum(each.st_size for each in notes)
+    notes = sum(map(_size, _files(content.workspace, content.folder)))
+    return content.database.stat().st_size + said + notes
+
+
+def _size(path: Path) -> int:
+    """How long a file is, in bytes; 0 for one that has gone."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 async def make(
@@ -140,7 +155,7 @@ async def make(
     """
     folder, url = config.storage.folder, reveal(config.storage.url)
     check_target(target, config.workspace)
-    with stage(folder) as place:
+    async with stage(folder) as place:
         if url:
             from bot.archive import server  # noqa: PLC0415 - its packages are an extra
 

@@ -30,7 +30,7 @@ async def rehearse(
         ArchiveRefused: it could not be restored.
         ArchiveError: it cannot be read, the disk does not take it, or another one is at it.
     """
-    with stage(folder) as place:
+    async with stage(folder) as place:
         scratch = place / "restored"
         scratch.mkdir(mode=0o700)
         found = await restore.unpack(archive, passphrase, lambda name: scratch / name, advance)

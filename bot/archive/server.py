@@ -90,7 +90,7 @@ async def restore(
         StorageError: it is not empty, or cannot be used.
         ConfidantError: a note cannot be a row; nothing was touched.
     """
-    with stage(config.storage.folder) as place:
+    async with stage(config.storage.folder) as place:
         scratch = place / "restored"
         workspace = scratch / container.WORKSPACE
         workspace.mkdir(mode=0o700, parents=True)
