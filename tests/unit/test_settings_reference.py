@@ -34,6 +34,21 @@ def test_the_reference_file_changes_nothing_as_it_is(tmp_path):
     assert loaded.warnings == ()
 
 
+def test_the_file_of_the_short_guide_says_what_it_is_meant_to(tmp_path):
+    page = (ROOT / "docs" / "setting-up.md").read_text("utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (secrets,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (path := tmp_path / "confidant.toml").write_text(example, "utf-8")
+    (tmp_path / ".env").write_text(secrets, "utf-8")
+    loaded = settings.load(path, {}, tmp_path)
+    assert loaded.warnings == ()
+    assert loaded.config.agent.name == "Pinguin"
+    assert loaded.config.session.owner == ("telegram:123456789",)
+    assert loaded.config.limits.each.month_usd == 10.0
+    for name in re.findall(r"([\w-]+\.md)$", example, re.MULTILINE):
+        assert (ROOT / "docs" / name).exists()
+
+
 def test_every_option_uncommented_is_its_default(tmp_path):
     path = tmp_path / "reference.toml"
     path.write_text(OPTION.sub("", reference_toml(MODEL)), "utf-8")
