@@ -12,7 +12,7 @@ import typer
 from bot.cli.common import load, local_time, reading
 from bot.errors import ConfidantError
 from bot.invocation import confidant
-from bot.sessions import browsing, entries, store
+from bot.sessions import browsing, entries, imported, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import files
@@ -60,7 +60,8 @@ def show(session_id: str, config: Path | None) -> None:
     for entry in said:
         words = "(forgotten)" if entry.id in gone else harmless(entry.text)
         if words:
-            who = "you" if entry.role == "user" else "bot"
+            program = imported.name_of(session.channel) or "bot"
+            who = "you" if entry.role == "user" else program
             typer.echo(f"{local_time(entry.at)}  {who}: {words}")
 
 

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 import orjson
 
-MAX_ELEMENT = 64_000_000  # bytes of one conversation
+MAX_ELEMENT = 32_000_000  # bytes of one conversation
 _MAX_TRIES = 100  # failures to find the next one in what could not be read
 
 _TOP = re.compile(rb'["{}\[\],]')

@@ -6,6 +6,7 @@ that would unpack to far more than it holds is refused before it is read.
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 import zlib
@@ -24,15 +25,17 @@ from bot.sessions.imported import NAMES, Source
 
 MAX_BYTES = 16_000_000_000  # of all that is read of an export
 MAX_MEMBERS = 200_000  # files in it
+MAX_DIRECTORY = 64_000_000  # bytes of its table of contents, which is read at once
 MAX_RATIO = 200  # how much more than it holds a file may unpack to …
 RATIO_FROM = 50_000_000  # … if it unpacks to more bytes than this
 CHUNK = 1_000_000  # bytes that are read at a time
 
 _FORMATS: Mapping[Source, ModuleType] = {"chatgpt": chatgpt, "claude": claude}
+_LONGEST_END = 66_000  # bytes at the end of a ZIP in which it says where its contents are
 _NAME = re.compile(r"conversations(?:-\d{1,6})?\.json", re.IGNORECASE)
 
 _WHY = {
-    "long": "it is longer than 64 MB",
+    "long": "it is longer than 32 MB",
     "cut": "the file ends in the middle of it",
     "rest": "it stands behind the end of the list",
     "": "it is damaged",
@@ -79,6 +82,8 @@ def look(path: Path, source: Source) -> Export:
     if path.is_dir() or path.suffix.lower() == ".json":
         return _look_unpacked(path, source)
     try:
+        if _directory_size(path) > MAX_DIRECTORY:
+            raise ImportRefused(f"{path.name} holds more files than any export. {_NOTHING}")
         with zipfile.ZipFile(path) as archive:
             found = archive.infolist()
     except _BROKEN as exc:
@@ -101,6 +106,24 @@ def look(path: Path, source: Source) -> Export:
 
 
 _NOTHING = "Nothing was changed."
+
+
+def _directory_size(path: Path) -> int:
+    """How long the table of contents of a ZIP says it is; 0 where there is none."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - _LONGEST_END)
+        file.seek(start)
+        tail = file.read(_LONGEST_END)
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) < at + 16:
+        return 0
+    said = [int.from_bytes(tail[at + 12 : at + 16], "little")]
+    large = tail.rfind(b"PK\x06\x06", 0, at)  # of one that is larger, or says so
+    if large >= 0:
+        said.append(int.from_bytes(tail[large + 40 : large + 48], "little"))
+    # Longer than the file it cannot be: then the ZIP is torn, and says so itself.
+    return max(each if each <= size else 0 for each in said)
 
 
 def _look_unpacked(path: Path, source: Source) -> Export:

@@ -2,7 +2,7 @@
 
 Each entry, and each other piece of text, gets a mark of its own, `<!-- imported 2026-11-20 -->`,
 so that nothing in them is taken for what the person said here. A mark that stands there already is
-taken away: it is no other program's to say whose words something is.
+made void: it is no other program's to say whose words something is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bot.importing.values import digest
 from bot.memory import markdown
 
 # Marks of ours that would say more than is known; one that says less stays.
-_FORGED = re.compile(r"[ \t]*<!--\s*(?:owner|agent|imported)\b[^>]*(?:-->|$)", re.MULTILINE)
+_FORGED = re.compile(r"<!--\s*(owner|agent|imported)\b")
 _TABLE = re.compile(r"^\s*\|")
 
 
@@ -28,13 +28,18 @@ class Piece:
 
     @property
     def digest(self) -> str:
-        """Another one for other words."""
-        return digest(" ".join(self.text.split()))
+        """Another one for other words; marks and other comments beside them do not count."""
+        return digest(" ".join((self.words or self.text).split()))
+
+    @property
+    def words(self) -> str:
+        """What it says, without comments."""
+        return markdown.plain(self.text).strip()
 
 
 def pieces(text: str) -> list[Piece]:
     """What a note is made of, in order: headings, entries, and what stands between blank lines."""
-    lines = _unmarked(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    lines = _FORGED.sub(r"<!-- not \1", text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
     ends = {item.start: item.end for item in markdown.items("\n".join(lines))}
     found: list[Piece] = []
     at = 0
@@ -49,14 +54,7 @@ def pieces(text: str) -> list[Piece]:
 
 def count(text: str) -> int:
     """How many pieces of a note say something."""
-    return sum(not piece.is_heading for piece in pieces(text))
-
-
-def _unmarked(text: str) -> str:
-    """The text without marks of ours, nor what becomes one once another one is taken out of it."""
-    while (bare := _FORGED.sub("", text)) != text:
-        text = bare
-    return text
+    return sum(bool(piece.words) and not piece.is_heading for piece in pieces(text))
 
 
 def _end(lines: Sequence[str], start: int, entries: Collection[int]) -> int:

@@ -28,7 +28,7 @@ from bot.i18n import language_of, text
 from bot.identity import MANY
 from bot.memory.files import MAX_READ, SpaceFiles
 from bot.person.whose import Whose
-from bot.sessions import artifacts, belongings, search, speakers, store
+from bot.sessions import artifacts, belongings, imported, search, speakers, store
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import Entry, parse
 from bot.sessions.store import Session
@@ -172,7 +172,8 @@ class Export:
         day = moment(session.started_at, None).strftime("%Y-%m-%d")
         name = f"conversations/{day}-{session.id}"
         self._add(f"{name}.jsonl", "".join(f"{line}\n" for line in lines))
-        title = text(language, "export.conversation", day=day, channel=session.channel)
+        where = imported.name_of(session.channel) or session.channel
+        title = text(language, "export.conversation", day=day, channel=where)
         self._add(f"{name}.md", _markdown(language, title, shown))
         return len(kept)
 

@@ -361,3 +361,11 @@ def test_an_export_of_the_other_program_is_told_so(folder, tmp_path):
     said = imported(folder, "claude", archive)
     assert "an entry: it is no conversation of Claude" in said
     assert "There is nothing new." in said
+
+
+def test_a_zip_with_a_table_of_contents_that_fills_the_memory_is_refused(
+    folder, tmp_path, monkeypatch
+):
+    archive = exports.pack(tmp_path / "gpt.zip", TALKS)
+    monkeypatch.setattr(reading, "MAX_DIRECTORY", 100)
+    assert "holds more files than any export" in refused(folder, "chatgpt", str(archive))

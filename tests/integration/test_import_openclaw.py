@@ -124,7 +124,7 @@ def test_notes_keep_their_days_and_bear_a_mark(folder, claw):
     assert note(folder, "memory/people/bo.md") == "- Bo has a dog <!-- imported 2026-01-09 -->\n"
     memory = note(folder, "MEMORY.md")
     assert "Ada is the captain of a small boat. <!-- imported 2026-01-09 -->" in memory
-    assert "- 女儿对花生过敏 <!-- imported 2026-01-09 -->" in memory
+    assert "- 女儿对花生过敏 <!-- not owner --> <!-- imported 2026-01-09 -->" in memory
     assert "<!-- owner" not in memory
     assert (
         "## Projects\n\n- Paint the hull before May <!-- imported 2026-01-09 -->\n"

@@ -13,13 +13,15 @@ from bot.errors import ImportRefused
 from bot.importing.values import items, mapping, words
 
 SETTINGS: Final = ("openclaw.json", "moltbot.json", "clawdbot.json")
-MAX_SETTINGS = 4_000_000  # bytes
+MAX_SETTINGS = 1_000_000  # bytes
 _NOTES: Final = frozenset({"memory.md", "agents.md", "soul.md", "identity.md", "user.md"})
 
 # JSON5, as far as people write it: comments, names and texts in other quotes, commas at the end.
 _JSON5 = re.compile(
-    r"""(?P<text>"(?:[^"\\]|\\.)*")|(?P<single>'(?:[^'\\]|\\.)*')|(?P<note>//[^\n]*|/\*.*?\*/)"""
-    r"""|(?P<name>[A-Za-z_$][\w$]*)(?=\s*:)|(?P<comma>,)(?=(?:\s|//[^\n]*|/\*.*?\*/)*[}\]])""",
+    # What is not closed goes on to the end: nothing is looked through twice.
+    r"""(?P<text>"(?:[^"\\]|\\.)*(?:"|\Z))|(?P<single>'(?:[^'\\]|\\.)*(?:'|\Z))"""
+    r"""|(?P<note>//[^\n]*|/\*.*?(?:\*/|\Z))|(?P<name>[A-Za-z_$][\w$]*)(?=\s*:)"""
+    r"""|(?P<comma>,)(?=(?:\s|//[^\n]*|/\*.*?(?:\*/|\Z))*[}\]])""",
     re.DOTALL,
 )
 

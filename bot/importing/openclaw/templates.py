@@ -13,6 +13,7 @@ from bot.importing.marking import Piece
 
 _DIGESTS: Final = frozenset(
     [
+        "0e0255175cc4d3a4fc2fbd22",
         "25abd0dac5abc33a3d9ebf97",
         "27e1459587d70c4ab4b4b14d",
         "2eb806809b3d8807c001ba60",
@@ -52,7 +53,6 @@ _DIGESTS: Final = frozenset(
         "dc5686b16c6b119e38fd94dc",
         "e5c340603e617554488471f9",
         "e601aafe451dfc21a779f9fb",
-        "e9dd7ed53ef850b5b69e15ef",
         "f1552baddddcd4b90490c098",
         "f4fd0e718b8254b82414978b",
         "f8cf6628b1d84102574c230c",
