@@ -11,8 +11,9 @@ import logging
 import os
 import sys
 import threading
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -43,9 +44,9 @@ def configure(config: LogConfig, *, for_good: bool = True) -> Form:
     form = form_of(config)
     factory: structlog.BytesLoggerFactory | structlog.PrintLoggerFactory
     if form == "json":
-        factory = structlog.BytesLoggerFactory(sys.stderr.buffer)
+        factory = structlog.BytesLoggerFactory(cast("BinaryIO", _Forgiving(sys.stderr.buffer)))
     else:
-        factory = structlog.PrintLoggerFactory(sys.stderr)
+        factory = structlog.PrintLoggerFactory(cast("TextIO", _Forgiving(sys.stderr)))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -107,6 +108,23 @@ def _json(event: EventDict, **options: Any) -> bytes:
     except (TypeError, RecursionError):  # half a character, such as a file's name may have
         text = json.dumps(event, default=repr, skipkeys=True, ensure_ascii=False)
         return text.encode("utf-8", "replace")
+
+
+class _Forgiving:
+    """Where a log goes; a full disk or a reader that is gone must stop no conversation."""
+
+    def __init__(self, stream: BinaryIO | TextIO) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> None:
+        """Write what the disk takes."""
+        with suppress(OSError, ValueError):
+            self._stream.write(data)
+
+    def flush(self) -> None:
+        """Let it be seen."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 class _Libraries(logging.Handler):

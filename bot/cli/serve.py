@@ -94,14 +94,19 @@ class Voice:
         if self.is_log:
             log.info(event)
         else:  # over what the terminal shows of Ctrl-C
-            typer.echo(f"\r{words}" if sys.stderr.isatty() else words, err=True)
+            _tell(f"\r{words}" if sys.stderr.isatty() else words)
 
     def warn(self, words: str) -> None:
         """Say that something is not as it should be."""
         if self.is_log:
             log.warning("config.warning", reason=words)
         else:
-            typer.echo(f"Warning: {words}", err=True)
+            _tell(f"Warning: {words}")
+
+
+def _tell(words: str) -> None:
+    with suppress(OSError):  # a full disk, or a reader that is gone
+        typer.echo(words, err=True)
 
 
 async def serve(loaded: Loaded, voice: Voice) -> None:

@@ -202,3 +202,35 @@ async def test_what_keeps_it_from_starting_is_json_too(tmp_path, script, more, e
     await log.rest()
     assert await process.wait() == 1
     assert words in orjson.dumps(found).decode()
+
+
+@pytest.mark.parametrize("form", ["json", "console", "plain"])
+async def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, form):
+    here = environment(tmp_path, CONFIDANT_LOG__LEVEL="debug", CONFIDANT_LOG__FORMAT="auto")
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "from bot.cli import main; main()", "run"),
+            *(("--log", form) if form != "json" else ()),
+            cwd=tmp_path,
+            env=here,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=full,
+        )
+    finally:
+        os.close(full)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not (line := await process.stdout.readline()).startswith(b"Confidant is at "):
+                assert line
+            url = line.decode().split()[-1]
+            async with aiohttp.ClientSession() as client, client.get(f"{url}readyz") as answer:
+                assert answer.status == 200
+            process.send_signal(signal.SIGTERM)
+            # Python itself says 120 where it could not flush standard error at the end.
+            assert await process.wait() in {0, 120}
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
