@@ -101,12 +101,13 @@ def drop_old(database: Path, now: int) -> None:
     """Remove copies from before upgrades that were made long ago.
 
     Raises:
-        OSError: one cannot be removed.
+        StorageError: one cannot be removed; it is tried again.
     """
-    for each in (*before_upgrades(database), notes_of(database)):
-        if each.exists() and each.stat().st_mtime * 1000 < now - KEPT_DAYS * DAY_MS:
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
-            log.info("storage.copy_dropped", name=each.name)
+    with _told("A copy from before an upgrade could not be removed"):
+        for each in (*before_upgrades(database), notes_of(database)):
+            if each.exists() and each.stat().st_mtime * 1000 < now - KEPT_DAYS * DAY_MS:
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+                log.info("storage.copy_dropped", name=each.name)
 
 
 def _copied(database: Path, final: Path) -> None:

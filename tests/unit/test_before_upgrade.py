@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -98,8 +99,17 @@ async def test_copies_are_dropped_after_some_weeks(tmp_path, monkeypatch):
         os.utime(each, (NOON / 1000, NOON / 1000))
     backup.drop_old(path, NOON + backup.KEPT_DAYS * DAY_MS)
     assert len(names(tmp_path)) == 2
-    backup.drop_old(path, NOON + backup.KEPT_DAYS * DAY_MS + 1)
+    late = NOON + backup.KEPT_DAYS * DAY_MS + 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(StorageError, match="could not be removed: Read-only file system"):
+            backup.drop_old(path, late)
+    backup.drop_old(path, late)
     assert names(tmp_path) == []
+
+
+def refuse(_path: Path) -> None:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 async def test_without_room_for_the_copy_nothing_is_changed(tmp_path, monkeypatch):
