@@ -64,6 +64,10 @@ class ArchiveError(ConfidantError):
     """The backup could not be made, or not be restored."""
 
 
+class ArchiveBusy(ArchiveError):
+    """Another backup is being made, or tried, just now: wait for it."""
+
+
 class ArchiveRefused(ArchiveError):
     """The file cannot be restored. Nothing was changed."""
 

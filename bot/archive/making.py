@@ -29,7 +29,7 @@ from bot.archive.work import Advance, in_thread, unheard
 from bot.channel import reveal
 from bot.clock import Clock
 from bot.config import Config
-from bot.errors import ArchiveError
+from bot.errors import ArchiveBusy, ArchiveError
 from bot.move import tables
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import store
@@ -71,7 +71,8 @@ async def stage(folder: Path) -> AsyncGenerator[Path]:
     """An empty folder of this machine's to put a backup together in; one at a time.
 
     Raises:
-        ArchiveError: another backup is being made, or the folder cannot be used.
+        ArchiveBusy: another backup is being made.
+        ArchiveError: the folder cannot be used.
     """
     place = folder / backup.FOLDER / backup.STAGE
     lock = await asyncio.to_thread(_locked, place)
@@ -96,7 +97,7 @@ def _locked(place: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
         os.close(lock)
-        raise ArchiveError("Another backup is being made just now: wait for it.") from exc
+        raise ArchiveBusy from exc
     return lock
 
 

@@ -23,7 +23,7 @@ from bot.archive import keeping, making, rehearsal
 from bot.channel import reveal
 from bot.clock import Clock
 from bot.config import Config
-from bot.errors import ArchiveError, ConfidantError, StorageError
+from bot.errors import ArchiveBusy, ArchiveError, ConfidantError, StorageError
 from bot.metrics import Metrics
 from bot.storage import Database, Transaction, backup_state
 from bot.storage.backup_state import BackupState, Record, What
@@ -94,9 +94,11 @@ class Backups:
         try:
             async with self._seen(what):
                 path, size = await work()
+        except ArchiveBusy:  # somebody makes one by hand; the next look finds out
+            await self._note(what, _unclaimed)
         except asyncio.CancelledError:
             with suppress(StorageError):  # whoever comes next need not wait
-                await self._note(what, lambda record: replace(record, claimed_at=0))
+                await self._note(what, _unclaimed)
             raise
         except Exception as exc:
             # A sentence may name files, and what notes are called is told to their owner only.
@@ -215,6 +217,10 @@ class Backups:
 
     def _age(self, record: Record) -> float:
         return max(0, self._clock() - record.at) / 1000 if record.at else math.nan
+
+
+def _unclaimed(record: Record) -> Record:
+    return replace(record, claimed_at=0)
 
 
 @contextmanager

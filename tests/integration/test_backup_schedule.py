@@ -212,6 +212,17 @@ def test_a_folder_of_the_same_disk_is_known(tmp_path):
     assert keeping.is_other_disk(Path("/dev"), tmp_path)
 
 
+async def test_while_somebody_makes_one_by_hand_it_is_put_off(kept):
+    found = kept()
+    async with found.open() as backups:
+        async with making.stage(found.home):
+            await backups.look()
+            assert found.files() == []
+            assert (await found.state()).made == Record()
+        await backups.look()
+        assert len(found.files()) == 1
+
+
 async def test_what_was_half_written_counts_for_nothing_and_goes(kept):
     found = kept()
     async with found.open() as backups:
