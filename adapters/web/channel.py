@@ -39,6 +39,7 @@ from bot.errors import StorageError
 log = structlog.stdlib.get_logger(__name__)
 
 ADDRESS = address_of(PAGE_OWNER)
+STYLES = {"/assets/base.css": "bot.dashboard", "/static/app.css": "adapters.web"}  # of the page
 HISTORY_ITEMS = 200
 OLDER_ITEMS = 100  # lines that are read further back at once
 HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
@@ -79,7 +80,7 @@ class Web(TakesMarkdown):
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
-        files = assets.routes("adapters.web", "/static", index="index.html")
+        files = assets.routes("adapters.web", "/static", index="index.html", styles=STYLES)
         return shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
 
     async def start(self, engine: Engine) -> None:

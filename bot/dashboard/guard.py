@@ -28,6 +28,7 @@ from pydantic import SecretStr
 
 from bot.channel import reveal
 from bot.channel.http import network_of
+from bot.channel.kit.assets import STYLE
 from bot.channel.visitor import VISITOR, Visitor
 from bot.config import SHORTEST_TOKEN, DashboardConfig, is_loopback
 from bot.dashboard import pages
@@ -53,8 +54,9 @@ FAILURE_WINDOW = 60.0  # seconds in which the free failures of a network come ba
 FIRST_DELAY, LONGEST_DELAY = 0.5, 4.0  # seconds
 BUCKETS = 4096  # for each kind of network
 
+POLICY = "Content-Security-Policy"
 SECURITY_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self' data:; worker-src 'self'; manifest-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -85,6 +87,9 @@ def host_of(authority: str) -> str:
 async def add_security_headers(_request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler for `on_response_prepare`: every response, errors included."""
     response.headers.update(SECURITY_HEADERS)
+    if style := response.get(STYLE):  # of a file of the program, by its hash
+        policy = SECURITY_HEADERS[POLICY].replace("style-src 'self'", f"style-src 'self' {style}")
+        response.headers[POLICY] = policy
 
 
 class Guard:
